@@ -17,7 +17,7 @@ from leash_trl.length_control.leash import Leash, relative_overshoot
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, held, knob
 
 
-# Chosen on toy plants of CHOICE_SEED (recipes/gym/length_plants.py) and on the gym's seed 51.
+# Chosen on earlier toy plants and on the gym's seed 51 (recipes/gym/controllers.md).
 CORRECTION = 0.15  # K, share of a surprise that the level takes in
 RESPONSE_RATE = 0.02  # eta_b
 DRIFT_RATE = 0.005  # eta_d
@@ -64,7 +64,8 @@ class Forecast(NamedTuple):
         $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
         $[0, b]$.
 
-        Source: ours; an observer of Luenberger's kind, whose $b$ and $d$ are learned by normalised least mean squares.
+        Source: ours; an observer of Luenberger's kind. $b$ and $d$ move by normalised least mean squares, but come
+        near a plant's own only by chance: $b$ falls until lambda is enough, as an integral would.
 
         Example:
             >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))[:4]
@@ -98,9 +99,8 @@ class Forecast(NamedTuple):
 
         $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
 
-        After the last push the momentum still carries $\beta u + \beta^2 u + \dots = m u$. Of what is then left, and
-        of the
-        drift until then, $1 / H$ is to go by the next update. With $y = 0$ and $b u = d$ it is $u$. Source: ours.
+        After the last push the momentum still carries $m u$. Of what is then left, and of the drift until then,
+        $1 / H$ is to go by the next update. With $y = 0$ and $b u = d$ it is $u$. Source: ours.
 
         Example:
             >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
@@ -126,9 +126,9 @@ class LeashPredictive(Leash):
     what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how long. The shaped reward,
     $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
-    Use: to meet a target and stay there, with nothing to tune but the target. It pushes correct answers alone, so it
-    needs prompts with two or more. No lambda makes answers longer: where they get shorter without a price, they end
-    below it.
+    Use: to meet a target, with nothing to tune but it. Of random toy plants 56 % are within 5 % after 200 updates,
+    61 % after 600; where half of the full push must hold the length, it stays 4 % too long, at 0.8 over 10 %. It
+    pushes correct answers alone, so it needs prompts with two or more. No lambda makes answers longer.
 
     Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also has a length advantage of its own, but compares
     all answers of a prompt and divides the sum by its deviation over the batch, which would cancel lambda.

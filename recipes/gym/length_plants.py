@@ -1,16 +1,16 @@
-"""Toy plants on which rules for lambda are compared: how a mean length answers a price, with momentum and noise.
+"""Toy plants on which controllers of length are compared: how a mean length answers lambda, with momentum and noise.
 
-`python recipes/gym/length_plants.py` prints the rules on the plants of `REPORT_SEED`, with `choose` those of
-`CHOICE_SEED`. The constants of `leash_predictive` were chosen there and on the gym (recipes/gym/controllers.md).
-Lengths are in units of the first target. Every rule is a function of its state, lambda, the violation, the target and
-the plant, of which it may know `lr` and `momentum`; it returns the next lambda and its next state.
+`python recipes/gym/length_plants.py` prints the table of controllers.md, of plants that chose nothing (`REPORT_SEED`);
+another seed may follow, `CHOICE_SEED` being that of the choices. A length is the logarithm of tokens over target. A
+rule is a generator that yields lambda and is sent the violation that was measured; it is told the plant's momentum.
 """
 
 import math
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from leash_trl.length_control.dual import projected_ascent
@@ -18,223 +18,206 @@ from leash_trl.length_control.leash_predictive import Forecast
 
 
 CHOICE_SEED, REPORT_SEED = 14, 2026
-NATURAL = 2.5  # length at the start, and where lengths grow back to if they do
-SIGMA = math.sqrt(math.log1p(0.4**2))  # of log-normal lengths with a coefficient of variation of 0.4
+COUNT, UPDATES = 40, 600
+KINDS = {
+    "linear": "response and drift are constant, as the rule assumes",
+    "falling": "the response falls 5 to 10 times on the way to the target, the needed push stays",
+    "ratchet": "the same, but nothing makes answers longer again",
+    "elastic": "lengths are drawn back to where they started, the more the shorter they get",
+    "hazard": "0.70 to 0.85 of the target cannot be cut, so the response falls 3 to 8 times",
+    "drifting": "response and needed push wander with time, each by 1 to 4 % in an update",
+    "delayed": "as falling, and a batch shows the policy of 5 to 20 updates ago",
+    "mixed": "all of these at once, each by a random amount, the delay 0 to 20",
+    "gym": "as measured on the gym at 16 tokens: the response falls from 0.08 to 0.025 in a seventh of the way",
+}
+LOGNORMAL = math.sqrt(math.log1p(0.4**2))  # deviation of the logarithm of a length
 
-Step = Callable[[tuple, float, float, float, "Plant"], tuple[float, tuple]]
+Controller = Callable[["Plant"], Generator[float, float, None]]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """`weighs_length`: lambda weighs a length advantage of its own; else it is in the reward, as in LEASH."""
-
-    lam: float
-    start: tuple
-    step: Step
-    weighs_length: bool = False
-
-
-@dataclass(frozen=True)
+@dataclass
 class Plant:
-    """A policy's mean length L. Each update moves it by `growth * (NATURAL - L) - gain * push * L`.
+    """A policy; `response` is that of the start, and the needed push `holding` that at the target."""
 
-    `push` is a running mean, by `momentum`, of what the price does. In the reward ("any"), it is the share of
-    completions over the target at full strength for any lambda above 0, because the group's standard deviation divides
-    it out; "overshoot" has lambda times the mean overshoot, as where nothing is divided. A length advantage of its own
-    has lambda times that share. `growth` is 0 for a ratchet, on which nothing makes answers longer again.
-    """
-
-    form: str
-    gain: float
-    growth: float
+    kind: str
+    start: float
+    holding: float
     momentum: float
     noise: float
-    lr: float
-    updates: int
-    change: float
     seed: int
+    response: float = 1.0
+    falls: float = 1.0
+    core: float = 0.0
+    elastic: float = 0.0
+    wander: float = 0.0
+    delay: int = 0
+
+    def share_of_response(self, length: float) -> float:
+        """The response over that at the start."""
+        place = min(max(length / self.start, -0.2), 1.2)
+        if self.kind == "gym":
+            place = 0.8 * min(max((place - 0.62) / 0.12, 0.0), 1.0) + 0.2 * min(max(place / 0.62, 0.0), 1.0)
+        cuttable = max(1.0 - self.core * math.exp(-length), 0.02) / (1.0 - self.core * math.exp(-self.start))
+        return self.falls ** (place - 1.0) * cuttable
+
+    def fall_and_drift(self, length: float, wandered: tuple[float, float] = (0.0, 0.0)) -> tuple[float, float]:
+        """By how much the length falls in an update with a push of 1, and rises without."""
+        response = self.response * self.share_of_response(length) * math.exp(wandered[0])
+        holding = self.holding and min(1.0 / (1.0 + (1.0 / self.holding - 1.0) * math.exp(-wandered[1])), 0.9)
+        drawn_back = math.expm1(self.start - length) / math.expm1(self.start)
+        spring = holding * self.response * self.share_of_response(0.0) * min(drawn_back, 2.0)
+        return response, self.elastic * spring + (1.0 - self.elastic) * holding * response
 
 
-@dataclass(frozen=True)
-class Run:
-    """Mean length over target, lambda, and the update at which the target changes."""
-
-    ratios: list[float]
-    lambdas: list[float]
-    change_at: int
-
-
-def normal_cdf(z: float) -> float:
-    return 0.5 * math.erfc(-z / math.sqrt(2.0))
-
-
-def share_over(ratio: float) -> float:
-    """P(L_i > L_t) where the mean is `ratio` times the target."""
-    return normal_cdf(math.log(ratio) / SIGMA - SIGMA / 2)
-
-
-def mean_overshoot(ratio: float) -> float:
-    """E[max(0, L_i / L_t - 1)]."""
-    return ratio * normal_cdf(math.log(ratio) / SIGMA + SIGMA / 2) - share_over(ratio)
-
-
-def pull(form: str, lam: float, ratio: float) -> float:
-    if form == "overshoot":
-        return lam * mean_overshoot(ratio)
-    return share_over(ratio) * (lam if form == "weight" else lam / (lam + 5e-4))
-
-
-def draw(kind: str, seed: int, count: int) -> list[Plant]:
-    """Random plants: gains over a factor of 25; where lengths grow back, half of the full push holds them or less."""
+def draw(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
+    """Random plants. A full push needs 20 to 250 updates to the target, more where lengths would grow by over 3 % in
+    an update without a push.
+    """
     random, plants = Random(f"{kind} {seed}"), []
-    for index in range(count):
-        gain = 0.004 * 25 ** random.random()
-        share = random.uniform(0.02, 0.5)  # of the full push at the target
-        plants.append(
-            Plant(
-                form=("any", "any", "overshoot")[index % 3],
-                gain=gain,
-                growth=0.0 if kind == "ratchet" else share * gain * share_over(1.0) / (NATURAL - 1.0),
-                momentum=random.choice((0.8, 0.9, 0.95)),
-                noise=random.choice((0.02, 0.05, 0.1, 0.15)),
-                lr=random.choice((0.005, 0.02)),
-                updates=random.choice((300, 600, 1000)),
-                change=0.7 if kind == "ratchet" else random.choice((0.85, 1.4)),
-                seed=random.randrange(2**32),
-            )
+    for _ in range(count):
+        plant = Plant(
+            kind=kind,
+            start=math.log(random.uniform(1.5, 4.5)),
+            holding=0.0 if kind == "ratchet" else random.uniform(0.1, 0.9),
+            momentum=random.choice((0.8, 0.9, 0.95)),
+            noise=random.choice((0.02, 0.05, 0.1, 0.15)),
+            seed=random.randrange(2**32),
         )
+        if kind in ("falling", "ratchet", "delayed"):
+            plant.falls = random.uniform(5.0, 10.0)
+        if kind == "mixed":
+            plant.falls, plant.core = random.uniform(1.0, 10.0), random.uniform(0.0, 0.5)
+        if kind == "hazard":
+            plant.core = random.uniform(0.7, 0.85)
+        plant.elastic = {"elastic": 1.0, "gym": 1.0, "mixed": random.random()}.get(kind, 0.0)
+        plant.wander = {"drifting": random.uniform(0.01, 0.04), "mixed": random.uniform(0.0, 0.03)}.get(kind, 0.0)
+        plant.delay = {"delayed": random.randint(5, 20), "mixed": random.randint(0, 20)}.get(kind, 0)
+        steps = [plant.fall_and_drift(plant.start * (i + 0.5) / 100) for i in range(100)]
+        updates = sum(plant.start / 100 / (fall - drift) for fall, drift in steps)
+        plant.response = min(updates / (20 * 12.5 ** random.random()), 0.25)
+        plant.response *= min(1.0, 0.03 / max(plant.fall_and_drift(0.0)[1], 1e-9))
+        if kind == "gym":
+            plant.start, plant.holding = math.log(68 / 16), random.uniform(0.1, 0.45)
+            plant.response, plant.momentum, plant.noise = random.uniform(0.07, 0.1), 0.9, 0.1
+            plant.falls = plant.response / random.uniform(0.018, 0.03)
+        plants.append(plant)
     return plants
 
 
-def run(plant: Plant, rule: Rule) -> Run:
-    """The trainer's order: a batch is sampled, its update uses the lambda at hand, then its mean moves lambda."""
-    random, length, lam, state, push = Random(plant.seed), NATURAL, rule.lam, rule.start, 0.0
-    lambdas: list[float] = []
-    ratios: list[float] = []
-    for update in range(plant.updates):
-        target = 1.0 if update < plant.updates // 2 else plant.change
-        ratios.append(length / target)
-        lambdas.append(lam)
-        measured = length * (1.0 + plant.noise * random.gauss(0.0, 1.0))
-        now = pull("weight" if rule.weighs_length else plant.form, lam, length / target)
-        push = plant.momentum * push + (1.0 - plant.momentum) * now
-        length += plant.growth * (NATURAL - length) - min(plant.gain * push, 0.5) * length
-        lam, state = rule.step(state, lam, measured / target - 1.0, target, plant)
-    return Run(ratios, lambdas, plant.updates // 2)
-
-
-def measures(plant: Plant, result: Run) -> dict[str, float]:
-    """`steps` until within 5 %; `undershoot`: largest fall below the target after; of the last third before and after
-    the change, `error` (mean distance, without sign), `offset` (with it), `wobble` (std) and `rms`; lambda at the end.
-    """
-    halves = [result.ratios[: result.change_at], result.ratios[result.change_at :]]
-    steps = next((i for i, ratio in enumerate(halves[0]) if ratio <= 1.05), len(halves[0]))
-    falls = [1.0 - min(half) for half in (halves if plant.change < 1 else halves[:1])]
-    settled = [[ratio - 1.0 for ratio in half[-len(half) // 3 :]] for half in halves]
-    offsets = [statistics.fmean(errors) for errors in settled]
-    return {
-        "steps": steps,
-        "undershoot": max(0.0, *falls),
-        "error": statistics.fmean(map(abs, offsets)),
-        "offset": statistics.fmean(offsets),
-        "wobble": statistics.fmean(map(statistics.pstdev, settled)),
-        "rms": math.sqrt(statistics.fmean(e * e for errors in settled for e in errors)),
-        "lambda": statistics.fmean(result.lambdas[-20:]),
-    }
-
-
-def mean_measures(plants: list[Plant], rule: Rule) -> dict[str, float]:
-    rows = [measures(plant, run(plant, rule)) for plant in plants]
-    return {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
+def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[float]:
+    """The length before each update. A batch is sampled, its update uses the lambda at hand, then it moves lambda."""
+    random, rule, push, wandered = Random(plant.seed), controller(plant), 0.0, (0.0, 0.0)
+    lam, lengths, is_leash = next(rule), [plant.start], getattr(controller, "func", None) is leash
+    for _ in range(updates):
+        measured = lengths[max(len(lengths) - 1 - plant.delay, 0)] + plant.noise * random.gauss(0.0, 1.0)
+        # LEASH's lambda is in the reward: any lambda presses at full strength on the completions over the target
+        over = 0.5 * math.erfc(-(lengths[-1] / LOGNORMAL - LOGNORMAL / 2) / math.sqrt(2.0))
+        pressed = over * lam / (lam + 5e-4) if is_leash else lam
+        push = plant.momentum * push + (1.0 - plant.momentum) * pressed
+        wandered = tuple(min(max(w + plant.wander * random.gauss(0.0, 1.0), -1.5), 1.5) for w in wandered)
+        fall, drift = plant.fall_and_drift(lengths[-1], wandered)
+        lam = rule.send(math.expm1(measured))
+        lengths.append(max(lengths[-1] - min(fall * push, 0.5) + drift, -3.0))
+    return lengths
 
 
 def clipped(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
-def leash(state, lam, e, target, plant):
-    return projected_ascent(lam, e, plant.lr, 0.0, 1.0), state
+def leash(plant: Plant, lr: float):
+    lam = 0.1
+    while True:
+        lam = projected_ascent(lam, (yield lam), lr, 0.0, 1.0)
 
 
-def gate(level: float, e: float) -> float:
-    """Positive: open. The first batch at the target closes it; a debt that fades as 0.9 ** t opens it again."""
-    return e + 0.9 * min(level, 0.0)
+def pid_lagrangian(plant: Plant):
+    """Proportional, integral and derivative parts of the smoothed violation, on a length advantage."""
+    lam, integral, smooth = 1.0, 0.0, None
+    while True:
+        violation = yield lam
+        before, smooth = smooth, violation if smooth is None else 0.9 * smooth + 0.1 * violation
+        integral = clipped(integral + 0.01 * violation)
+        lam = clipped(smooth + integral + 5.0 * (0.0 if before is None else smooth - before))
 
 
-def gated(state, lam, e, target, plant):
-    """The retired `leash_gated`: LEASH's multiplier where the gate is open, else 0."""
-    integral, level = projected_ascent(state[0], e, plant.lr, 0.0, 1.0), gate(state[1], e)
-    return integral if level > 0 else 0.0, (integral, level)
+def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None):
+    """The rule that is shipped; it may be told that batches are late, as more momentum."""
+    lam, forecast, carried = 1.0, Forecast(), plant.momentum / (1 - plant.momentum) + plant.delay * told
+    while True:
+        forecast = forecast.corrected((yield lam)).after_update(lam, carried / (1 + carried))
+        lam = clipped(forecast.needed_push(carried / (1 + carried)))
+        if seen is not None:
+            seen.append(forecast.response)
 
 
-def gated_weight(state, lam, e, target, plant):
-    level = gate(state[0], e)
-    return float(level > 0), (level,)
+def kalman(plant: Plant, told: bool = False, seen: list[float] | None = None):
+    """An extended Kalman filter of level, logarithm of the response and drift."""
+    m, lam, level, push, response, drift = plant.momentum / (1 - plant.momentum), 1.0, None, 0.0, 0.04, 0.0
+    m += plant.delay * told
+    yy, yb, yd, bb, bd, dd = 0.01, 0.0, 0.0, 0.64, 0.0, 2.5e-5
+    while True:
+        measured = math.log(max(1.0 + (yield lam), 0.05))
+        level = measured if level is None else level
+        surprise, ky, kb, kd = measured - level, *(each / (yy + 0.01) for each in (yy, yb, yd))
+        response = min(max(response * math.exp(kb * surprise), 5e-4), 0.4)
+        drift = min(max(drift + kd * surprise, 0.0), 0.95 * response)
+        yy, yb, yd, bb, bd, dd = yy - ky * yy, yb - ky * yb, yd - ky * yd, bb - kb * yb, bd - kb * yd, dd - kd * yd
+        push = (m * push + lam) / (1.0 + m)
+        fall = response * push
+        level += ky * surprise - fall + drift
+        y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
+        yy, bb, dd = y - fall * yb + yd + 9e-6, bb + 0.36 * abs(fall - drift), dd + 9e-8
+        lam = clipped((level - fall * m + drift * (5 + m)) / (response * 5))
+        if seen is not None:
+            seen.append(response)
 
 
-def smoothed(state, e, weight):
-    return e if state is None else weight * state + (1.0 - weight) * e
-
-
-def proportional(state, lam, e, target, plant):
-    mean = smoothed(state[0], e, 0.8)
-    return clipped(mean / 0.3), (mean,)
-
-
-def proportional_with_slope(state, lam, e, target, plant):
-    """The smoothed violation, extrapolated by its smoothed slope."""
-    mean = smoothed(state[0], e, 0.85)
-    slope = smoothed(state[1], 0.0 if state[0] is None else mean - state[0], 0.85)
-    return clipped((mean + 15 * slope) / 0.3), (mean, slope)
-
-
-def predictive(state, lam, e, target, plant):
-    forecast = Forecast(*state).aimed_at(target).corrected(e).after_update(lam, plant.momentum)
-    return clipped(forecast.needed_push(plant.momentum)), forecast
-
-
-RULES = {
-    "leash": Rule(0.1, (), leash),
-    "leash_gated (retired)": Rule(0.1, (0.1, 0.0), gated),
-    "weight, gated": Rule(1.0, (0.0,), gated_weight, True),
-    "weight, proportional": Rule(1.0, (None,), proportional, True),
-    "weight, with slope": Rule(1.0, (None, None), proportional_with_slope, True),
-    "leash_predictive": Rule(1.0, (), predictive, True),
+RULES: dict[str, Controller] = {
+    "LEASH, lr 0.005": partial(leash, lr=0.005),
+    "LEASH, lr 0.05": partial(leash, lr=0.05),
+    "PID-Lagrangian": pid_lagrangian,
+    "LEASH-Predictive": predictive,
+    "the same, told of the delay": partial(predictive, told=True),
+    "Kalman filter": kalman,
+    "the same, told of the delay ": partial(kalman, told=True),
 }
 
 
-def table(seed: int, count: int, kind: str) -> str:
-    plants = draw(kind, seed, count)
-    rows = [f"{kind + ', ' + str(count) + ' plants':24s} steps  under  error offset wobble    rms lambda"]
-    for name, rule in RULES.items():
-        m = mean_measures(plants, rule)
-        rows.append(
-            f"{name:24s} {m['steps']:5.0f} {m['undershoot']:6.3f} {m['error']:6.3f} {m['offset']:+6.3f} "
-            f"{m['wobble']:6.3f} {m['rms']:6.4f} {m['lambda']:6.3f}"
-        )
-    return "\n".join(rows)
+def measures(plant: Plant, controller: Controller) -> tuple[float, float, float]:
+    """Whether the last ten updates are within 5 % of the target after 200 and after 600 updates (the gym's 100), and
+    the root mean square of the logarithm of length over target in the last quarter.
+    """
+    lengths = run(plant, controller)
+    ends = (100 if plant.kind == "gym" else 200, len(lengths))
+    early, late = (abs(math.expm1(statistics.fmean(lengths[end - 10 : end]))) < 0.05 for end in ends)
+    return early, late, math.sqrt(statistics.fmean(length**2 for length in lengths[-UPDATES // 4 :]))
 
 
-def breakdown(seed: int, count: int, kind: str) -> str:
-    """rms of the rules in use by each property of the plant."""
-    plants, names = draw(kind, seed, count), ("leash", "leash_gated (retired)", "leash_predictive")
-    rms = {name: [measures(plant, run(plant, RULES[name]))["rms"] for plant in plants] for name in names}
-    wins = [sum(a < b for a, b in zip(rms[names[2]], rms[other], strict=True)) / count for other in names[:2]]
-    rows = [f"{kind}: {names[2]} is better than {names[0]} on {wins[0]:.0%}, than {names[1]} on {wins[1]:.0%}"]
-    for field in ("form", "momentum", "noise", "lr", "updates", "change"):
-        for value in sorted({getattr(plant, field) for plant in plants}):
-            own = [i for i, plant in enumerate(plants) if getattr(plant, field) == value]
-            means = "  ".join(f"{statistics.fmean(rms[name][i] for i in own):.4f}" for name in names)
-            rows.append(f"{field + ' ' + str(value):24s} {means}")
-    order = sorted(range(count), key=lambda i: plants[i].gain)
-    for third, own in (("low", order[: count // 3]), ("high", order[-count // 3 :])):
-        means = "  ".join(f"{statistics.fmean(rms[name][i] for i in own):.4f}" for name in names)
-        rows.append(f"{'gain, ' + third + ' third':24s} {means}")
-    return "\n".join(rows)
+def learned(rule: Controller, response: float, holding: float, count: int = 8) -> tuple[float, float]:
+    """Response that is learned in 600 updates of the linear plant, from three times the target at noise 0.10, and the
+    logarithm of length over target in the last hundred: means over seeds, the first a geometric one.
+    """
+    seen: list[float] = []
+    lengths: list[float] = []
+    for seed in range(count):
+        plant = Plant("linear", math.log(3.0), holding, 0.9, 0.1, seed, response)
+        lengths += run(plant, partial(rule, seen=seen))[-100:]
+    return statistics.geometric_mean(seen[UPDATES - 1 :: UPDATES]), statistics.fmean(lengths)
 
 
 if __name__ == "__main__":
-    seed = CHOICE_SEED if "choose" in sys.argv else REPORT_SEED
-    for kind in ("ratchet", "elastic"):
-        print(table(seed, 300, kind))
-        print(breakdown(seed, 300, kind))
+    seed = int(sys.argv[1]) if len(sys.argv) > 1 else REPORT_SEED
+    plants = {kind: draw(kind, seed) for kind in KINDS}
+    print(f"{'':28s}" + " ".join(f"{kind:>14s}" for kind in (*KINDS, "mean")))
+    for name, rule in RULES.items():
+        rows = {kind: [measures(plant, rule) for plant in plants[kind]] for kind in KINDS}
+        means = [tuple(map(statistics.fmean, zip(*rows[kind], strict=True))) for kind in KINDS]
+        means.append(tuple(map(statistics.fmean, zip(*means, strict=True))))
+        print(f"{name:28s}" + " ".join(f"{a:4.0%} {b:4.0%} {rms:.3f}" for a, b, rms in means), flush=True)
+    print("response  holding  learned  length off  by the Kalman filter")
+    for response in (0.005, 0.02, 0.05):
+        for holding in (0.2, 0.5, 0.8):
+            ends = [learned(rule, response, holding) for rule in (predictive, kalman)]
+            pairs = "  ".join(f"{found:7.4f}  {math.expm1(off):+10.1%}" for found, off in ends)
+            print(f"{response:8.3f}  {holding:7.1f}  {pairs}")

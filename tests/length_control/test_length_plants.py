@@ -1,15 +1,31 @@
-"""Our controller against LEASH and the one it replaced, on toy plants that took no part in choosing it."""
+"""Our controller against those it is compared with, on toy plants that took no part in choosing it."""
+
+from statistics import fmean
 
 import pytest
-from length_plants import REPORT_SEED, RULES, draw, mean_measures
+from length_plants import REPORT_SEED, RULES, draw, kalman, learned, measures, predictive
 
 
-@pytest.mark.parametrize("kind", ["ratchet", "elastic"])
-def test_the_forecast_beats_both_and_what_it_gains_costs_neither_time_nor_an_offset(kind):
-    plants = draw(kind, REPORT_SEED, 60)
-    names = ("leash_predictive", "leash", "leash_gated (retired)")
-    ours, leash, gated = (mean_measures(plants, RULES[name]) for name in names)
-    assert ours["rms"] < 0.95 * min(leash["rms"], gated["rms"])
-    assert ours["error"] <= min(leash["error"], gated["error"])
-    assert ours["undershoot"] < 0.35 * leash["undershoot"]
-    assert ours["steps"] <= 1.1 * leash["steps"]
+KINDS = ("linear", "falling", "ratchet", "elastic", "gym")
+OTHERS = ("LEASH, lr 0.005", "LEASH, lr 0.05", "PID-Lagrangian")
+
+
+@pytest.fixture(scope="module")
+def found():
+    plants = {kind: draw(kind, REPORT_SEED, 12) for kind in KINDS}
+    names = (*OTHERS, "LEASH-Predictive")
+    return {name: [measures(plant, RULES[name]) for kind in KINDS for plant in plants[kind]] for name in names}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_it_is_sooner_at_the_target_and_ends_nearer_than_the_others(found, other):
+    (early, _, rms), (other_early, _, other_rms) = (
+        map(fmean, zip(*found[name], strict=True)) for name in ("LEASH-Predictive", other)
+    )
+    assert early > 1.5 * other_early
+    assert rms < 0.8 * other_rms
+
+
+def test_a_filter_learns_the_response_that_the_shipped_rule_does_not():
+    assert learned(predictive, 0.02, 0.5)[0] < 0.2 * 0.02
+    assert 0.5 < learned(kalman, 0.02, 0.5)[0] / 0.02 < 2
