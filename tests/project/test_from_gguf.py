@@ -1,0 +1,73 @@
+"""The script that makes a model folder of a GGUF file, on a tiny file with a tokenizer of a few words."""
+
+import runpy
+import string
+import sys
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+SCRIPT = ROOT / "recipes" / "smollm2_135m" / "from_gguf.py"
+WIDTH, INNER, HEADS = 32, 48, 2
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *string.ascii_lowercase, "Ġ", "th", "the"]
+TEMPLATE = "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
+
+
+@pytest.fixture
+def gguf_file(tmp_path):
+    """A Llama of one layer with random weights."""
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "llama")
+    kinds = [gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(TOKENS) - 3)
+    for name, value in {
+        **{"name": "A Title Of The File", "context_length": 64, "embedding_length": WIDTH, "block_count": 1},
+        **{"feed_forward_length": INNER, "head_count": HEADS, "head_count_kv": HEADS, "layer_norm_rms_eps": 1e-5},
+        **{"rope_freq_base": 10_000.0, "vocab_size": len(TOKENS), "tokenizer_model": "gpt2", "token_list": TOKENS},
+        **{"token_types": kinds, "token_merges": ["t h", "th e"], "bos_token_id": 1, "eos_token_id": 2},
+        **{"unk_token_id": 0, "pad_token_id": 2, "chat_template": TEMPLATE},
+    }.items():
+        getattr(writer, f"add_{name}")(value)
+    layer = {f"attn_{name}": (WIDTH, WIDTH) for name in ("q", "k", "v", "output")}
+    layer |= {"ffn_gate": (INNER, WIDTH), "ffn_up": (INNER, WIDTH), "ffn_down": (WIDTH, INNER)}
+    layer |= {"attn_norm": (WIDTH,), "ffn_norm": (WIDTH,)}
+    shapes = {"token_embd": (len(TOKENS), WIDTH), "output_norm": (WIDTH,)}
+    for name, shape in (shapes | {f"blk.0.{name}": shape for name, shape in layer.items()}).items():
+        writer.add_tensor(f"{name}.weight", rng.normal(size=shape).astype(np.float32))
+    for step in ("write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file", "close"):
+        getattr(writer, step)()
+    return tmp_path / "tiny.gguf"
+
+
+def convert(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+def test_the_folder_holds_a_model_that_trains_and_its_tokenizer(gguf_file, tmp_path, monkeypatch):
+    folder = tmp_path / "base"
+    convert(monkeypatch, gguf_file, folder)
+    source = {"pretrained_model_name_or_path": str(gguf_file.parent), "gguf_file": gguf_file.name}
+    model, original = AutoModelForCausalLM.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(**source)
+    ids = torch.arange(3, 20)[None]
+    assert torch.equal(model(ids).logits, original(ids).logits)
+    model.train()(ids, labels=ids).loss.backward()
+    model.save_pretrained(tmp_path / "again")
+    assert not hasattr(model.config, "quantization_config")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.encode("the thaw") == AutoTokenizer.from_pretrained(**source).encode("the thaw")
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
+    assert tokenizer.apply_chat_template([{"content": "he"}], tokenize=False) == "<|im_start|>he<|im_end|>"
+    assert "A Title" not in (folder / "config.json").read_text()
+
+
+def test_a_target_that_is_taken_is_refused_first(tmp_path, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    for target in (tmp_path / "full", tmp_path / "full" / "notes.txt"):
+        with pytest.raises(SystemExit, match=f"{target} is there"):  # before the file is read
+            convert(monkeypatch, tmp_path / "unread.gguf", target)
