@@ -63,8 +63,9 @@ smoke: install ## five steps of the same: does everything run?
 test: install ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: install ## run the tests that take more than half a minute
+test-slow: install ## run the tests that take more than half a minute, and 200 examples of each property
 	$(BIN)/python -m pytest -n 2 -m slow --durations=0
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=two-hundred
 
 # Colocate mode, and a server for asynchronous GRPO with LoRA: whole weights travel to a server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build

@@ -29,7 +29,8 @@ import pytest
 from hypothesis import settings
 
 
-settings.register_profile("thirty", max_examples=30, deadline=None)
+for name, number in {"thirty": 30, "two-hundred": 200}.items():  # the latter in make test-slow
+    settings.register_profile(name, max_examples=number, deadline=None)
 settings.load_profile("thirty")
 
 
