@@ -117,7 +117,7 @@ def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
         ([128.0, 80.0], (0.25, math.nan, math.nan, math.nan)),
         ([64.0] * 4, (0.0, 1.0, 0.0, 1)),
         ([64.0, 54.0, 54.0, 54.0], (0.15625, 0.0, 0.1171875, 1)),  # the mean of all is 56.5, 12 % below
-        ([128.0] * 6 + [48.0] * 10, (0.25, 0.0, 0.25, 7)),
+        ([128.0] * 6 + [40.0] * 6 + [48.0] * 4, (0.25, 0.0, 0.325, 7)),  # the last ten have 43.2
     ],
 )
 def test_settling_by_hand(lengths, expected):

@@ -70,6 +70,7 @@ def deer(**parameters):
         (deer(), ["?" * 200, "7" * 200], [], "?" * 90 + "E" + "7" * 9, 0),
         (deer(), ["?" * 89 + "W", "777", "7$"], [UNSURE], "?" * 89 + "WE7$", 3),
         (deer(), ["??$"], [], "??$", 0),
+        (deer(), ["??W", "777", "?$"], [UNSURE], "??W?$", 3),
         # what follows the box does not count: "}" closes it only with the "." after it
         (deer(max_trial_tokens=4), ["?W", "7}.W", "7$"], [[0.1, 0.99, 0.98, 0.0]], "?E7$", 1 + 4),
         (deer(max_trial_tokens=4), ["?W", "7}.W", "E", "7$"], [[0.1, 0.99, 0.0, 0.99]], "?WE7$", 4),
