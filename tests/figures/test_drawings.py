@@ -83,12 +83,12 @@ def test_many_batches_are_smoothed():
 
 
 def test_budget_curves_and_their_bands():
-    rows = [("a", 1024, 0.1, 0.0, 0.2), ("a", 2048, 0.4, 0.3, 0.5), ("a", 3000, 0.5, 0.4, 0.6), ("b", 8, 0.4, 0.3, 0.6)]
+    rows = [("a", 1024, 0.1, 0.0, 0.2), ("a", 2048, 0.4, 0.3, 0.5), ("a", 3000, 0.5, 0.4, 0.6), ("b", 8, 0, 0.25, 1)]
     (axis,) = budget_figure(pd.DataFrame(rows, columns=["run", "at", "value", "low", "high"])).axes
     assert lines_of(axis)["a"].get_xydata().tolist() == [[1024, 0.1], [2048, 0.4], [3000, 0.5]]
     corners = {tuple(corner) for corner in axis.collections[0].get_paths()[0].vertices}
     assert {(1024.0, 0.0), (1024.0, 0.2), (3000.0, 0.4), (3000.0, 0.6)} <= corners
-    assert axis.collections[1].get_segments()[0].tolist() == [[8, 0.3], [8, 0.6]]  # of a single point a bar
+    assert axis.collections[1].get_segments()[0].tolist() == [[8, 0.25], [8, 1]]  # of a single point a bar
 
 
 def test_a_method_is_a_curve_in_the_order_of_its_targets():
