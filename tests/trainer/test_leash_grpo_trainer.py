@@ -286,6 +286,7 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
     assert (engine.generation_kwargs["max_tokens"], trainer.max_completion_length) == (10, 24)
 
 
+@pytest.mark.slow
 def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
     """The same two problems at each update, so that lengths are those of the policy."""
 
