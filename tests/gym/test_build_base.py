@@ -42,7 +42,9 @@ def test_rows_have_their_stages_prompts_and_a_loss_on_the_completion(build_base,
 
 def test_written_stories_are_prompts_and_completions(build_base, tmp_path, monkeypatch):
     path = tmp_path / "traces.jsonl"
-    monkeypatch.setattr(sys, "argv", f"build_base.py stories --output {path} --count 5 --seed 3".split())
+    monkeypatch.setattr(
+        sys, "argv", ["build_base.py", "stories", "--output", str(path), "--count", "5", "--seed", "3"]
+    )
     build_base.main()
     rows = pd.read_json(path, lines=True)
     assert len(rows) == 5

@@ -1,6 +1,7 @@
 """Pushes of checkpoints: one commit a push, nothing lost where the Hub fails; the real client, no training."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -123,7 +124,7 @@ def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_publishe
         push(publisher, run, step)
     publisher.finish()
     said = caplog.records[-1].getMessage()
-    assert f"leash push {run} --repo me/x" in said
+    assert f"leash push {shlex.quote(str(run))} --repo me/x" in said
     assert "checkpoint-2" in said
     assert "checkpoint-1" not in said  # the second stands for it, whose place it would take
 

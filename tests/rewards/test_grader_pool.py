@@ -131,7 +131,7 @@ def test_an_installation_that_breaks_during_a_run_makes_answers_unscorable(pytho
 
 
 def test_an_answer_whose_worker_is_killed_is_compared_again(python, tmp_path):
-    python(f"if [ -e {tmp_path}/second ]; then {YES}; else touch {tmp_path}/second; read request; kill -9 $$; fi")
+    python(f"if [ -e '{tmp_path}/second' ]; then {YES}; else touch '{tmp_path}/second'; read request; kill -9 $$; fi")
     assert GraderPool(size=1).verdicts([new_case()]) == [RIGHT]
 
 

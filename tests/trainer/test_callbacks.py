@@ -32,18 +32,21 @@ class Overflow(TrainerCallback):
             next(p for p in model.parameters() if p.grad is not None).grad.fill_(torch.inf)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+BATCHINGS = [  # gradient accumulation, steps per generation, iterations, updates that are skipped
+    (2, 3, 2, ()),
+    (1, 2, 1, (2, 3)),  # no update on the second batch is taken: it is pooled with the third
+    (1, 1, 1, ()),
+    (1, 4, 1, ()),
+    (4, 3, 1, ()),
+    (1, 4, 1, (0, 1)),  # the third update on the first batch is the first that is taken
+    (2, 1, 1, (1,)),
+]
+
+
 @pytest.mark.parametrize(
-    ("accumulation", "steps_per_generation", "iterations", "skipped"),
-    [
-        (1, 1, 1, ()),
-        (1, 4, 1, ()),
-        (2, 3, 2, ()),
-        (4, 3, 1, ()),
-        (1, 4, 1, (0, 1)),  # the third update on the first batch is the first that is taken
-        (1, 2, 1, (2, 3)),  # none on the second batch is: it is pooled with the third
-        (2, 1, 1, (1,)),
-    ],
+    ("kind", "accumulation", "steps_per_generation", "iterations", "skipped"),
+    # RLOO's callback is GRPO's
+    [*((kind, *each) for kind in KINDS for each in BATCHINGS[: 2 if kind == "RLOO" else None])],
 )
 def test_one_dual_step_per_generation_batch(
     kind, accumulation, steps_per_generation, iterations, skipped, make_trainer, tiny_model_path, tmp_path
