@@ -1,4 +1,4 @@
-"""Tables and picture of all_methods.md from all_methods.csv, the `seeds.csv` of the comparison of all methods.
+"""Table and picture of all_methods.csv, the `seeds.csv` of the comparison of all methods.
 
 `python recipes/gym/all_methods.py` draws all_methods.svg beside it and prints the tables.
 """
@@ -88,7 +88,7 @@ def picture(seeds: pd.DataFrame) -> None:
         for name, own in drawn.items():
             if name not in names:
                 axis.plot(own["mean_tokens"], own["score"], color=style.NEUTRAL, linewidth=0.6, alpha=0.35, zorder=1)
-        for index, name in enumerate(names):
+        for index, name in enumerate(name for name in names if name in drawn):  # those that have run
             look = style.marked_style(index)
             own, each = drawn[name], seeds[seeds["name"] == name]
             axis.plot(own["mean_tokens"], own["score"], color=look["color"], linewidth=1.4, zorder=3)
