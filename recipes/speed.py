@@ -32,7 +32,6 @@ from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.planning.plan import PAPER_MODELS
 
 
@@ -85,7 +84,7 @@ def random_model(settings: Settings) -> transformers.PreTrainedModel:
         config = transformers.AutoConfig.from_pretrained(CHECKPOINT if name == "gym" else name)
     config.max_position_embeddings = max(config.max_position_embeddings, settings.max_length + 256)
     config.bos_token_id = config.eos_token_id = None  # nothing ends by chance
-    config.pad_token_id = build_tokenizer().pad_token_id
+    config.pad_token_id = transformers.AutoTokenizer.from_pretrained(CHECKPOINT).pad_token_id
     torch.manual_seed(settings.seed)
     with DEVICE:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, settings.dtype))
@@ -108,7 +107,7 @@ class ScriptedRollouts:
     """Completions of drawn lengths with drawn tokens, and rewards by coin; dead groups have equal ones."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.tokenizer = settings, build_tokenizer()
+        self.settings, self.tokenizer = settings, transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
         self.lengths: list[list[int]] = []
 
     def __call__(self, prompts: Sequence[list[dict[str, str]]], trainer: Any) -> dict[str, Any]:
@@ -212,7 +211,8 @@ def gradient_difference(folder: Path) -> float:
 
 
 def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
-    batch = build_tokenizer().pad({"input_ids": prompts}, padding_side="left", return_tensors="pt").to(DEVICE)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
+    batch = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt").to(DEVICE)
     width, ends = batch["input_ids"].shape[1], torch.tensor(limits, device=DEVICE)
     model.generation_config = transformers.GenerationConfig(do_sample=True, top_k=0, pad_token_id=pad)
     criteria = transformers.StoppingCriteriaList([lambda ids, scores, **kwargs: ends + width <= ids.shape[1]])
@@ -229,7 +229,7 @@ ENGINES = {"generate": generate, "shrinking": shrinking}
 
 
 def measure_rollout(settings: Settings) -> dict[str, Any]:
-    tokenizer = build_tokenizer()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
     problems = gym_problems("train", settings.num_completions, seed=settings.seed)
     prompts = [tokenizer.encode(prompt[0]["content"]) for prompt in problems["prompt"]]
     limits = drawn_lengths(settings, len(prompts), settings.seed)

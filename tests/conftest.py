@@ -56,11 +56,17 @@ def shared_data() -> Path:
     return SHARED / "data"
 
 
+def gym_tokenizer():
+    from transformers import AutoTokenizer
+
+    from leash_trl.gym import CHECKPOINT
+
+    return AutoTokenizer.from_pretrained(CHECKPOINT)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
-    from leash_trl.gym.tokenizer import build_tokenizer
-
-    return build_tokenizer()
+    return gym_tokenizer()
 
 
 @pytest.fixture(scope="session")

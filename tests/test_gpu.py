@@ -21,12 +21,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, gym_tokenizer
 
 from leash_trl.cli.plan import make_settings, parse_plan
 from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.planning import plan as memory
 
 
@@ -178,7 +177,7 @@ def measured_step(max_length: int, folder: Path) -> dict[str, Any]:
 
 def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory.Settings:
     """What `leash plan` makes of the settings of the benchmark."""
-    tokenizer, problems = build_tokenizer(), gym_problems("train", 64)
+    tokenizer, problems = gym_tokenizer(), gym_problems("train", 64)
     model = "gym" if ON_CPU else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
     options = {"model_name_or_path": model, "output_dir": folder / "run", "target_length": 1, **STEP}
     options |= {"bf16": "false", "gradient_checkpointing": "true", "num_gpus": 1, "gpu_memory": gpu_memory}

@@ -195,8 +195,9 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
 
     from leash_trl.evaluation import tables
     from leash_trl.evaluation.frame import load_samples
-    from leash_trl.figures import dynamics_figure, load_curves, pareto_figure, write_figure
-    from leash_trl.figures.training import logged
+    from leash_trl.figures.evaluation import pareto_figure
+    from leash_trl.figures.style import write_figure
+    from leash_trl.figures.training import dynamics_figure, load_curves, logged
 
     arms = [*dict.fromkeys(run.arm for run in runs)]
     done = sorted((run for run in runs if run.is_done()), key=lambda run: arms.index(run.arm))

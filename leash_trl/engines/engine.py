@@ -81,14 +81,12 @@ class Engine(Protocol):
         *,
         with_probabilities: bool = False,
         is_continuation: bool = False,
-        description: str = "sampling",
     ) -> list[Generation]:
         """One generation per request, in their order; the same call gives the same generations.
 
         Args:
             is_continuation (`bool`): Whether the prompts continue the calls just before, so that an engine may reuse
                 their states. Such a call gives the same generations only together with those before it.
-            description (`str`): Label of the progress bar, where the engine has one of its own.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.

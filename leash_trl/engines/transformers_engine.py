@@ -50,7 +50,6 @@ class TransformersEngine:
         *,
         with_probabilities: bool = False,
         is_continuation: bool = False,
-        description: str = "sampling",
     ) -> list[Generation]:
         """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
@@ -63,7 +62,7 @@ class TransformersEngine:
         is_greedy = settings.temperature == 0
         warpers = get_warpers(*(() if is_greedy else (settings.temperature, settings.top_p, settings.top_k)))
         generations: list[Generation] = []
-        for start in tqdm(range(0, len(requests), self.batch_size), desc=description, unit="batch", leave=False):
+        for start in tqdm(range(0, len(requests), self.batch_size), desc="sampling", unit="batch", leave=False):
             batch = requests[start : start + self.batch_size]
             limits = [request.max_new_tokens for request in batch]
             choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])

@@ -61,11 +61,8 @@ class VllmEngine:
         *,
         with_probabilities: bool = False,
         is_continuation: bool = False,
-        description: str = "sampling",
     ) -> list[Generation]:
         """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
-
-        The progress bar is vLLM's, so `description` has no effect.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.

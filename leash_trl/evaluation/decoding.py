@@ -95,7 +95,6 @@ class DecodingStrategy:
                     replace(settings, temperature=0.0) if is_trial else settings,
                     with_probabilities=is_trial,
                     is_continuation=step > 0,
-                    description=f"sampling, step {step + 1}" if step else "sampling",
                 )
                 answers |= zip(chosen, generations, strict=True)
             rows, asks, step = [*asks], {}, step + 1

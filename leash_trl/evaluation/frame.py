@@ -278,7 +278,10 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
     columns = ["is_correct", "num_tokens", *run.samples.columns.intersection(["reward"])]
-    own, base = (each.samples.groupby(["benchmark", "id"], sort=False)[columns].mean() for each in (run, baseline))
+    key = ["benchmark", "id", "solution"]  # ids alone may be row numbers
+    own, base = (
+        each.samples.astype({"solution": str}).groupby(key, sort=False)[columns].mean() for each in (run, baseline)
+    )
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     if others := {*own.index} ^ {*base.index}:
         raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate both on the same")

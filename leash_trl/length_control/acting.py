@@ -52,9 +52,8 @@ def cannot_act(
 def _heeds_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
     """Whether a method scores the same answers apart by their lengths, or cuts one."""
     one, other = (vars(method.score(rollouts, AdvantageRule())) for rollouts in (up, down))
-    made = [name for name in ("shaped", "advantages", "keep") if one[name] is not None]
     is_cut = one["cut"] is not None and bool((one["cut"] < up.lengths).any())
-    return is_cut or not all(torch.equal(one[name], other[name]) for name in made)
+    return is_cut or not all(torch.equal(one[name], other[name]) for name in ("shaped", "advantages"))
 
 
 def _batch(method: LengthControl, target_length: float | None, limit: float, num_generations: int) -> Rollouts:

@@ -232,8 +232,7 @@ class AdvantageRule:
             return decoupled_advantages((score.base, shaped - score.base), weights, num_generations, self.epsilon)
         trained_tokens = None
         if self.reward_baseline == "length_weighted":
-            is_trained = torch.ones_like(rollouts.is_truncated) if score.keep is None else score.keep
+            trained_tokens = rollouts.lengths if score.cut is None else score.cut
             if self.mask_truncated:
-                is_trained = is_trained & ~rollouts.is_truncated
-            trained_tokens = (rollouts.lengths if score.cut is None else score.cut).where(is_trained, 0)
+                trained_tokens = trained_tokens.where(~rollouts.is_truncated, 0)
         return group_advantages(shaped, num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens)

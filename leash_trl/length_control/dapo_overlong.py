@@ -1,10 +1,8 @@
-"""DAPO's two answers to overlong completions: the soft punishment and the filter."""
-
-from dataclasses import replace
+"""DAPO's soft punishment of overlong completions."""
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
 class DapoOverlong(LengthControl):
@@ -18,14 +16,12 @@ class DapoOverlong(LengthControl):
     Use: against completions that run into the limit; it does not shorten those that end well before it.
 
     Source: Eq. (13) in section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476). verl leaves out the last case,
-    which cannot occur if generation stops at $L_{\max}$.
+    which cannot occur if generation stops at $L_{\max}$. DAPO's overlong filter is TRL's `mask_truncated_completions`.
 
     Args:
         cache_length (`int`): Range below the maximum, in tokens, in which the punishment grows. `None`, for shorter
             limits, is a fifth of the maximum, the paper's 4096 of 20480.
         max_length (`int`): Length of the full punishment in tokens; by default the generation limit.
-        mask_truncated (`bool`): Overlong filtering: truncated completions are left out of the loss. They stay in the
-            group's mean.
     """
 
     name = "dapo_overlong"
@@ -33,11 +29,6 @@ class DapoOverlong(LengthControl):
 
     cache_length: int | None = knob(4096, least=1)
     max_length: int | None = knob(None, least=2)
-    mask_truncated: bool = False
-
-    @property
-    def leaves_out(self) -> bool:  # type: ignore[override]
-        return self.mask_truncated
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
@@ -51,9 +42,3 @@ class DapoOverlong(LengthControl):
         cache_length = self.cache_length or max(1, int(max_length // 5))
         punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length
         return self.base_rewards(rollouts) + punishment.clamp(-1.0, 0.0)
-
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        if not self.mask_truncated:
-            return super().score(rollouts, rule)
-        score = super().score(rollouts, replace(rule, mask_truncated=True))
-        return replace(score, keep=~rollouts.is_truncated)

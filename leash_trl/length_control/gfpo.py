@@ -56,8 +56,6 @@ class GFPO(LengthControl):
         num_kept (`int`): k, fewer than `num_generations`. By default half of the completions of a prompt, from 2 to 8;
             the paper has up to 8 of 8, 16 and 24.
         adaptive (`bool`): Keep fewer completions of easy prompts, see [`num_kept_by_difficulty`].
-        drop_unkept (`bool`): TRL's variant: completions that are not kept leave the loss and its token count, instead
-            of only having advantage 0, and the standard deviation is the sample one (n - 1).
     """
 
     name = "gfpo"
@@ -68,12 +66,7 @@ class GFPO(LengthControl):
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = knob(None, least=2)  # one alone has no advantage
     adaptive: bool = False
-    drop_unkept: bool = False
     group_means: list[float] = held(list)
-
-    @property
-    def leaves_out(self) -> bool:  # type: ignore[override]
-        return self.drop_unkept
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""
@@ -96,11 +89,11 @@ class GFPO(LengthControl):
         return means.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages over the kept completions; the others have 0 and, with `drop_unkept`, are left out."""
-        score, kept = super().score(rollouts, rule), self.kept(rollouts)
-        rewards, correction = score.shaped.masked_fill(~kept, torch.nan), int(self.drop_unkept)
-        advantages = group_advantages(rewards, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction)
-        return replace(score, advantages=advantages, keep=kept if self.drop_unkept else None)
+        """Advantages over the kept completions; the others have 0."""
+        score, size = super().score(rollouts, rule), rollouts.num_generations
+        rewards = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
+        advantages = group_advantages(rewards, size, rule.scale_rewards, rule.epsilon, correction=0)
+        return replace(score, advantages=advantages)
 
     def observe(self, rollouts: Rollouts) -> None:
         if self.adaptive:

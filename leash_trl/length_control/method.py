@@ -92,8 +92,6 @@ class LengthControl:
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
     # True: `Score.cut` is set, so completions must be of one turn
     cuts: ClassVar[bool] = False
-    # True: `Score.keep` is set
-    leaves_out: ClassVar[bool] = False
 
     # ranges of the fields made by `knob`, which a second `@dataclass` would lose
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
@@ -152,7 +150,7 @@ class LengthControl:
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Everything that the method says of some completions, by its present state.
 
-        A method with advantages of its own, or one that leaves completions out or cuts them, replaces these parts.
+        A method with advantages of its own, or one that cuts completions, replaces these parts.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
         score = Score(base, self.penalty(rollouts), shaped, shaped)

@@ -84,7 +84,6 @@ class Score:
         penalty: Price of the length in reward units, before any clip; a bonus is negative.
         shaped: Shaped rewards in float64; NaN where unscorable.
         advantages: Advantages in float64; 0 where unscorable.
-        keep: False for completions to leave out of the loss; `None` if the method never leaves one out.
         cut: Tokens to keep of each completion, its length to keep all; `None` if the method never cuts. A completion
             that is cut is graded again, and its tail leaves the loss.
     """
@@ -93,7 +92,6 @@ class Score:
     penalty: torch.Tensor
     shaped: torch.Tensor
     advantages: torch.Tensor
-    keep: torch.Tensor | None = None
     cut: torch.Tensor | None = None
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":

@@ -12,7 +12,7 @@ from leash_trl.length_control.rollouts import joined
 
 # what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others
 HELD = (
-    *("target_use", "needs_truncated", "own_advantages", "cuts", "leaves_out"),
+    *("target_use", "needs_truncated", "own_advantages", "cuts"),
     *("check", "columns_read", "check_columns", "budgets", "budget_statistics", "base_rewards", "violation"),
     *("reward_scale_problem", "target_for"),
 )
@@ -131,8 +131,7 @@ class Toggle(LengthControl):
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """The method's score where the budget holds; elsewhere rewards before length, and plain advantages."""
         own, is_budgeted = self.switched.score(rollouts, rule), self.is_budgeted(rollouts)
-        everything = torch.ones_like(is_budgeted)
-        free = Score(own.base, 0.0 * own.base, own.base, own.advantages, everything, rollouts.lengths)
+        free = Score(own.base, 0.0 * own.base, own.base, own.advantages, rollouts.lengths)
         mixed = own.where(is_budgeted, free)
         plain = rule(mixed, rollouts)
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)

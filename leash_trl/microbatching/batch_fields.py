@@ -154,11 +154,6 @@ def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token
     }
 
 
-def only_trained(completion_mask: torch.Tensor, is_trained_on: torch.Tensor) -> torch.Tensor:
-    """The mask `(N, T)`, all 0 in the rows that no loss should see."""
-    return completion_mask * is_trained_on.to(completion_mask.device, completion_mask.dtype).unsqueeze(1)
-
-
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
     """The rows of all parts in their original order, of shape `(N, width)`, padded with zeros.
 

@@ -23,7 +23,7 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
-from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
+from leash_trl.microbatching.batch_fields import ended_at, loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.microbatching.seams import Seams
 from leash_trl.trainer import checks
@@ -32,7 +32,7 @@ from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_r
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
-from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, generation_window, starting_point
+from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
 from leash_trl.trainer.rounds import Round
 
 
@@ -131,7 +131,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _is_inside_window(self) -> bool:
         # TRL: GRPOTrainer._prepare_inputs generates when this is 0
-        return self._step % generation_window(self.args) != 0
+        return self._step % (self.args.steps_per_generation * self.args.num_iterations) != 0
 
     @property
     def _mode(self) -> str:
@@ -239,9 +239,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         round_, generated = self._new_batch(inputs)
         batch = round_.batch
         batch["advantages"] = self._own(round_.score.advantages).to(batch["advantages"])
-        if round_.score.keep is not None:
-            # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
-            batch["completion_mask"] = only_trained(batch["completion_mask"], self._own(round_.score.keep))
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
         rollouts = joined([part.rollouts for part in generated])

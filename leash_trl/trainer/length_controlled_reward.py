@@ -280,8 +280,6 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
     """
     if method.cuts:
         return "cuts completions and has them graded again, which a reward function cannot"
-    if method.leaves_out:
-        return "leaves completions out of the loss, which a reward function cannot"
     if method.own_advantages is True:
         return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
     if method.own_advantages and advantage is None:

@@ -79,11 +79,6 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
         yield "sync_ref_model is True, but TRL saves no reference model: it starts again as the base model"
 
 
-def generation_window(args: LeashGRPOConfig) -> int:
-    """Micro-steps for which a generation batch is used."""
-    return args.steps_per_generation * args.num_iterations
-
-
 class WindowEndCallback(TrainerCallback):
     """Moves saving to the end of the generation window, since what is left of a window is not saved; with
     `load_best_model_at_end` the evaluation that goes with it, too. The end of training saves where it is.

@@ -15,7 +15,8 @@ from leash_trl.figures import style
 
 
 HERE = Path(__file__).parent
-LENGTH = 25.0  # tokens at which methods are compared: those of short traces of the gym's problems
+LENGTHS = (18, 25, 36)  # tokens at which methods are compared; short traces of the gym's problems have 25
+SORTED_BY = 25
 FAMILIES = {
     "a price that follows a constraint": ["LEASH", "LEASH-C", "LEASH-Predictive", "LACONIC", "A-DLP"],
     "a budget in the prompt": ["L1-Exact", "L1-Max"],
@@ -35,47 +36,52 @@ def curves(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: own.sort_values("mean_tokens") for name, own in points.groupby("name", sort=False)}
 
 
-def at_length(own: pd.DataFrame) -> float:
-    """Score of a seed's points at `LENGTH`, on lines over the logarithm of tokens; NaN where they do not reach."""
+def at_lengths(own: pd.DataFrame) -> pd.Series:
+    """Scores of a seed's points at `LENGTHS`, on lines over the logarithm of tokens; NaN where they do not reach."""
     own = own.sort_values("mean_tokens")
     log_tokens = np.log(own["mean_tokens"])
-    return float(np.interp(np.log(LENGTH), log_tokens, own["score"], left=np.nan, right=np.nan))
+    scores = np.interp(np.log(LENGTHS), log_tokens, own["score"], left=np.nan, right=np.nan)
+    return pd.Series(scores, index=LENGTHS)
 
 
-def scores_at_length(seeds: pd.DataFrame) -> pd.DataFrame:
-    """Scores at `LENGTH`, a method a row and a seed a column."""
-    rows = seeds[1:].groupby(["name", "seeds"], sort=False)[["mean_tokens", "score"]].apply(at_length)
-    return rows.unstack()
+def scores_at_lengths(seeds: pd.DataFrame) -> pd.DataFrame:
+    """Scores at `LENGTHS`: a method a row, a seed of a length a column."""
+    return seeds[1:].groupby(["name", "seeds"], sort=False)[["mean_tokens", "score"]].apply(at_lengths).unstack()
 
 
-def told_apart(scores: pd.DataFrame) -> str:
-    """How many pairs of methods differ at `LENGTH`, by a t test with the spread of seeds pooled over all methods."""
-    known = scores.dropna()
+def told_apart(scores: pd.DataFrame, length: int) -> str:
+    """How many pairs of methods differ at a length, by a t test with the spread of seeds pooled over all methods."""
+    known = scores[length].dropna()
+    pairs = [*combinations(known.index, 2)]
+    if known.shape[1] < 2 or not pairs:
+        return f"At {length} tokens no two curves have two seeds."
     spread, freedom = np.sqrt(known.var(axis=1, ddof=1).mean()), len(known) * (known.shape[1] - 1)
     reach = spread * np.sqrt(2 / known.shape[1])
-    gaps = [known.loc[one].mean() - known.loc[other].mean() for one, other in combinations(known.index, 2)]
+    gaps = [known.loc[one].mean() - known.loc[other].mean() for one, other in pairs]
     p_values = np.array([t_p_value(gap / reach, freedom) for gap in gaps])
     return (
-        f"{len(known)} of {len(scores)} curves reach {LENGTH:g} tokens with all seeds. Of their {len(gaps)} pairs "
-        f"{(p_values < 0.05).sum()} are told apart there, {holm(p_values).sum()} after Holm's correction: a t test "
-        f"with the spread of seeds pooled over the methods (standard deviation {spread:.3f}, {freedom} degrees of "
-        f"freedom; differences from {t_quantile(freedom) * reach:.3f} on)."
+        f"At {length} tokens {len(known)} of {len(scores)} curves have all seeds. Of their {len(gaps)} pairs "
+        f"{(p_values < 0.05).sum()} are told apart, {holm(p_values).sum()} after Holm's correction: a t test with the "
+        f"spread of seeds pooled over the methods (standard deviation {spread:.3f}, {freedom} degrees of freedom; "
+        f"differences from {t_quantile(freedom) * reach:.3f} on)."
     )
 
 
 def table(seeds: pd.DataFrame) -> str:
-    """Each method's three points, and its score at `LENGTH`, by which it is sorted."""
-    scores = scores_at_length(seeds)
+    """Each method's points, and its scores at `LENGTHS`, sorted by those at `SORTED_BY` and then by accuracy."""
+    scores = scores_at_lengths(seeds)
     rows = []
     for name, own in curves(seeds).items():
-        each = scores.loc[name]
-        mean = each.mean(skipna=False)
         points = [f"{row.score:.3f} at {row.mean_tokens:.1f}" for row in own.itertuples()]
-        seen = "" if np.isnan(mean) else f"{mean:.3f} ({', '.join(f'{value:.3f}' for value in each)})"
-        rows.append(
-            (mean, {"method": name, f"at {LENGTH:g} tokens (seeds)": seen, "accuracy at tokens": "; ".join(points)})
-        )
-    rows.sort(key=lambda row: -np.nan_to_num(row[0], nan=-1.0))
+        row = {"method": name}
+        for length in LENGTHS:
+            each = scores.loc[name, length].dropna()
+            row[f"at {length}"] = (
+                f"{each.mean():.3f} ({', '.join(f'{value:.3f}' for value in each)})" if len(each) else ""
+            )
+        mean = scores.loc[name, SORTED_BY].mean()
+        rows.append(((np.isnan(mean), -np.nan_to_num(mean), -own["score"].max()), row | {"points": "; ".join(points)}))
+    rows.sort(key=lambda row: row[0])
     return tables.markdown(pd.DataFrame([row for _, row in rows]))
 
 
@@ -102,7 +108,8 @@ def picture(seeds: pd.DataFrame) -> None:
             )
         axis.plot(base["mean_tokens"], base["score"], color="black", marker="d", zorder=3)
         axis.set_title(family, fontsize=style.LABEL_SIZE)
-        axis.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.2)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.2)
     for axis in axes:
         axis.set_xscale("log")
         axis.set_xlim(4, 150)
@@ -120,7 +127,8 @@ def picture(seeds: pd.DataFrame) -> None:
 def main() -> None:
     seeds = tables.read_comparison(HERE / "all_methods.csv")
     picture(seeds)
-    print(table(seeds), told_apart(scores_at_length(seeds)), sep="\n\n")
+    scores = scores_at_lengths(seeds)
+    print(table(seeds), *(told_apart(scores, length) for length in LENGTHS), sep="\n\n")
 
 
 if __name__ == "__main__":

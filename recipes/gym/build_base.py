@@ -23,6 +23,7 @@ import transformers
 from matplotlib.figure import Figure
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
+from leash_trl.data.efforts import effort_suffix
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.intervals import mean_share
@@ -33,7 +34,6 @@ from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.stories import stories
 from leash_trl.gym.styles import force_styles
 from leash_trl.gym.task import TraceStyle, problems, solution_trace
-from leash_trl.gym.tokenizer import EFFORTS, build_tokenizer
 
 
 BATCH_SIZE = 64  # traces per step
@@ -100,7 +100,7 @@ def trace_rows(tokenizer: PreTrainedTokenizerBase, stage: Stage, seed: int) -> l
 def _overthinking(slip_rate: float, **usually: Any) -> dict[str, TraceStyle]:
     """Traces of any length; `usually` holds for those without an effort in the prompt."""
     usual = TraceStyle(slip_rate=slip_rate, **usually)
-    low, medium, high = EFFORTS
+    low, medium, high = map(effort_suffix, ("low", "medium", "high"))
     return {
         "": usual,
         OTHER_WORDS: usual,
@@ -122,7 +122,7 @@ STORY_STYLE = TraceStyle(recheck_weights=(0.45, 0.4, 0.15), slip_rate=0.04)
 def build_checkpoint(output_dir: Path, seed: int = 0) -> None:
     """Trains the base model and saves it with its tokenizer."""
     transformers.set_seed(seed)
-    tokenizer = build_tokenizer()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
     model = build_model(tokenizer)
     for number, stage in enumerate(STAGES):
         arguments = TrainingArguments(
@@ -149,7 +149,8 @@ def build_checkpoint(output_dir: Path, seed: int = 0) -> None:
 
 def write_record() -> None:
     """Measures the base model, free and in each forced style, and stores the result beside it."""
-    model, tokenizer = transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT), build_tokenizer()
+    model = transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
     held_out = gym_problems("test", SIZES["test"])
     plan = SamplingPlan(num_samples=NUM_SAMPLES, sampling=SamplingSettings(1.0, 1.0, max_new_tokens=256))
     samples = evaluate(TransformersEngine(model, tokenizer, batch_size=512), held_out, plan)

@@ -1,13 +1,13 @@
 """How prompts become tokens, and templates that fail."""
 
 import pytest
+from conftest import gym_tokenizer
 
 from leash_trl.engines.chat_template import TEMPLATE_FAULTS, prompt_ids
-from leash_trl.gym.tokenizer import build_tokenizer
 
 
 def test_messages_pass_the_template_and_texts_do_not():
-    tokenizer = build_tokenizer()
+    tokenizer = gym_tokenizer()
     tokenizer.chat_template = "{{ messages[0].content }}{% if loud %}<|end|>{% endif %}"
     messages = [[{"role": "user", "content": "1 +2"}], [{"role": "user", "content": "3"}]]
     assert prompt_ids(tokenizer, messages) == [tokenizer.encode("1 +2"), tokenizer.encode("3")]
@@ -29,7 +29,7 @@ def test_messages_pass_the_template_and_texts_do_not():
     ids=["missing", "refusal", "undefined", "type", "value", "arithmetic", "no default"],
 )
 def test_what_a_failing_template_raises_is_a_template_fault(template):
-    tokenizer = build_tokenizer()
+    tokenizer = gym_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(TEMPLATE_FAULTS):
         tokenizer.apply_chat_template([{"role": "user", "content": "?"}] * 2, tokenize=False)

@@ -154,7 +154,12 @@ def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("benchmarks", "named"), [({"amc": [SOLVED]}, "aime"), ({"aime": [EASY], "amc": [SOLVED]}, "p1")]
+    ("benchmarks", "named"),
+    [
+        ({"amc": [SOLVED]}, "aime"),
+        ({"aime": [EASY], "amc": [SOLVED]}, "p1"),
+        ({"aime": [EASY, HARD | {"solution": "7"}], "amc": [SOLVED]}, "p1"),  # files without ids count their rows
+    ],
 )
 def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, named):
     other = load_evaluated_run(write_run(tmp_path / "other", benchmarks))

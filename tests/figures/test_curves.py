@@ -3,8 +3,7 @@
 import pytest
 from written_runs import write_training
 
-from leash_trl.figures import load_curves
-from leash_trl.figures.training import by_budget, curves_from_log, logged
+from leash_trl.figures.training import by_budget, curves_from_log, load_curves, logged
 
 
 def test_curves_are_the_logged_columns_by_step_and_a_target_that_moved_is_none(tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leash_trl.figures import budget_figure, dynamics_figure, pareto_figure, training_figure
-from leash_trl.figures.evaluation import read_trade_offs
+from leash_trl.figures.evaluation import budget_figure, pareto_figure, read_trade_offs
+from leash_trl.figures.training import dynamics_figure, training_figure
 from leash_trl.gym import base_record
 
 

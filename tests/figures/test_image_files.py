@@ -5,8 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from leash_trl.figures import check_format, write_figure
-from leash_trl.figures.style import inline_svg, new_figure
+from leash_trl.figures.style import check_format, inline_svg, new_figure, write_figure
 
 
 HOSTILE = "<script>alert(1)</script> & </svg> $\\foo{$"

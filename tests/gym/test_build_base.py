@@ -15,7 +15,7 @@ def build_base():
     return build_base
 
 
-def test_the_build_trains_every_stage_and_writes_a_checkpoint(build_base, tmp_path, monkeypatch):
+def test_the_build_trains_every_stage_and_writes_a_checkpoint(build_base, tokenizer, tmp_path, monkeypatch):
     short = [stage._replace(steps=2) for stage in build_base.STAGES]
     monkeypatch.setattr(build_base, "BATCH_SIZE", 4)
     states = []
@@ -25,7 +25,7 @@ def test_the_build_trains_every_stage_and_writes_a_checkpoint(build_base, tmp_pa
         states.append(AutoModelForCausalLM.from_pretrained(tmp_path).state_dict())
     same, fewer = ([key for key in states[0] if states[0][key].equal(other[key])] for other in states[1:])
     assert len(same) == len(states[0]) > len(fewer)
-    assert AutoTokenizer.from_pretrained(tmp_path).get_vocab() == build_base.build_tokenizer().get_vocab()
+    assert AutoTokenizer.from_pretrained(tmp_path).get_vocab() == tokenizer.get_vocab()
 
 
 def test_rows_have_their_stages_prompts_and_a_loss_on_the_completion(build_base, tokenizer):

@@ -44,8 +44,6 @@ def test_opos_baseline_works_on_shaped_rewards():
     [
         (False, {}, 50 / 100),
         (True, {}, 10 / 60),
-        (False, {"keep": torch.tensor([True, False, True, True])}, 50 / 80),
-        (True, {"keep": torch.tensor([True, False, True, True])}, 10 / 40),
         (False, {"cut": torch.tensor([10, 20, 10, 10])}, 20 / 50),
     ],
 )

@@ -76,7 +76,6 @@ def test_scores_are_float64_finite_and_bounded_and_unscorable_completions_have_n
             assert score.advantages.isfinite().all()
             assert (score.advantages[~scorable] == 0).all()
             assert (score.cut is not None) == method.cuts
-            assert (score.keep is not None) == method.leaves_out
 
 
 @every_method
@@ -87,7 +86,6 @@ def test_advantages_of_a_prompt_sum_to_zero_over_completions_or_with_opo_over_tr
         for rule in rules_of(method)[:4] if FACTS[name].zero_mean else ():
             score = method.score(batch, rule)
             weights = batch.lengths if rule.reward_baseline == "length_weighted" else 1
-            weights = weights if score.keep is None or rule is not RULES["OPO"] else weights * score.keep
             same(batch.by_group(weights * score.advantages).sum(dim=1), groups)
 
 

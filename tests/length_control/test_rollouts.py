@@ -30,18 +30,16 @@ def test_rows_are_joined_and_selected_with_their_columns():
     close(picked.target_lengths, [NAN, NAN, 9, 9])
 
 
-def score_of(*values, keep=None, cut=None):
+def score_of(*values, cut=None):
     numbers = torch.tensor(values, dtype=torch.float64)
-    return Score(numbers, numbers + 10, numbers + 20, numbers + 30, keep, cut)
+    return Score(numbers, numbers + 10, numbers + 20, numbers + 30, cut)
 
 
 def test_scores_are_joined_selected_and_mixed():
-    is_own, ones = torch.tensor([True, False]), torch.ones(2, dtype=torch.bool)
-    first, second = score_of(1, 2, cut=torch.tensor([5, 6])), score_of(3, 4, keep=ones, cut=torch.tensor([7, 8]))
+    is_own = torch.tensor([True, False])
+    first, second = score_of(1, 2, cut=torch.tensor([5, 6])), score_of(3, 4, cut=torch.tensor([7, 8]))
     picked = joined([first, score_of(3, 4, cut=second.cut)], torch.tensor([3, 0]))
     assert (picked.base.tolist(), picked.advantages.tolist(), picked.cut.tolist()) == ([4, 1], [34, 31], [8, 5])
     mixed = first.where(is_own, second)
     assert (mixed.penalty.tolist(), mixed.shaped.tolist(), mixed.cut.tolist()) == ([11, 14], [21, 24], [5, 8])
-    assert picked.keep is mixed.keep is None
-    mixed = score_of(1, 2, keep=~ones).where(is_own, second)
-    assert (mixed.keep.tolist(), mixed.cut) == ([False, True], None)
+    assert score_of(1, 2).where(is_own, second).cut is None

@@ -86,15 +86,11 @@ def test_a_multiplier_moves_by_the_groups_that_pay_and_not_while_the_budget_is_o
 
 
 def test_while_it_is_off_a_group_is_as_in_plain_grpo():
-    # GFPO keeps the shorter half and drops the rest; plain advantages are (r - mean) / std = +-sqrt(3)/2 by hand
+    # GFPO learns from the shorter half alone; plain advantages are (r - mean) / std = +-sqrt(3)/2 by hand
     batch, half = toy_rollouts([1, -1, 1, -1], [10, 20, 30, 40]), math.sqrt(3) / 2
-    method = Toggle("gfpo", {"drop_unkept": True}, period=1)
-    own, alone = method.score(batch, RULE), GFPO(drop_unkept=True).score(batch, RULE)
-    assert torch.equal(own.advantages, alone.advantages)
-    assert own.keep.tolist() == alone.keep.tolist() == [True, True, False, False]
-    score = off(method).score(batch, AdvantageRule("group", 0.0))
-    close(score.advantages, [half, -half, half, -half])
-    assert score.keep.all()
+    method = Toggle("gfpo", period=1)
+    assert torch.equal(method.score(batch, RULE).advantages, GFPO().score(batch, RULE).advantages)
+    close(off(method).score(batch, AdvantageRule("group", 0.0)).advantages, [half, -half, half, -half])
 
 
 def test_groups_that_are_off_are_compared_and_scaled_with_the_others_by_the_rule_of_the_run():
@@ -118,7 +114,7 @@ def test_outliers_of_a_method_that_cuts_stay_whole_while_it_is_off():
 def test_it_answers_for_the_method_inside(name):
     kwargs = {"dler": {"cut_generation": False}}.get(name)
     method, alone = Toggle(name, kwargs), METHODS[name](**(kwargs or {}))
-    for attribute in ("target_use", "needs_truncated", "own_advantages", "cuts", "leaves_out"):
+    for attribute in ("target_use", "needs_truncated", "own_advantages", "cuts"):
         assert getattr(method, attribute) == getattr(alone, attribute)
     assert method.uses_correctness  # the threshold asks what is correct
     assert method.needs_group

@@ -8,11 +8,10 @@ import json
 import os
 import signal
 
-from conftest import eos_bias, parity_reward, quiet
+from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.gym.tokenizer import build_tokenizer
 
 
 def make_trainer(
@@ -36,7 +35,7 @@ def make_trainer(
             super()._save_optimizer_and_scheduler(output_dir)
 
     settings = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2}
-    settings |= {"generation_kwargs": eos_bias(build_tokenizer())}
+    settings |= {"generation_kwargs": eos_bias(gym_tokenizer())}
     if hub_model_id is not None:
         settings |= {"push_to_hub": True, "hub_model_id": hub_model_id, "hub_strategy": "checkpoint"}
     args = LeashGRPOConfig(**quiet(output_dir, **{**settings, **changes}))

@@ -76,13 +76,11 @@ FACTS = {
     "laser_de": Facts((1, -0.5), (-1, 1.5), "may gain", LASER_D, sees_unscorable=True),
     "kimi": Facts((1, 0), (-0.2, 1.2), "pays"),
     "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
-    "dapo_overlong:mask": Facts((1, -1), (-2, 1), "pays", {"cache_length": None, "mask_truncated": True}),
     "efficient": Facts((1, 0), (0, 1), "unmoved"),
     "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
     "alp": Facts((1, 0), (-0.2, 1), "pays", {"beta": 0.001}),
     # wrong answers feel it in the advantage, by being dropped
     "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
-    "gfpo:drop": Facts(None, (-1, 1), "unmoved", {"drop_unkept": True}, breaks_ties_by_order=True),
     "dler": Facts((1, 0), (0, 1), "unmoved"),
     "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
     # right answers have 0.1 added after standardisation, which is over tokens
@@ -125,12 +123,6 @@ FACTS = {
     ),
     "toggle:grlc": Facts((1, 0), (-0.5, 1.5), "pays", {"method": "grlc", "accuracy_threshold": 0.25}),
     "toggle:gfpo": Facts(None, (-1, 1), "unmoved", {"method": "gfpo"}, breaks_ties_by_order=True),
-    "toggle:mask": Facts(
-        (1, -1),
-        (-2, 1),
-        "pays",
-        {"method": "dapo_overlong", "method_kwargs": {"cache_length": 40, "mask_truncated": True}},
-    ),
     "none": Facts(None, (-1, 1), "unmoved"),
 }
 

@@ -18,7 +18,7 @@ class ScriptedEngine:
         self._probabilities = probabilities or {}
         self.calls = []
 
-    def generate(self, requests, settings, *, with_probabilities=False, is_continuation=False, description="sampling"):
+    def generate(self, requests, settings, *, with_probabilities=False, is_continuation=False):
         greedy = settings.temperature == 0
         self.calls.append({"requests": list(requests), "greedy": greedy, "is_continuation": is_continuation})
         return [self._generation(request, with_probabilities) for request in requests]

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from conftest import log_rows, quiet
+from conftest import gym_tokenizer, log_rows, quiet
 from gradient_run import scripted_rollout
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.trainer.callbacks import STATE_ENTRY
 
 
@@ -42,7 +41,7 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     args = LeashGRPOConfig(**quiet(folder / scenario, **fields))
     # an epoch of eight prompts a batch has two batches
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 16))
-    tokenizer = build_tokenizer()
+    tokenizer = gym_tokenizer()
     token, end = tokenizer.encode("7")[0], tokenizer.eos_token_id
     trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + [end])
     rounds, new_batch = [], trainer._new_batch

@@ -5,14 +5,13 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from conftest import eos_bias, parity_reward, quiet
+from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.length_control.leash import Leash
 
 
@@ -53,7 +52,7 @@ def stock_trainer(
     return trainer_class(
         model_path,
         reward_funcs=reward,
-        args=config_class(generation_kwargs=eos_bias(build_tokenizer()), **fields),
+        args=config_class(generation_kwargs=eos_bias(gym_tokenizer()), **fields),
         callbacks=[LengthControlCallback(reward), *callbacks],
         **data_sets(),
     )

@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conftest import ROOT, eos_bias, logged, quiet
+from conftest import ROOT, eos_bias, gym_tokenizer, logged, quiet
 from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, data_sets, stock_trainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlCallback
-from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.length_control.leash import Leash
 
 
@@ -67,7 +66,7 @@ def run(column: str, model_path: str, folder: Path, calls=None, start=None, resu
     own.math_reward, own.lam, own.lr = calls, start["lambda_init"], start["lambda_lr"]
     if column == SUBCLASS:
         fields = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "max_steps": 5, **start, **settings}
-        args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(build_tokenizer()))
+        args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(gym_tokenizer()))
         trainer = LeashGRPOTrainer(model_path, calls, args, **data_sets())
         method = trainer.length_control
     else:

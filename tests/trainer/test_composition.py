@@ -14,7 +14,7 @@ from leash_trl.length_control.methods import METHODS
 # A method for each hook, with hyper-parameters that fit completions of 8 tokens.
 KINDS = {
     "compares a group": ("kimi", {}),
-    "own advantages, leaves out": ("gfpo", {"num_kept": 3, "drop_unkept": True}),
+    "own advantages": ("gfpo", {"num_kept": 3}),
     "cuts generation": ("dler", {}),
     "cuts completions": ("dot", {"alpha": 0.5, "min_excess": 1}),
     "writes into prompts": ("l1_exact", {"budget_range": [2, 7]}),

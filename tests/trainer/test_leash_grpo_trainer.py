@@ -148,7 +148,11 @@ def test_environment_tokens_do_not_count(make_trainer, tokenizer):
     "fields",
     [
         {"length_control": "none", "mask_truncated_completions": True, "dynamic_sampling_rounds": 2},
-        {"length_control": "dapo_overlong", "length_control_kwargs": {"cache_length": 4, "mask_truncated": True}},
+        {
+            "length_control": "dapo_overlong",
+            "length_control_kwargs": {"cache_length": 4},
+            "mask_truncated_completions": True,
+        },
     ],
     ids=lambda fields: fields["length_control"],
 )

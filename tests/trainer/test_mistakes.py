@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 import yaml
-from conftest import ROOT, parity_reward
+from conftest import ROOT, gym_tokenizer, parity_reward
 from datasets import Dataset
 from transformers import TrainingArguments
 from trl import GRPOConfig
@@ -14,7 +14,6 @@ from trl import GRPOConfig
 from leash_trl import LeashGRPOTrainer, LengthControlledReward
 from leash_trl.data import as_conversation
 from leash_trl.engines.shrinking_batch import shrinking_rollout
-from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.length_control.leash import Leash
 from leash_trl.rewards import math_reward
 from leash_trl.trainer import checks
@@ -98,17 +97,17 @@ def test_what_rollout_functions_and_transforms_give_is_not_missed(make_trainer, 
 
 
 CLOSING = "{% if add_generation_prompt and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
-CLOSES = {"chat_template": build_tokenizer().chat_template.replace("<think>", "") + CLOSING}
+CLOSES = {"chat_template": gym_tokenizer().chat_template.replace("<think>", "") + CLOSING}
 STRINGS = Dataset.from_dict({"prompt": ["1 + 1 = ?"] * 8})
 WRITTEN = STRINGS.map(
-    lambda row: {"prompt": build_tokenizer().apply_chat_template(ASKING, tokenize=False, add_generation_prompt=True)}
+    lambda row: {"prompt": gym_tokenizer().apply_chat_template(ASKING, tokenize=False, add_generation_prompt=True)}
 )
 REQUESTS = {"length_control": "l1_exact", "lambda_lr": None, "length_control_kwargs": {"budget_range": None}}
 
 
 def long_prompts(size: int) -> Dataset:
     """Problems, of which one fills the context of 2,048 tokens up to so many."""
-    empty = build_tokenizer().apply_chat_template([{"role": "user", "content": ""}], add_generation_prompt=True)
+    empty = gym_tokenizer().apply_chat_template([{"role": "user", "content": ""}], add_generation_prompt=True)
     longest = [{"role": "user", "content": "?" * (2048 - size - len(empty["input_ids"]))}]
     return Dataset.from_dict({"prompt": [ASKING, longest] * 4})
 
@@ -131,7 +130,7 @@ def long_prompts(size: int) -> Dataset:
 def test_prompts_that_the_model_would_get_wrong_are_warned_of(
     options, named, make_args, tiny_model_path, problems, monkeypatch
 ):
-    fields, tokenizer = {**options}, build_tokenizer()
+    fields, tokenizer = {**options}, gym_tokenizer()
     dataset = fields.pop("dataset", problems)
     for name, value in fields.pop("tokenizer", {}).items():
         setattr(tokenizer, name, value)
