@@ -122,7 +122,7 @@ def picture(seeds: pd.DataFrame) -> None:
     figure.supxlabel(
         "mean tokens of an answer; black: the base; points below 0.45 are in the table only", fontsize=style.LABEL_SIZE
     )
-    figure.supylabel("accuracy; a dot is a seed, a line the means", fontsize=style.LABEL_SIZE)
+    figure.supylabel("accuracy; a dot is a seed, lines join the means of each setting", fontsize=style.LABEL_SIZE)
     figure.set_label("; ".join(f"{name}: {len(own)} settings" for name, own in drawn.items()))
     style.write_figure(figure, HERE / "all_methods.svg")
 
