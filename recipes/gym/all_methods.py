@@ -120,7 +120,7 @@ def picture(seeds: pd.DataFrame) -> None:
     for axis in axes[len(FAMILIES) :]:
         axis.remove()
     figure.supxlabel(
-        "mean tokens of an answer; black: the base; points below 0.45 are in the table only", fontsize=style.LABEL_SIZE
+        "mean tokens of an answer; diamond: base; points below 0.45 are in the table only", fontsize=style.LABEL_SIZE
     )
     figure.supylabel("accuracy; a dot is a seed, lines join the means of each setting", fontsize=style.LABEL_SIZE)
     figure.set_label("; ".join(f"{name}: {len(own)} settings" for name, own in drawn.items()))
