@@ -280,7 +280,8 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     columns = ["is_correct", "num_tokens", *run.samples.columns.intersection(["reward"])]
     key = ["benchmark", "id", "solution"]  # ids alone may be row numbers
     own, base = (
-        each.samples.astype({"solution": str}).groupby(key, sort=False)[columns].mean() for each in (run, baseline)
+        each.samples.astype({"solution": str}).fillna({"solution": ""}).groupby(key, sort=False)[columns].mean()
+        for each in (run, baseline)
     )
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     if others := {*own.index} ^ {*base.index}:

@@ -147,6 +147,13 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     assert change(found, "aime", "accuracy_change") == mean_share_difference(np.array([-1 / 4, 1 / 4]), 2)
 
 
+def test_problems_of_an_own_reward_need_no_solution(tmp_path):
+    own = {"own": [each | {"solution": None} for each in (EASY, HARD)]}
+    base = load_evaluated_run(write_run(tmp_path / "base", own))
+    found = changes(load_evaluated_run(write_run(tmp_path / "run", own)), base)
+    assert change(found, "own", "accuracy_change") == mean_share_difference(np.zeros(2), 4)
+
+
 def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
     base = load_evaluated_run(write_run(tmp_path / "base", {"aime": [EASY, problem(2, *HARD["completions"])]}))
     run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED]}))
