@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, generation
 from transformers.cache_utils import Cache, DynamicLayer
+from transformers.generation.utils import ALL_CACHE_NAMES
 
 from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.eos import eos_token_ids
@@ -20,6 +21,7 @@ from leash_trl.engines.token_choice import TokenChoice, global_draw
 SHRINK_SHARE = 0.125  # dropping rows copies the cache, so several rows are dropped at once
 FIRST_CAPACITY = 64
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
+CACHE = ALL_CACHE_NAMES[0]  # of forward: "cache", "past_key_values" before transformers 5.24
 
 
 class GrowingLayer(DynamicLayer):
@@ -115,7 +117,7 @@ def sample_tokens(
     rows = torch.arange(len(prompts), device=device)
     is_live = torch.ones_like(rows, dtype=torch.bool)
     cache = Cache(layer_class_to_replicate=GrowingLayer)
-    forward = partial(model, past_key_values=cache, use_cache=True)
+    forward = partial(model, **{CACHE: cache}, use_cache=True)
     if device.type == "cpu" and ids.shape[1] > 1:
         # The last tokens go alone. Cut from a longer pass, their states are not contiguous, and torch then copies the
         # head's matrix for each row.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation.utils import ALL_CACHE_NAMES
 
 from leash_trl.gym import task
 
@@ -63,7 +64,7 @@ def forced_answers(
     for index in range(len(pieces[0]) - 1):
         given = torch.tensor([row[index] for row in pieces], dtype=torch.long).reshape(len(problems), -1)
         length += given.shape[1] + 1
-        logits = model(input_ids=torch.cat([written, given], dim=1), past_key_values=cache).logits[:, -1]
+        logits = model(input_ids=torch.cat([written, given], dim=1), **{ALL_CACHE_NAMES[0]: cache}).logits[:, -1]
         scores = logits[:, numbers]
         choice = scores.argmax(-1, keepdim=True) if greedy else torch.multinomial(scores.softmax(-1), 1)
         written = numbers[choice]

@@ -9,6 +9,9 @@ from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens, shrink
 from leash_trl.gym import CHECKPOINT
 
 
+pytestmark = pytest.mark.filterwarnings("error:.*past_key_values:FutureWarning")
+
+
 @pytest.fixture(scope="module")
 def model():
     return transformers.AutoModelForCausalLM.from_pretrained(str(CHECKPOINT)).eval()
