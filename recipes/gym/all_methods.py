@@ -54,8 +54,6 @@ def told_apart(scores: pd.DataFrame, length: int) -> str:
     """How many pairs of methods differ at a length, by a t test with the spread of seeds pooled over all methods."""
     known = scores[length].dropna()
     pairs = [*combinations(known.index, 2)]
-    if known.shape[1] < 2 or not pairs:
-        return f"At {length} tokens no two curves have two seeds."
     spread, freedom = np.sqrt(known.var(axis=1, ddof=1).mean()), len(known) * (known.shape[1] - 1)
     reach = spread * np.sqrt(2 / known.shape[1])
     gaps = [known.loc[one].mean() - known.loc[other].mean() for one, other in pairs]
@@ -95,7 +93,7 @@ def picture(seeds: pd.DataFrame) -> None:
         for name, own in drawn.items():
             if name not in names:
                 axis.plot(own["mean_tokens"], own["score"], color=style.NEUTRAL, linewidth=0.8, alpha=0.4, zorder=1)
-        for index, name in enumerate(name for name in names if name in drawn):  # those that have run
+        for index, name in enumerate(names):
             look = style.marked_style(index)
             own, each = drawn[name], seeds[seeds["name"] == name]
             axis.plot(own["mean_tokens"], own["score"], color=look["color"], linewidth=1.4, zorder=3)
@@ -109,8 +107,7 @@ def picture(seeds: pd.DataFrame) -> None:
             )
         axis.plot(base["mean_tokens"], base["score"], color="black", marker="d", zorder=3)
         axis.set_title(family, fontsize=style.LABEL_SIZE)
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.2)
+        axis.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.2)
     for axis in axes:
         axis.set_xscale("log")
         axis.set_xlim(11, 80)
