@@ -26,13 +26,15 @@ def main() -> None:
         titles = [f"before {form.format(held_out.loc['warm start', name])}"]
         for kind, (label, color, dashes) in KINDS.items():
             runs = [run for run in curves["run"].unique() if run.rpartition("-")[0] == kind]
+            ends = []
             for run in runs:
                 values = curves[curves["run"] == run].set_index("step")[column].rolling(WINDOW).mean().dropna()
                 axis.plot(values.index, values, color=color, linestyle=dashes, linewidth=1.8)
-                end = values.index[-1], values.iloc[-1]
+                ends.append(values.iloc[-1])
             if name == "tokens":
                 look = {"color": color, "ha": "right", "fontsize": style.TITLE_SIZE, "textcoords": "offset points"}
-                axis.annotate(label, end, xytext=(0, 9 if kind == "none" else -15), **look)
+                end, offset = (max(ends), 9) if kind == "none" else (min(ends), -15)
+                axis.annotate(label, (values.index[-1], end), xytext=(0, offset), **look)
             titles.append(f"{label} {', '.join(form.format(held_out.loc[run, name]) for run in runs)}")
         axis.set_title(f"{name.capitalize()} an answer" if name == "tokens" else "Accuracy", loc="left")
         axis.text(1, 1.02, f"held out: {'; '.join(titles)}", transform=axis.transAxes, ha="right", fontsize=8)
