@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from leash_trl import __version__
 from leash_trl.engines.checkpoint_path import RECIPE_FILE
 from leash_trl.files import write_whole
 from leash_trl.hub.hub_token import without_token
@@ -21,7 +22,7 @@ DERIVED = (
     *("accelerator_config", "debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm"),
     *("include_for_metrics", "generation_batch_size"),
 )
-PACKAGES = ("leash-trl", "trl", "transformers", "torch", "datasets", "peft", "tokenizers")
+PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 
 def changed_fields(arguments: Any) -> dict[str, Any]:
@@ -51,6 +52,6 @@ def recipe_yaml(recipe: Mapping[str, Any]) -> str:
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
     """Writes the [`portable`] part of a recipe into a model's folder, headed by the versions of its packages."""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    versions = ", ".join([f"leash-trl {__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
     head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n\n"
     write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
