@@ -21,7 +21,7 @@ def main() -> None:
     figure, axes = style.new_figure(style.NARROW, 5.4, rows=2)
     told = []
     for axis, column, name, form in zip(
-        axes, ("mean_length", "accuracy"), ("tokens", "accuracy"), ("{:.0f}", "{:.2f}"), strict=True
+        axes, ("mean_length", "accuracy"), ("tokens", "accuracy"), ("{:.1f}", "{:.2f}"), strict=True
     ):
         titles = [f"before {form.format(held_out.loc['warm start', name])}"]
         for kind, (label, color, dashes) in KINDS.items():
