@@ -38,7 +38,6 @@ def main() -> None:
             titles.append(f"{label} {', '.join(form.format(held_out.loc[run, name]) for run in runs)}")
         axis.set_title("Tokens per answer" if name == "tokens" else "Accuracy", loc="left", pad=18)
         axis.text(0, 1.03, f"held out: {'; '.join(titles)}", transform=axis.transAxes, fontsize=8)
-        style.leave_room(axis)
         told.append(f"{name}, held out: {'; '.join(titles)}")
     axes[0].axhline(TARGET, color="black", linestyle=":", linewidth=1.2)
     axes[0].text(10, TARGET - 1, f"target {TARGET}", fontsize=style.LABEL_SIZE, va="top")
