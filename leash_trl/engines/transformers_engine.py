@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.context import context_length
+from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
@@ -23,6 +24,7 @@ class TransformersEngine:
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
+        avoid_faulty_cudnn_attention()
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.batch_size = batch_size

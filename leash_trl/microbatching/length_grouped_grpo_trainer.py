@@ -9,6 +9,7 @@ import torch
 from peft import PeftModel
 from trl import GRPOTrainer
 
+from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.microbatching.partition import arrange, partition, positions, rows_to_compute
@@ -70,6 +71,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        avoid_faulty_cudnn_attention()
         check_seams(self, self.SEAMS)
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()

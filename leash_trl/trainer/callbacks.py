@@ -11,10 +11,12 @@ from accelerate.utils import gather_object
 from transformers import ProgressCallback, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
 
+from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, Scored, logged
 
 
@@ -36,10 +38,11 @@ class DualStepCallback(TrainerCallback):
 
     LEASH ignores updates without new completions: where several share a generation batch (`steps_per_generation`,
     `num_iterations`), lambda moves after the first of them, and where several batches make one update, it moves once
-    by all of them. If mixed precision skips an update because gradients
-    overflowed, the dual step waits for the next. A batch in which no completion of any process has a reward moves
-    nothing, and ten in a row end the run, with a checkpoint. The state lies in `state.stateful_callbacks`, which
-    transformers saves in `trainer_state.json`, and comes back from there when a run is resumed.
+    by all of them. A gradient that is not finite ends the run before the optimizer applies it; mixed precision with a
+    loss scale skips that update instead, and then the dual step waits for the next one. A batch in which no completion
+    of any process has a reward moves nothing, and ten in a row end the run, with a checkpoint. The state lies in
+    `state.stateful_callbacks`, which transformers saves in `trainer_state.json`, and comes back from there when a run
+    is resumed.
 
     Args:
         target_length (`float`): The configured target in tokens, which the model card names.
@@ -81,8 +84,10 @@ class DualStepCallback(TrainerCallback):
         elif state.global_step > 0:
             warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
 
-    def on_pre_optimizer_step(self, args, state, control, optimizer, **kwargs):
+    def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         self._loss_scale = _loss_scale(optimizer)
+        if optimizer.scaler is None:  # which skips such an update itself
+            check_gradients(model, state.global_step + 1, args.output_dir)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         # accelerate does not see that a fused optimizer skips by itself; the falling scale shows it
@@ -133,6 +138,8 @@ class LengthControlCallback(DualStepCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         """Restores the state, and drops what was scored before training. A callback may have been added only now."""
         self.on_init_end(args, state, control, **kwargs)
+        if is_cudnn_attention_faulty():
+            warnings.warn(f"cuDNN's attention can give NaN gradients on this GPU: call {REMEDY} first", stacklevel=2)
         super().on_train_begin(args, state, control)
         self.reward.take()
         self.reward.publish(self.version)

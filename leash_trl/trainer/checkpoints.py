@@ -1,18 +1,11 @@
-"""Guards a run's folder: one run at a time, and no weights that are not finite over weights that are."""
+"""Guards a folder, in which one run at a time may write."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
-
-from leash_trl.engines.checkpoint_path import whole_checkpoints
-
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 logger = logging.getLogger(__name__)
@@ -47,17 +40,3 @@ def only_run_in(output_dir: str | Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def check_finite(model: "nn.Module", step: int, output_dir: str | Path) -> None:
-    """Raises `FloatingPointError`, before anything is saved, if a weight that training moves is not finite.
-
-    One gradient that is not leaves none finite, and `save_total_limit` would then delete the last good checkpoint.
-    """
-    if all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
-        return
-    last = next(whole_checkpoints(output_dir), None)
-    left = "no checkpoint is left" if last is None else f"{last} is left: pass it as the model of a new run"
-    raise FloatingPointError(
-        f"weights are not finite after update {step}, so nothing was saved; {left}, with a lower learning_rate"
-    )

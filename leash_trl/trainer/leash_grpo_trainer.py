@@ -28,8 +28,9 @@ from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRP
 from leash_trl.microbatching.seams import Seams
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
-from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_run_in
+from leash_trl.trainer.checkpoints import CannotStartError, only_run_in
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
+from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point

@@ -9,9 +9,21 @@ import os
 import signal
 
 from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
+from transformers import TrainerCallback
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
+
+
+class SpoiledGradient(TrainerCallback):
+    """Puts a value into one gradient of one micro-batch of an update, on the main process alone."""
+
+    def __init__(self, update: int, value: float):
+        self.update, self.value = update, value
+
+    def on_substep_end(self, args, state, control, model=None, **kwargs):
+        if state.global_step + 1 == self.update and state.is_world_process_zero:
+            [*model.parameters()][-1].grad.view(-1)[0] = self.value
 
 
 def make_trainer(

@@ -1,5 +1,6 @@
 """Two processes: the same lambda on both, the same as one process gets from the same lengths, TRL's gradients."""
 
+import math
 import signal
 from collections import Counter
 from functools import partial
@@ -10,6 +11,7 @@ import killable_run
 import pytest
 import scripted_run
 import torch
+from accelerate.state import GradientState
 from conftest import log_rows
 from processes import exit_codes_of_two, in_two_processes
 
@@ -19,10 +21,12 @@ from leash_trl.engines.checkpoint_path import whole_checkpoints
 REFILLING = ["dynamic sampling", "oversampling", "oversampled window"]
 
 
+SIZES = {"max_steps": 4, "per_device_train_batch_size": 6}
+
+
 def killable(model_path: str, folder: Path, kill_in_step: int | None = None, resume: bool | None = None) -> dict:
     """Four updates of a run that may be killed, on completions of its own; what this process came to."""
-    sizes = {"max_steps": 4, "per_device_train_batch_size": 6}
-    trainer = killable_run.make_trainer(model_path, str(folder), kill_in_step, **sizes)
+    trainer = killable_run.make_trainer(model_path, str(folder), kill_in_step, **SIZES)
     trainer.train(resume_from_checkpoint=resume)
     log = [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(trainer)]
     completions = [batch["completion_ids"] for batch in trainer._buffered_inputs]
@@ -31,12 +35,23 @@ def killable(model_path: str, folder: Path, kill_in_step: int | None = None, res
     return {"log": log, "state": state, "completions": torch.cat(completions), "weights": weights}
 
 
+def spoiled(model_path: str, folder: Path) -> tuple[str, bool]:
+    """What ends a run of which the main process alone got a gradient of NaN, and whether all weights are finite."""
+    trainer = killable_run.make_trainer(model_path, str(folder), gradient_accumulation_steps=2, **SIZES)
+    trainer.add_callback(killable_run.SpoiledGradient(3, math.nan))
+    with pytest.raises(FloatingPointError) as stopped:
+        trainer.train()
+    GradientState._reset_state()  # the next run begins outside of an accumulation window
+    return str(stopped.value), all(weights.isfinite().all() for weights in trainer.model.parameters())
+
+
 def train_all(model_path: str, folder: Path) -> dict:
     """One launch for all, for starting takes longest; the gradients leave float64 behind, and so come last."""
     return {
         **{name: scripted_run.run(name, model_path, folder) for name in scripted_run.SCENARIOS},
         "whole": killable(model_path, folder / "whole"),
         "resumed": killable(model_path, folder / "killed", resume=True),
+        "spoiled": spoiled(model_path, folder / "spoiled"),
         "gradients": gradient_run.run_all(model_path, str(folder)),
     }
 
@@ -132,3 +147,11 @@ def test_two_processes_keep_the_gradients_of_the_stock_trainer(ranks, case):
         passes = [ours["positions"] for _, ours in runs]
         assert [len(each) for each in passes] == [8, 8]
         assert sum(map(max, zip(*passes, strict=True))) < 1.25 * sum(map(sum, passes)) / 2
+
+
+def test_a_gradient_of_nan_in_one_process_ends_the_run_in_both(ranks):
+    (message, is_finite), second = (rank["spoiled"] for rank in ranks)
+    assert (message, is_finite) == second
+    assert is_finite
+    assert "update 3" in message
+    assert "checkpoint-2" in message

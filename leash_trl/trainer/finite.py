@@ -1,0 +1,54 @@
+"""Stops a run whose gradients or weights are not finite, before they replace or are saved over what is."""
+
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from leash_trl.engines.checkpoint_path import whole_checkpoints
+from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
+
+
+def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
+    """Raises `FloatingPointError`, before the optimizer applies them, if the norm of the gradients is not finite.
+
+    Clipping, which the trainer has done, multiplied every gradient by at most `max_grad_norm / norm`. If the norm is
+    NaN, this leaves NaN everywhere; if it is infinite, it leaves 0 and, where a gradient was infinite itself, NaN. So
+    the first gradient tells, and the others are read only where it is 0.
+    """
+    gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
+    if not gradients or 0 < _norm(gradients[:1]) < math.inf or _norm(gradients) < math.inf:
+        return
+    cause = "a lower learning_rate may help"
+    if is_cudnn_attention_faulty():
+        cause = f"cuDNN's attention gives NaN on this GPU: call {REMEDY} first"
+    raise FloatingPointError(
+        f"the gradient of update {update} is not finite, so the update was not applied; {_left(output_dir)}; {cause}"
+    )
+
+
+def _norm(gradients: list[torch.Tensor]) -> float:
+    norm = torch.nn.utils.get_total_norm(gradients)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+
+def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
+    """Raises `FloatingPointError`, before anything is saved, if a weight that training moves is not finite.
+
+    `save_total_limit` would then delete the last good checkpoint.
+    """
+    if not all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
+        raise FloatingPointError(
+            f"weights are not finite after update {update}, so nothing was saved; {_left(output_dir)}; a lower "
+            "learning_rate may help"
+        )
+
+
+def _left(output_dir: str | Path) -> str:
+    """What an ended run leaves, and how to go on from it: a resumed run keeps its learning rate."""
+    last = next(whole_checkpoints(output_dir), None)
+    if last is None:
+        return "no checkpoint is left"
+    return f"{last} is left: resume from it, or pass it as the model of a new run to change the learning rate"
