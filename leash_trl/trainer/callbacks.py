@@ -139,7 +139,7 @@ class LengthControlCallback(DualStepCallback):
         """Restores the state, and drops what was scored before training. A callback may have been added only now."""
         self.on_init_end(args, state, control, **kwargs)
         if is_cudnn_attention_faulty():
-            warnings.warn(f"cuDNN's attention can give NaN gradients on this GPU: call {REMEDY} first", stacklevel=2)
+            warnings.warn(f"cuDNN's attention is faulty on this GPU: call {REMEDY} first", stacklevel=2)
         super().on_train_begin(args, state, control)
         self.reward.take()
         self.reward.publish(self.version)

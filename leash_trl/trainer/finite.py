@@ -23,7 +23,7 @@ def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> No
         return
     cause = "a lower learning_rate may help"
     if is_cudnn_attention_faulty():
-        cause = f"cuDNN's attention gives NaN on this GPU: call {REMEDY} first"
+        cause = f"cuDNN's attention is faulty on this GPU: call {REMEDY} first"
     raise FloatingPointError(
         f"the gradient of update {update} is not finite, so the update was not applied; {_left(output_dir)}; {cause}"
     )
