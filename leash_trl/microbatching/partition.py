@@ -51,32 +51,28 @@ def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts:
 
 
 def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, max_rows: int) -> torch.Tensor:
-    """Positions of the run of `max_rows - i` rows that ends before row `end`, at `[i, end]`; infinite over `cap`.
-    Shape `(max_rows, N + 1)`."""
+    """`torch.Tensor` of shape `(N + 1, N + 1)`: Positions of the run of the rows from `start` to before `end`, at
+    `[end, start]`; infinite where that is no run, or one over `cap`."""
     num_rows = len(prompts)
-    costs = torch.full((num_rows + 1, max_rows), torch.inf, dtype=torch.float64)
+    costs = torch.full((num_rows + 1, num_rows + 1), torch.inf, dtype=torch.float64)
     for start in range(num_rows):
-        run = prompts[start : start + max_rows]
-        sizes = torch.arange(1, len(run) + 1)
-        widths = torch.tensor(list(accumulate(run, max)), dtype=torch.float64) + completions[start]
-        costs[start + sizes, max_rows - sizes] = sizes * widths
-    costs[costs > cap] = torch.inf
-    return costs.t().contiguous()
+        longest_prompts = torch.tensor([*accumulate(prompts[start : start + max_rows], max)])
+        sizes = torch.arange(1, len(longest_prompts) + 1)
+        costs[start + sizes, start] = (sizes * (longest_prompts + completions[start])).double()
+    return costs.masked_fill(costs > cap, torch.inf)
 
 
 def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
-    """Ends of the `num_parts` runs with the fewest positions in all."""
-    max_rows, num_ends = costs.shape
-    # best[k, max_rows + end]: least positions of the rows before `end` in k runs
-    best = torch.full((num_parts + 1, max_rows + num_ends), torch.inf, dtype=torch.float64)
-    best[0, max_rows] = 0.0
-    for k in range(num_parts):
-        before = best[k].unfold(0, max_rows, 1)[:num_ends].t()
-        best[k + 1, max_rows:] = (before + costs).amin(dim=0)
-    ends = [num_ends - 1]
-    for k in range(num_parts - 1, 0, -1):
-        end = ends[-1]
-        ends.append(end - max_rows + int((best[k, end : end + max_rows] + costs[:, end]).argmin()))
+    """Ends of the `num_parts` runs with the fewest positions in all, by dynamic programming."""
+    least = torch.full((len(costs),), torch.inf, dtype=torch.float64)  # positions of all rows before each end
+    least[0] = 0.0
+    starts = []  # of the last run before each end, for one run, two runs, ...
+    for _ in range(num_parts):
+        least, start_of_last_run = (least + costs).min(dim=1)
+        starts.append(start_of_last_run.tolist())
+    ends = [len(costs) - 1]
+    for start_of_last_run in reversed(starts[1:]):
+        ends.append(start_of_last_run[ends[-1]])
     return ends[::-1]
 
 

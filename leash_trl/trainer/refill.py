@@ -63,17 +63,17 @@ class Refill:
         epoch, batch = divmod(self.batches, max(1, self._size // self._batch_size))
         if epoch != self.epoch:
             self.epoch, self.from_end, self.from_start = epoch, 0, 0
-        order = self._order()
+        order, used = self._order(), {*without}
+        most_repeats = self._size  # after so many, the data set has no other question
         rows: list[dict[str, Any]] = []
-        used, num_skipped = {*without}, 0
         while len(rows) < count:
             row = self._dataset[order[self._next_place(batch * self._batch_size)]]
             question = question_of(row)
-            if num_skipped < self._size and question in used:
-                num_skipped += 1
-                continue
-            used.add(question)
-            rows.append(row)
+            if question in used and most_repeats > 0:
+                most_repeats -= 1
+            else:
+                used.add(question)
+                rows.append(row)
         return rows
 
     def _order(self) -> list[int]:
@@ -84,12 +84,14 @@ class Refill:
 
     def _next_place(self, num_past: int) -> int:
         """Place of the next prompt in the epoch's order, of which `num_past` came before the current batch."""
-        num_ahead = self._size - self.from_end - num_past - self._batch_size
-        if num_ahead > 0 and (self.epoch == 0 or num_ahead >= num_past - self.from_start):
+        num_future = self._size - num_past - self._batch_size
+        left_in_future, left_in_past = num_future - self.from_end, num_past - self.from_start
+        if left_in_future > 0 and (self.epoch == 0 or left_in_future >= left_in_past):
             self.from_end += 1
             return self._size - self.from_end
+        place = self.from_start % self._size
         self.from_start += 1
-        return (self.from_start - 1) % self._size
+        return place
 
     def state_dict(self) -> dict[str, Any]:
         """The state in types of JSON."""
