@@ -5,7 +5,7 @@ import math
 import torch
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class ADLP(LengthControl):
@@ -34,11 +34,11 @@ class ADLP(LengthControl):
     paper = Paper("Thinking Fast and Right", "2505.18298")
     state = ("lam",)
 
-    lambda_init: float = knob(0.001, least=0)
-    lambda_lr: float = knob(0.001, least=0)
-    accuracy_reference: float = knob(0.62, least=0, most=1)
-    correct: int = held(int)
-    scorable: int = held(int)
+    lambda_init: float = hyperparameter(0.001, ge=0)
+    lambda_lr: float = hyperparameter(0.001, ge=0)
+    accuracy_reference: float = hyperparameter(0.62, ge=0, le=1)
+    correct: int = state_field(int)
+    scorable: int = state_field(int)
 
     def __post_init__(self) -> None:
         super().__post_init__()

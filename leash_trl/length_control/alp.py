@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class ALP(LengthControl):
@@ -31,7 +31,7 @@ class ALP(LengthControl):
     paper = Paper("Just Enough Thinking: Efficient Reasoning with Adaptive Length Penalties", "2506.05256")
     needs_group = True
 
-    beta: float = knob(1e-7, least=0)
+    beta: float = hyperparameter(1e-7, ge=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         rates = rollouts.solve_rates.clamp(min=1.0 / rollouts.num_generations)

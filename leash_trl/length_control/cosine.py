@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class Cosine(LengthControl):
@@ -40,8 +40,8 @@ class Cosine(LengthControl):
     wrong_at_zero: float = -10.0
     wrong_at_max: float = 0.0
     exceeded: float | None = -10.0
-    margin: int = knob(16, least=0)
-    max_length: int | None = knob(None, least=1)
+    margin: int = hyperparameter(16, ge=0)
+    max_length: int | None = hyperparameter(None, ge=1)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._by_correctness(rollouts, self.correct_at_zero, self.wrong_at_zero)

@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class DapoOverlong(LengthControl):
@@ -27,8 +27,8 @@ class DapoOverlong(LengthControl):
     name = "dapo_overlong"
     paper = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476")
 
-    cache_length: int | None = knob(4096, least=1)
-    max_length: int | None = knob(None, least=2)
+    cache_length: int | None = hyperparameter(4096, ge=1)
+    max_length: int | None = hyperparameter(None, ge=2)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from leash_trl.length_control.advantages import group_advantages, standardised
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
 class DLER(LengthControl):
@@ -44,8 +44,8 @@ class DLER(LengthControl):
     needs_truncated = True
 
     variant: Literal["paper", "release"] = "paper"
-    easy_limit: int | None = knob(None, least=1)
-    easy_threshold: float = knob(0.5, least=0, most=1)
+    easy_limit: int | None = hyperparameter(None, ge=1)
+    easy_threshold: float = hyperparameter(0.5, ge=0, le=1)
     cut_generation: bool = True
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from leash_trl.length_control.advantages import mean_and_std, robust_centre_and_spread
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
 class DOT(LengthControl):
@@ -49,8 +49,8 @@ class DOT(LengthControl):
     )
     cuts = True
 
-    alpha: float = knob(3.0, least=0)
-    min_excess: int = knob(32, least=1)
+    alpha: float = hyperparameter(3.0, ge=0)
+    min_excess: int = hyperparameter(32, ge=1)
     robust: bool = False
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
 class DRPO(LengthControl):
@@ -47,7 +47,7 @@ class DRPO(LengthControl):
     needs_group = True
     own_advantages = "group"
 
-    temperature: float = knob(0.1, above=0)
+    temperature: float = hyperparameter(0.1, gt=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         is_correct_PG = rollouts.by_group(rollouts.is_correct)

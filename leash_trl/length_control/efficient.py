@@ -3,7 +3,7 @@
 import torch
 
 from leash_trl.length_control.advantages import standardised
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class Efficient(LengthControl):
@@ -31,7 +31,7 @@ class Efficient(LengthControl):
     paper = Paper("Training Language Models to Reason Efficiently", "2502.04463")
     needs_group = True
 
-    alpha: float = knob(0.1, least=0, below=1)
+    alpha: float = hyperparameter(0.1, ge=0, lt=1)
     requires_eos: bool = True
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:

@@ -8,7 +8,15 @@ from typing import Literal
 import torch
 
 from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
+from leash_trl.length_control.method import (
+    AdvantageRule,
+    LengthControl,
+    Paper,
+    Rollouts,
+    Score,
+    hyperparameter,
+    state_field,
+)
 
 
 MAX_GROUPS = 8192  # more than the paper's complete run of 100 steps with 64 prompts each
@@ -64,9 +72,9 @@ class GFPO(LengthControl):
     uses_correctness = False
 
     metric: Literal["length", "token_efficiency"] = "length"
-    num_kept: int | None = knob(None, least=2)  # one alone has no advantage
+    num_kept: int | None = hyperparameter(None, ge=2)  # one alone has no advantage
     adaptive: bool = False
-    group_means: list[float] = held(list)
+    group_means: list[float] = state_field(list)
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""

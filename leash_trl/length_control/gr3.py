@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
 class GR3(LengthControl):
@@ -28,7 +28,7 @@ class GR3(LengthControl):
     needs_group = True
     own_advantages = "group"
 
-    alpha: float = knob(0.33, least=0)
+    alpha: float = hyperparameter(0.33, ge=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)

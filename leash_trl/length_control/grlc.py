@@ -3,7 +3,7 @@
 import torch
 
 from leash_trl.length_control.advantages import places_in_range
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ class GRLC(LengthControl):
     paper = Paper("Nemotron 3 Nano", "2512.20848")
     needs_group = True
 
-    weight: float = knob(0.5, least=0)
+    weight: float = hyperparameter(0.5, ge=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         weights_PG = centred_weights(rollouts.by_group(rollouts.scorable_lengths))

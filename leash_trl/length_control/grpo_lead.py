@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from leash_trl.length_control.advantages import standardised
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
 class GRPOLead(LengthControl):
@@ -37,10 +37,10 @@ class GRPOLead(LengthControl):
     needs_group = True
     own_advantages = True
 
-    alpha: float = knob(0.05, least=0)
-    gate: int | None = knob(None, least=1)
-    weight_min: float = knob(0.4, least=0)
-    weight_max: float = knob(1.5, least=0)
+    alpha: float = hyperparameter(0.05, ge=0)
+    gate: int | None = hyperparameter(None, ge=1)
+    weight_min: float = hyperparameter(0.4, ge=0)
+    weight_max: float = hyperparameter(1.5, ge=0)
     weight_midpoint: float = 0.75
     weight_steepness: float = 10.0
 

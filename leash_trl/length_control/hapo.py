@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class HAPO(LengthControl):
@@ -30,9 +30,9 @@ class HAPO(LengthControl):
     name = "hapo"
     paper = Paper("HAPO: History-Aware Policy Optimization", "2505.11225")
 
-    weight: float = knob(1.0, least=0)
-    correct_minimum: float = knob(-0.7, least=-1, most=0)
-    shortest: dict[str, int] = held(dict)  # in tokens, by question number as text, as JSON has keys
+    weight: float = hyperparameter(1.0, ge=0)
+    correct_minimum: float = hyperparameter(-0.7, ge=-1, le=0)
+    shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         known = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]

@@ -3,7 +3,7 @@
 import torch
 
 from leash_trl.length_control.advantages import places_in_range
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class Kimi(LengthControl):
@@ -30,9 +30,9 @@ class Kimi(LengthControl):
     paper = Paper("Kimi k1.5: Scaling Reinforcement Learning with LLMs", "2501.12599")
     needs_group = True
 
-    weight: float = knob(0.4, least=0)
-    warmup_steps: int = knob(0, least=0)
-    steps_done: int = held(int)
+    weight: float = hyperparameter(0.4, ge=0)
+    warmup_steps: int = hyperparameter(0, ge=0)
+    steps_done: int = state_field(int)
 
     def step(self) -> None:
         self.steps_done += 1

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class L1Exact(LengthControl):
@@ -30,7 +30,7 @@ class L1Exact(LengthControl):
     paper = Paper("L1: Controlling How Long A Reasoning Model Thinks", "2503.04697")
     target_use = "optional"
 
-    alpha: float = knob(0.0003, least=0)
+    alpha: float = hyperparameter(0.0003, ge=0)
     budget_range: tuple[int, int] | list[int] | None = (100, 4000)
     suffix: str = " Think for {n} tokens."
 
@@ -80,7 +80,7 @@ class L1Max(L1Exact):
     name = "l1_max"
 
     suffix: str = " Think for maximum {n} tokens."
-    delta: float = knob(0.5, least=0, most=1)
+    delta: float = hyperparameter(0.5, ge=0, le=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         kept = self.alpha * (rollouts.target_lengths - rollouts.lengths) + self.delta

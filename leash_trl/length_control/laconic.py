@@ -3,7 +3,7 @@
 import torch
 
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class Laconic(Leash):
@@ -32,9 +32,9 @@ class Laconic(Leash):
     paper = Paper("LACONIC: Length-Aware Constrained Reinforcement Learning for LLM", "2602.14468")
     uses_correctness = True
 
-    lambda_init: float = knob(0.0, least=0)
-    lambda_lr: float = knob(0.002, least=0)
-    lambda_max: float = knob(0.1, least=0)
+    lambda_init: float = hyperparameter(0.0, ge=0)
+    lambda_lr: float = hyperparameter(0.002, ge=0)
+    lambda_max: float = hyperparameter(0.1, ge=0)
 
     base_rewards = LengthControl.base_rewards
     reward_scale_problem = LengthControl.reward_scale_problem

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
@@ -36,7 +36,7 @@ class Laser(LengthControl):
     paper = Paper("Learn to Reason Efficiently with Adaptive Length-based Reward Shaping", "2505.15612")
     target_use = "required"
 
-    alpha: float = knob(0.5, least=0)
+    alpha: float = hyperparameter(0.5, ge=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
@@ -130,16 +130,16 @@ class LaserD(Laser):
     name = "laser_d"
     needs_group = True
 
-    refresh_steps: int = knob(20, least=1)
-    interval: int = knob(1024, least=1)
-    upper_bound: int = knob(16384, least=1)
-    expected_correct: int = knob(1, least=1)
+    refresh_steps: int = hyperparameter(20, ge=1)
+    interval: int = hyperparameter(1024, ge=1)
+    upper_bound: int = hyperparameter(16384, ge=1)
+    expected_correct: int = hyperparameter(1, ge=1)
     rounding: Literal["paper", "release"] = "paper"
-    targets: list[int | None] = held(list)
-    steps_since_refresh: int = held(int)
-    window: list[list[int]] = held(lambda: [[] for _ in DIFFICULTIES])
-    lower_bound: int = held(int)
-    num_generations: int = held(int)
+    targets: list[int | None] = state_field(list)
+    steps_since_refresh: int = state_field(int)
+    window: list[list[int]] = state_field(lambda: [[] for _ in DIFFICULTIES])
+    lower_bound: int = state_field(int)
+    num_generations: int = state_field(int)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""

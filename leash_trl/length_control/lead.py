@@ -8,7 +8,15 @@ from statistics import fmean, pvariance
 import torch
 
 from leash_trl.length_control.advantages import group_advantages, standardised
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
+from leash_trl.length_control.method import (
+    AdvantageRule,
+    LengthControl,
+    Paper,
+    Rollouts,
+    Score,
+    hyperparameter,
+    state_field,
+)
 
 
 TINY = 1e-8
@@ -118,14 +126,14 @@ class LEAD(LengthControl):
     needs_group = True
     own_advantages = True
 
-    lower_bound: int = knob(1000, least=1)
-    upper_bound: int | None = knob(None, least=1)
-    weight_min: float = knob(0.3, least=0, most=1)
-    alpha: float = knob(1.0, least=0)
-    beta: float = knob(0.95, least=0, most=1)
-    weight: float = held(lambda: 0.5)
-    observed_correctness: list[list[float]] = held(list)
-    observed_efficiency: list[list[float]] = held(list)
+    lower_bound: int = hyperparameter(1000, ge=1)
+    upper_bound: int | None = hyperparameter(None, ge=1)
+    weight_min: float = hyperparameter(0.3, ge=0, le=1)
+    alpha: float = hyperparameter(1.0, ge=0)
+    beta: float = hyperparameter(0.95, ge=0, le=1)
+    weight: float = state_field(lambda: 0.5)
+    observed_correctness: list[list[float]] = state_field(list)
+    observed_efficiency: list[list[float]] = state_field(list)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
@@ -77,15 +77,15 @@ class Leash(LengthControl):
     uses_correctness = False
     needs_truncated = True
 
-    lambda_init: float = knob(0.1, least=0)
-    lambda_lr: float = knob(0.005, least=0)
-    lambda_min: float = knob(0.0, least=0)
-    lambda_max: float = knob(1.0, least=0)
+    lambda_init: float = hyperparameter(0.1, ge=0)
+    lambda_lr: float = hyperparameter(0.005, ge=0)
+    lambda_min: float = hyperparameter(0.0, ge=0)
+    lambda_max: float = hyperparameter(1.0, ge=0)
     multiplier_per: str | None = None
     # each multiplier in reward units per unit of relative overshoot, and target and length in tokens of its
     # completions since the last dual step, by name
-    lambdas: dict[str, float] = held(dict)
-    observed: dict[str, list[list[float]]] = held(dict)
+    lambdas: dict[str, float] = state_field(dict)
+    observed: dict[str, list[list[float]]] = state_field(dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,4 +185,4 @@ class LeashC(Leash):
 
     name = "leash_c"
 
-    lambda_lr: float = knob(0.0, least=0, most=0)
+    lambda_lr: float = hyperparameter(0.0, ge=0, le=0)

@@ -14,7 +14,7 @@ import torch
 
 from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.leash import Leash, relative_overshoot
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, held, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter, state_field
 
 
 # Chosen on earlier toy plants and on the gym's seed 51 (recipes/gym/controllers.md).
@@ -145,10 +145,10 @@ class LeashPredictive(Leash):
     own_advantages = "group"
     uses_correctness = True
 
-    lambda_init: float = knob(1.0, least=0)
-    lambda_lr: float = knob(0.0, least=0, most=0)
-    momentum: float = knob(0.9, least=0, below=1)
-    forecasts: dict[str, Forecast] = held(dict)
+    lambda_init: float = hyperparameter(1.0, ge=0)
+    lambda_lr: float = hyperparameter(0.0, ge=0, le=0)
+    momentum: float = hyperparameter(0.9, ge=0, lt=1)
+    forecasts: dict[str, Forecast] = state_field(dict)
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
         """What the forecast asks for; without new completions, the last lambda pushed once more, or none did."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Rollouts, hyperparameter
 
 
 def solve_rate_prices(
@@ -51,7 +51,7 @@ class MAI(LengthControl):
     name = "mai"
     needs_group = True
 
-    weight: float = knob(0.2, least=0, most=1)
+    weight: float = hyperparameter(0.2, ge=0, le=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         rewards, by_group = self.base_rewards(rollouts), rollouts.by_group

@@ -18,9 +18,19 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 # what the file of a method needs
-__all__ = ["AdvantageRule", "LengthControl", "Paper", "Rollouts", "Score", "held", "is_number", "knob"]
+__all__ = [
+    "AdvantageRule",
+    "LengthControl",
+    "Paper",
+    "Rollouts",
+    "Score",
+    "hyperparameter",
+    "is_number",
+    "state_field",
+]
 
-BOUNDS = {"least": operator.ge, "most": operator.le, "above": operator.gt, "below": operator.lt}
+BOUNDS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt, "lt": operator.lt}
+SYMBOLS = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}
 
 
 class Paper(NamedTuple):
@@ -31,13 +41,14 @@ class Paper(NamedTuple):
     authors: str = ""
 
 
-def knob(default: Any, **bounds: float) -> Any:
-    """A field of a method with a range for its numbers: `least` and `most` are within it, `above` and `below` not."""
+def hyperparameter(default: Any, **bounds: float) -> Any:
+    """Declares a hyper-parameter with optional bounds: `ge` and `le` are inclusive, `gt` and `lt` exclusive."""
     return field(default=default, metadata=bounds)
 
 
-def held(make: Callable[[], Any]) -> Any:
-    """A field of a method that is state, as `make` makes it; a checkpoint holds it."""
+def state_field(make: Callable[[], Any]) -> Any:
+    """Declares a field that holds training state rather than a hyper-parameter: `make` gives its first value.
+    Checkpoints save and restore it."""
     return field(init=False, compare=False, default_factory=make)
 
 
@@ -64,8 +75,8 @@ class LengthControl:
     """A method. Only `name` is required; all else, `shape` too, has a default that leaves plain GRPO as it is.
 
     Every subclass is made a dataclass, whose fields are the method's hyper-parameters. A value that does not fit its
-    field's annotation, or the range of its [`knob`], is a `ValueError`. State is made by [`held`], or in
-    `__post_init__` and named in `state`.
+    field's annotation, or the bounds of its [`hyperparameter`], is a `ValueError`. State is declared by
+    [`state_field`], or made in `__post_init__` and named in `state`.
 
     For every training batch the trainer calls `score` and `observe`, in this order, and `step` after the policy
     update. If mixed precision skips the update, the observed batch waits for the next one, and a checkpoint must hold
@@ -77,7 +88,7 @@ class LengthControl:
     name: ClassVar[str]
     paper: ClassVar[Paper | None] = None
     # attributes that a checkpoint holds, in types of JSON: those named here, of which a hyper-parameter must be as it
-    # was saved, and fields made by `held`
+    # was saved, and fields made by `state_field`
     state: ClassVar[tuple[str, ...]] = ()
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
@@ -93,7 +104,7 @@ class LengthControl:
     # True: `Score.cut` is set, so completions must be of one turn
     cuts: ClassVar[bool] = False
 
-    # ranges of the fields made by `knob`, which a second `@dataclass` would lose
+    # bounds of the fields made by `hyperparameter`, which a second `@dataclass` would lose
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -107,7 +118,7 @@ class LengthControl:
             value, kind, bounds = getattr(self, each.name), hints[each.name], self.bounds.get(each.name, {})
             checked = bounds if is_number(value) else {}
             if not (_fits(value, kind) and all(BOUNDS[name](value, bound) for name, bound in checked.items())):
-                needed = [formatannotation(kind), *(f"{name} {bound}" for name, bound in bounds.items())]
+                needed = [formatannotation(kind), *(f"{SYMBOLS[name]} {bound}" for name, bound in bounds.items())]
                 raise ValueError(f"{each.name} is {value!r}, but must be {', '.join(needed)}")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from leash_trl.length_control.advantages import places_in_range, robust_scores
 from leash_trl.length_control.grlc import centred_weights
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import LengthControl, Rollouts, is_number, knob
+from leash_trl.length_control.method import LengthControl, Rollouts, hyperparameter, is_number
 
 
 SWITCHES = (
@@ -115,12 +115,12 @@ class NemoRL(LengthControl):
 
     profile_band: dict[str, float] | None = None
     profile_band_column: str | None = None
-    group_total_length_penalty_coeff: float = knob(0.0, least=0)
-    total_bonus: float = knob(0.0, least=0)
-    longest_total_penalty: float = knob(0.0, least=0)
-    total_zmad_penalty: float = knob(0.0, least=0)
-    total_zmad_threshold: float = knob(2.0, above=0)
-    pass_rate_length_penalty_weight: float = knob(0.0, least=0)
+    group_total_length_penalty_coeff: float = hyperparameter(0.0, ge=0)
+    total_bonus: float = hyperparameter(0.0, ge=0)
+    longest_total_penalty: float = hyperparameter(0.0, ge=0)
+    total_zmad_penalty: float = hyperparameter(0.0, ge=0)
+    total_zmad_threshold: float = hyperparameter(2.0, gt=0)
+    pass_rate_length_penalty_weight: float = hyperparameter(0.0, ge=0)
     profile_band_total: bool | None = None
     group_length_penalty_profile_gate: bool = False
     group_length_penalty_profile_gate_field: Literal["a", "b"] = "a"

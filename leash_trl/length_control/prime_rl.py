@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter
 
 
 class PrimeRL(LengthControl):
@@ -38,7 +38,7 @@ class PrimeRL(LengthControl):
     needs_group = True
 
     variant: Literal["head", "june", "april"] = "head"
-    weight: float = knob(0.25, least=0)
+    weight: float = hyperparameter(0.25, ge=0)
     gate_by_correctness: bool = False
     length_weighted_baseline: bool = False
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class ShorterBetter(LengthControl):
@@ -35,8 +35,8 @@ class ShorterBetter(LengthControl):
     )
     needs_group = True
 
-    alpha: float = knob(2.0, least=0)
-    beta: float = knob(0.001, least=0)
+    alpha: float = hyperparameter(2.0, ge=0)
+    beta: float = hyperparameter(0.001, ge=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self.alpha * rollouts.correctness

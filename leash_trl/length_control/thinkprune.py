@@ -2,7 +2,7 @@
 
 from dataclasses import field
 
-from leash_trl.length_control.method import LengthControl, Paper, held
+from leash_trl.length_control.method import LengthControl, Paper, state_field
 
 
 class ThinkPrune(LengthControl):
@@ -31,7 +31,7 @@ class ThinkPrune(LengthControl):
 
     stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
     suffix: str = " The output should be within {limit} tokens."
-    steps_done: int = held(int)
+    steps_done: int = state_field(int)
 
     def __post_init__(self) -> None:
         super().__post_init__()

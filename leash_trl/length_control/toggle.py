@@ -6,7 +6,15 @@ from typing import Any
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
+from leash_trl.length_control.method import (
+    AdvantageRule,
+    LengthControl,
+    Paper,
+    Rollouts,
+    Score,
+    hyperparameter,
+    state_field,
+)
 from leash_trl.length_control.rollouts import joined
 
 
@@ -27,7 +35,7 @@ class PercentileBudget(LengthControl):
     name = "percentile_budget"
 
     percentile: float
-    limits: dict[str, float] = held(dict)  # in tokens, by question number as text, as JSON has keys
+    limits: dict[str, float] = state_field(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         known = self._estimates(rollouts) | self.limits
@@ -92,11 +100,11 @@ class Toggle(LengthControl):
 
     method: str | None = None
     method_kwargs: dict[str, Any] | None = None
-    period: int = knob(20, least=1)
-    accuracy_threshold: float = knob(0.5, least=0, most=1)
-    percentile: float = knob(75.0, least=0, most=100)
-    batches_done: int = held(int)
-    is_observed: bool = held(bool)
+    period: int = hyperparameter(20, ge=1)
+    accuracy_threshold: float = hyperparameter(0.5, ge=0, le=1)
+    percentile: float = hyperparameter(75.0, ge=0, le=100)
+    batches_done: int = state_field(int)
+    is_observed: bool = state_field(bool)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leash_trl.length_control.acting import cannot_act
-from leash_trl.length_control.method import LengthControl, held
+from leash_trl.length_control.method import LengthControl, state_field
 from leash_trl.length_control.methods import METHODS
 
 
@@ -86,7 +86,7 @@ def test_a_target_that_is_never_exceeded_is_no_target():
 
 class ByQuestion(LengthControl):
     name = "by_question"
-    seen: dict = held(dict)
+    seen: dict = state_field(dict)
 
     def observe(self, rollouts):
         self.seen = dict.fromkeys(rollouts.questions.tolist(), 1.0)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from leash_trl.length_control.method import LengthControl, knob
+from leash_trl.length_control.method import LengthControl, hyperparameter
 from leash_trl.length_control.methods import METHODS
 
 
@@ -94,8 +94,8 @@ def test_a_method_of_a_users_own_is_checked_by_its_annotations_and_its_knobs():
     class Mine(LengthControl):
         name = "mine"
 
-        share: float = knob(0.5, least=0, below=1)
-        count: int | None = knob(None, above=0, most=9)
+        share: float = hyperparameter(0.5, ge=0, lt=1)
+        count: int | None = hyperparameter(None, gt=0, le=9)
         mode: Literal["a", "b"] = "a"
         flag: bool = False
         table: dict[str, float] | None = None

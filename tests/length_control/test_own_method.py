@@ -19,7 +19,7 @@ from dataclasses import dataclass
 @dataclass
 class Decorated(PricePerToken):
     name = "decorated"
-    floor: float = knob(0.5, least=0)
+    floor: float = hyperparameter(0.5, ge=0)
 """
 
 
