@@ -125,26 +125,42 @@ def _points(
     """The points of an arm's grid, and the recipe at each, checked."""
     from leash_trl.cli.training_arguments import arguments_of, training_parser
 
-    own_grid = own.pop("grid", {})
-    names = {*own, *(f"{head}.{entry}" for head in own if isinstance(own[head], dict) for entry in own[head])}
-    wanted = {**{name: values for name, values in grid.items() if name not in names}, **own_grid}
-    axes = {name: values for name, values in wanted.items() if values is not None}
+    varied = _varied_fields(own, grid)
+    axes = {name: values for name, values in varied.items() if values is not None}
     for name, values in axes.items():
         if not isinstance(values, list) or name.partition(".")[0] in overrides:
             raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and give no such option")
     for values in itertools.product(*axes.values()):
-        point, recipe = dict(zip(axes, values, strict=True)), copy.deepcopy({**base, **own})
-        for name in wanted:
-            head, _, entry = name.partition(".")
-            fields = recipe.setdefault(head, {}) if entry else recipe
-            fields.pop(entry or head, None)
-            fields.update({entry or head: point[name]} if name in point else {})
+        point = dict(zip(axes, values, strict=True))
+        recipe = copy.deepcopy({**base, **own})
+        for name in varied:
+            _set_field(recipe, name, point.get(name))
         recipe = {**training_parser().checked(recipe, where), **overrides}
         try:
             arguments_of(recipe)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         yield point, recipe
+
+
+def _varied_fields(own: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
+    """Values of each field of an arm's grid, which leaves `own`: those of the common grid that the arm itself does
+    not set, and its own ones."""
+    set_by_arm = {*own}
+    for name, value in own.items():
+        if name != "grid" and isinstance(value, dict):
+            set_by_arm |= {f"{name}.{entry}" for entry in value}
+    return {**{name: grid[name] for name in grid if name not in set_by_arm}, **own.pop("grid", {})}
+
+
+def _set_field(recipe: dict[str, Any], name: str, value: Any) -> None:
+    """Sets a field of a recipe, or an entry of one by a name such as `length_control_kwargs.alpha`; `None` removes
+    it."""
+    field_name, _, entry = name.partition(".")
+    fields = recipe.setdefault(field_name, {}) if entry else recipe
+    fields.pop(entry or field_name, None)
+    if value is not None:
+        fields[entry or field_name] = value
 
 
 def _devices(options: CompareArguments) -> list[str | None]:
