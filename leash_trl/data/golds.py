@@ -11,6 +11,7 @@ from leash_trl.rewards.grading import unreadable_solutions
 logger = logging.getLogger(__name__)
 
 MOST_SHOWN = 10
+NO_ANSWER = ("proof", "notfound")  # what NuminaMath has in place of an answer
 INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
@@ -22,10 +23,13 @@ def with_readable_golds(problems: Dataset, name: str, drops: bool = False) -> Da
     golds = problems["solution"][:]
     for row, gold in enumerate(golds):
         if not isinstance(gold, str):
-            raise ValueError(f"row {row} (counted from 0) of {name}: solution is {gold!r}, but must be text")
+            raise ValueError(
+                f"row {row} (counted from 0) of {name}: its gold answer is not text; mend or drop the row"
+            )
     # every integer can be read, and of a million golds most are integers or repeat another
     doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
     known = {doubtful[place]: fault for place, fault in unreadable_solutions(doubtful).items()}
+    known |= {gold: "is no answer" for gold in doubtful if gold in NO_ANSWER}
     faults = {row: known[gold] for row, gold in enumerate(golds) if gold in known}
     if not faults:
         return problems

@@ -16,7 +16,7 @@ from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
-from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, parse_reference
+from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, file_builder, parse_reference
 from leash_trl.gym.dataset import load_gym
 
 
@@ -160,16 +160,22 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Splits of a file (`train` alone), of a folder of files or of a folder that `save_to_disk` wrote."""
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+        kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
+        if len(kinds) > 1 and not is_saved and config is None:  # one kind would be read, and the other left out
+            raise ValueError(
+                f"the folder {path} holds files of several kinds, {' and '.join(sorted(kinds))}; keep one"
+            )
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
-    if path.suffix not in FILE_BUILDERS:
+    builder = file_builder(path)
+    if builder is None:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if path.suffix == ".csv":  # all as text: numbers of `033` and nothing of `None` would be other answers
+    if builder == "csv":  # all as text: numbers of `033` and nothing of `None` would be other answers
         frame = pd.read_csv(path, dtype=object, keep_default_na=False)
         if "target_length" in frame:
             frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
         return {"train": Dataset.from_pandas(frame, preserve_index=False)}
-    return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), streaming=streaming)
+    return load_dataset(builder, data_files=str(path), streaming=streaming)
 
 
 def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
@@ -240,10 +246,15 @@ def _read_row(
         has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages stay messages
         try:
             question, made["solution"] = schema.read(row)
-            asked["prompt"] = question if isinstance(question, str) else row["prompt"]
-        except (AttributeError, TypeError, ValueError):  # a label or a list for a reward function of the user's
+            stays = has_prompt and not isinstance(question, str)  # with all fields of its messages
+            asked["prompt"] = row["prompt"] if stays else question
+        except (
+            AttributeError,
+            TypeError,
+            ValueError,
+        ) as error:  # a label or a list for a reward function of the user's
             if needs_gold or not has_prompt:
-                raise
+                raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
             made["solution"] = row["solution"] if "solution" in schema.columns else None
     return {**made, **as_conversation(asked, suffix, has_chat_template)}
 
@@ -272,6 +283,10 @@ def _with_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
     if len({each for each in ids if isinstance(each, str | int)}) == len(problems):
         return problems
     if ids:
-        logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
+        logger.warning(
+            "%s: its ids are not unique, or neither text nor 64-bit integers, so problems are called %s-ROW",
+            name,
+            name,
+        )
         problems = problems.remove_columns("id")
     return problems.add_column("id", [f"{name}-{row}" for row in rows])

@@ -36,6 +36,8 @@ def is_blank(row: Mapping[str, Any]) -> bool:
     """
     content = row["prompt"]
     if content and isinstance(content, list):
+        if not isinstance(content[-1], Mapping):
+            return True
         if content[-1].get("tool_calls") or row.get("images") or row.get("image"):
             return False
         content = content[-1].get("content")
@@ -83,7 +85,8 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
         `dict`: The new `prompt` column; other columns stay as they are under `Dataset.map`.
 
     Raises:
-        `ValueError`: If there is nothing to ask: no prompt, an empty one, or an empty last message.
+        `ValueError`: If there is nothing to ask: no prompt, an empty one, an empty last message, or one of the
+            assistant.
 
     Example:
         >>> as_conversation({"prompt": "What is 2 + 2?"}, suffix=" Be brief.")
@@ -93,6 +96,10 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
     if is_blank(row):
         raise ValueError(_blank_problem(prompt))
     if not isinstance(prompt, str):
+        if prompt[-1].get("role") == "assistant" and not prompt[-1].get(
+            "tool_calls"
+        ):  # TRL would end this turn and begin another
+            raise ValueError("prompt ends with a message of the assistant, but must end with the user's; drop it")
         return {"prompt": prompt}
     text = prompt.strip()
     asked = text if text.endswith(suffix.strip()) else text + suffix

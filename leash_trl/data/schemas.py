@@ -18,6 +18,9 @@ Messages = list[dict[str, Any]]
 
 GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 
+# ShareGPT's names of roles
+CHAT_ROLES = {"human": "user", "gpt": "assistant"}
+
 # In this order: if a row has several, the first that is not empty counts.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
@@ -45,22 +48,45 @@ def read_text(row: Row, column: str) -> str:
 
 def _messages(row: Row) -> Messages:
     messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"] or []]
-    if not messages or messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], str):
-        raise ValueError("column 'prompt' must be messages whose last one is text of the user; mend or drop the row")
+    if not messages or messages[-1]["role"] != "user" or not messages[-1]["content"]:
+        raise ValueError("column 'prompt' must be messages whose last one is the user's; mend or drop the row")
     return messages
 
 
-def _question_of_messages(row: Row) -> str | Messages:
+def _bare(messages: Messages) -> str | Messages:
     """The bare question if the user's message is the only one, so that another template can go around it."""
+    content = messages[0]["content"]
+    return bare_question(content) if len(messages) == 1 and isinstance(content, str) else messages
+
+
+def _question_of_messages(row: Row) -> str | Messages:
     if isinstance(row["prompt"], str):
         return bare_question(read_text(row, "prompt"))
-    messages = _messages(row)
-    return messages if len(messages) > 1 else bare_question(messages[0]["content"])
+    return _bare(_messages(row))
+
+
+def _read_chat(column: str, role: str, content: str, row: Row) -> tuple[str | Messages, str]:
+    """A conversation whose last message, the assistant's, is the gold; those before it are the prompt."""
+    messages = [
+        {"role": CHAT_ROLES.get(message[role], message[role]), "content": message[content]}
+        for message in row[column] or []
+    ]
+    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        raise ValueError(f"column {column!r} must end with an answer of the assistant; mend or drop the row")
+    return _bare(messages[:-1]), read_text(messages[-1], "content")
+
+
+def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
+    texts = [read_text(row, "instruction"), str(row.get("input") or "").strip()]
+    return "\n\n".join(filter(None, texts)), read_text(row, "output")
 
 
 def _read_verl(row: Row) -> tuple[str | Messages, str]:
     column = "reward_model.ground_truth"
-    gold = read_text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
+    gold = (row["reward_model"] or {}).get("ground_truth")
+    if isinstance(gold, list) and len(gold) == 1:
+        (gold,) = gold
+    gold = read_text({column: gold}, column)
     # the AMC file of the LEASH release has "142.0" for 142
     integer = re.fullmatch(r"(-?\d+)\.0+", gold)
     return _question_of_messages(row), integer[1] if integer else gold
@@ -113,6 +139,12 @@ SCHEMAS = (
     Schema(("question", "final_answer"), partial(_read_texts, "question", "final_answer")),
     Schema(("problem", "answer"), partial(_read_texts, "problem", "answer")),
     Schema(("question", "answer"), partial(_read_texts, "question", "answer")),
+    Schema(("problem", "solution"), partial(_read_texts, "problem", "solution")),
+    Schema(("question", "solution"), partial(_read_texts, "question", "solution")),
+    Schema(("question", "ground_truth"), partial(_read_texts, "question", "ground_truth")),
+    Schema(("messages",), partial(_read_chat, "messages", "role", "content")),
+    Schema(("conversations",), partial(_read_chat, "conversations", "from", "value")),
+    Schema(("instruction", "output"), _read_alpaca),
 )
 
 
@@ -131,17 +163,22 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
             return schema
     if is_prompt_enough:
         return None
-    raise ValueError(f"no known schema has the columns {', '.join(columns)}; rename them to prompt and solution")
+    lacking = "prompt and solution" if needs_gold else "prompt"
+    raise ValueError(
+        f"the columns are {', '.join(columns)}, but it lacks {lacking} (or question and answer); add what is missing, "
+        "and leave the columns that your reward functions read as they are"
+    )
 
 
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
     """The columns that reading needs, so that worked solutions of many pages are never decoded."""
-    known = {"prompt", "solution", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info"}
+    known = {"prompt", "solution", "input", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info"}
     return [column for column in columns if column in known]
 
 
 def row_id(row: Row) -> str | None:
     """The id that a row has from its source."""
-    extra_info = row.get("extra_info") or {}
-    values = [*(row.get(column) for column in ID_COLUMNS), extra_info.get("index")]
+    extra_info = row.get("extra_info")
+    index = extra_info.get("index") if isinstance(extra_info, Mapping) else None  # some write it as text
+    values = [*(row.get(column) for column in ID_COLUMNS), index]
     return next((str(value) for value in values if value is not None and str(value)), None)

@@ -7,7 +7,17 @@ from typing import Literal
 
 Kind = Literal["train", "benchmark"]
 
-FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+FILE_BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+
+
+def file_builder(path: Path) -> str | None:
+    """What `datasets` reads a file with, compressed or not, by the end of its name; `None` for other files.
+
+    Example:
+        >>> file_builder(Path("data/train.JSONL.gz")), file_builder(Path("notes.txt"))
+        ('json', None)
+    """
+    return FILE_BUILDERS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
     for known in SOURCES.values():
         if known.hub_id == hub_id and config in (None, known.config or "default"):
             return Reference(known.name, known, hub_id=hub_id, config=known.config)
-    if hub_id.count("/") == 1 and all(hub_id.split("/")) and Path(hub_id).suffix not in FILE_BUILDERS:
+    if hub_id.count("/") == 1 and all(hub_id.split("/")) and file_builder(Path(hub_id)) is None:
         return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config)
     names = f"one of {', '.join(SOURCES)}, alone or as NAME=PATH"
     raise ValueError(f"{text!r} is no file or folder, no Hub id (owner/name or owner/name:config) and not {names}")
