@@ -9,7 +9,7 @@ from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.sampling import SamplingArguments, sample_all
 from leash_trl.evaluation.filter import filtered_rows
-from leash_trl.evaluation.frame import read_lines, samples_path
+from leash_trl.evaluation.frame import read_lines, samples_path, truncation_warning
 from leash_trl.files import write_whole
 
 
@@ -41,6 +41,9 @@ def main(argv: list[str]) -> None:
     """Runs `leash filter`."""
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder, k = Path(arguments.output_dir), arguments.num_samples
+    names = arguments.reward_funcs or []
+    if len(names) > 1 and arguments.correctness_func is None:
+        raise UserError(f"reward_funcs are {', '.join(names)}; set correctness_func to the one that decides")
     max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
     ((name, problems),) = sample_all(arguments, [arguments.dataset_name], "train").items()
     samples = read_lines(samples_path(folder, name))
@@ -50,6 +53,9 @@ def main(argv: list[str]) -> None:
     passes = Counter(verdict[True] for verdict in verdicts)
     counts = ", ".join(f"{passes[number]} with {number}" for number in range(k + 1))
     print(f"Of {len(samples)} problems, by right completions out of {k}: {counts}. Kept {len(rows)}.")
+    cut = [completion["finish_reason"] == "length" for problem in samples for completion in problem["completions"]]
+    if warned := truncation_warning({name: sum(cut) / len(cut)}):
+        print(warned)
     if num_ungraded := sum(verdict[None] for verdict in verdicts):
         print(f"{num_ungraded} completions could not be graded; problems that they could decide are left out.")
     if not rows:

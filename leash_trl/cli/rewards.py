@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,16 @@ REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 def reward_functions(names: Sequence[str]) -> list[Any]:
     """The reward functions of these names, import paths or places in files."""
     return [REWARD_FUNCS.get(name) or imported("reward_funcs", name) for name in names]
+
+
+def function_name(text: str | None) -> str | None:
+    """The name of a reward function that is given by its name, or spelled as in `reward_funcs`.
+
+    Example:
+        >>> function_name("my_file.py:my_reward"), function_name("my_module.my_reward"), function_name("my_reward")
+        ('my_reward', 'my_reward', 'my_reward')
+    """
+    return None if text is None else re.split(r"[:.]", text)[-1]
 
 
 def imported(field: str, path: str) -> Any:

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
 from leash_trl.cli.errors import check_writable, going_on, user_errors
-from leash_trl.cli.rewards import code_digest, reward_functions
+from leash_trl.cli.rewards import code_digest, function_name, reward_functions
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_problems
@@ -64,8 +64,8 @@ class SamplingArguments:
         split (`str`): Split of each data set (default: the only one, or that of the named source).
         reward_funcs (`list[str]`): Graders in the place of math_reward, called as in training:
             my_module.my_reward or my_file.py:my_reward.
-        reward_weights (`list[float]`): Weights of reward_funcs, whose sum is right above 0 (default: 1).
-        correctness_func (`str`): The one of reward_funcs above 0 for a right answer, in place of their sum.
+        reward_weights (`list[float]`): Weights of reward_funcs (default: 1).
+        correctness_func (`str`): The one of several reward_funcs that is above 0 for a right answer.
         limit (`int`): Only the first so many problems of each data set.
         lenient (`bool`): Whether to count answers without box or answer line too, such as a bare number.
     """
@@ -200,8 +200,9 @@ def sample_all(
             if not todo:
                 return problems
             engine = load_engine(arguments, plan, problems)
+            deciding = function_name(arguments.correctness_func)
             heeding = heeding_opened_thinking(functions, engine.tokenizer, **plan.chat_template_kwargs)
-            rewards = OwnRewards(heeding, arguments.reward_weights, arguments.correctness_func) if functions else None
+            rewards = OwnRewards(heeding, arguments.reward_weights, deciding) if functions else None
         for name, rows in todo.items():
             seen: list[tuple[int, bool | None]] = []
             with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:

@@ -12,7 +12,7 @@ from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_conf
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
-from leash_trl.cli.rewards import OWN_REWARDS, imported, reward_functions
+from leash_trl.cli.rewards import OWN_REWARDS, function_name, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
@@ -61,6 +61,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     """The trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
+    training_args.correctness_func = function_name(training_args.correctness_func)
     rollout_func = path and imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):

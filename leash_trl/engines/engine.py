@@ -34,6 +34,17 @@ class SamplingSettings:
     top_k: int = 0
     max_new_tokens: int = 32768
 
+    def __post_init__(self) -> None:
+        ranges = {
+            "temperature": (self.temperature >= 0, "0 or more"),
+            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
+            "top_k": (self.top_k >= 0, "0 or more"),
+            "max_new_tokens": (self.max_new_tokens >= 1, "1 or more"),
+        }
+        for name, (is_within, needed) in ranges.items():
+            if not is_within:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be {needed}")
+
 
 @dataclass(frozen=True)
 class Request:

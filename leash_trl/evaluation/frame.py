@@ -25,6 +25,10 @@ OVERALL = "overall"
 GRADED_AGAIN = "the command that made this folder, run again, grades again what the grader lost"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
+UNKNOWN_CORRECTNESS = (
+    "Accuracy is not known with several reward functions: set correctness_func to the one that decides what is "
+    "correct."
+)
 VOTING_SHORTEST = (1, 3)  # the paper of short-m@k recommends these two
 MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
@@ -133,6 +137,11 @@ class EvaluatedRun:
         """Names of the benchmarks, in the run's order."""
         return [*self.run["benchmarks"]]
 
+    @property
+    def knows_correctness(self) -> bool:
+        """False if several reward functions graded the completions and none was said to decide what is correct."""
+        return bool((self.results["metric"] == "accuracy").any())
+
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
         """A metric without `at`, with its interval."""
         rows = self.results
@@ -150,7 +159,8 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     k, limit = run["num_samples"], run["sampling"]["max_new_tokens"]
     metrics, sizes = {}, {}
     for name, own in samples.groupby("benchmark", sort=False):
-        graded = own[own.groupby("id")["is_correct"].transform("count") > 0]
+        verdict = "is_correct" if own["is_correct"].notna().any() or "reward" not in own else "reward"
+        graded = own[own.groupby("id")[verdict].transform("count") > 0]
         if graded.empty:
             failure = own["grader_failure"].iloc[0]
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
@@ -169,9 +179,11 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     table = {name: column.to_numpy().reshape(-1, k) for name, column in samples.items()}
     is_correct, lengths, is_right = table["is_correct"], table["num_tokens"], table["is_correct"] == 1
     ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
-    yield "accuracy", math.nan, intervals.mean_share(np.nanmean(is_correct, axis=1))
-    for size in sorted({*(2**exponent for exponent in range(1, k.bit_length())), k} - {1}):
-        yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
+    knows_correctness = not np.isnan(is_correct).all()
+    if knows_correctness:
+        yield "accuracy", math.nan, intervals.mean_share(np.nanmean(is_correct, axis=1))
+        for size in sorted({*(2**exponent for exponent in range(1, k.bit_length())), k} - {1}):
+            yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
     if "reward" in table:  # a reward function names no answer to vote on
         rewards = np.nanmean(table["reward"], axis=1)
         yield "reward", math.nan, intervals.mean_amount(rewards, -math.inf)
@@ -187,13 +199,15 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     yield "truncated_rate", math.nan, intervals.mean_share((table["finish_reason"] == "length").mean(axis=1))
     if "reward" not in table:
         yield "no_answer_rate", math.nan, intervals.mean_share(pd.isna(table["answer"]).mean(axis=1))
+    yield "median_tokens", math.nan, Estimate(float(np.median(lengths)), math.nan, math.nan)
+    yield "p95_tokens", math.nan, Estimate(float(np.quantile(lengths, 0.95)), math.nan, math.nan)
+    if not knows_correctness:
+        return
     powers = [2**exponent for exponent in range((limit - 1).bit_length())]
     for budget in (*powers[-(MAX_BUDGETS - 1) :], limit):
         num_within = (is_right & (lengths <= budget)).sum(axis=1)
         yield "accuracy_within", budget, intervals.mean_share(num_within / (~np.isnan(is_correct)).sum(axis=1))
     lengths_by_grade = samples.groupby("is_correct")["num_tokens"].mean()
-    yield "median_tokens", math.nan, Estimate(float(np.median(lengths)), math.nan, math.nan)
-    yield "p95_tokens", math.nan, Estimate(float(np.quantile(lengths, 0.95)), math.nan, math.nan)
     yield "right_tokens", math.nan, Estimate(float(lengths_by_grade.get(1.0, math.nan)), math.nan, math.nan)
     yield "wrong_tokens", math.nan, Estimate(float(lengths_by_grade.get(0.0, math.nan)), math.nan, math.nan)
 
@@ -277,7 +291,8 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    columns = ["is_correct", "num_tokens", *run.samples.columns.intersection(["reward"])]
+    columns = ["num_tokens", *run.samples.columns.intersection(["reward"])]
+    columns += ["is_correct"] if run.knows_correctness and baseline.knows_correctness else []
     key = ["benchmark", "id", "solution"]  # ids alone may be row numbers
     own, base = (
         each.samples.astype({"solution": str}).fillna({"solution": ""}).groupby(key, sort=False)[columns].mean()
@@ -315,15 +330,39 @@ def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
 
 
 def warning(runs: Sequence[EvaluatedRun]) -> str:
-    """One line on intervals over few problems, and on completions that could not be graded; else empty."""
+    """One line on intervals over few problems, on completions that could not be graded or were cut at the limit, and
+    on accuracy that is not known; else empty."""
     results = pd.concat([run.results for run in runs])
     sizes = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
     few = ", ".join(f"{name} has {size}" for name, size in sizes[sizes < FEW_PROBLEMS].items())
     lost = [
         f"{len(own)} of {name} in {run.label!r} (the first {own['grader_failure'].iloc[0]})"
         for run in runs
-        for name, own in run.samples[run.samples["is_correct"].isna()].groupby("benchmark", sort=False)
+        for name, own in run.samples[run.samples["is_correct" if run.knows_correctness else "reward"].isna()].groupby(
+            "benchmark", sort=False
+        )
     ]
     rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
     ungraded = f"Completions not graded, neither right nor wrong: {', '.join(lost)}; {GRADED_AGAIN}."
-    return f"{rough if few else ''} {ungraded if lost else ''}".strip()
+    cut = truncation_warning(
+        {
+            f"{name} in {run.label!r}": (own["finish_reason"] == "length").mean()
+            for run in runs
+            for name, own in run.samples.groupby("benchmark", sort=False)
+        }
+    )
+    is_unknown = not all(run.knows_correctness for run in runs)
+    return " ".join(
+        filter(None, [rough if few else "", ungraded if lost else "", cut, UNKNOWN_CORRECTNESS if is_unknown else ""])
+    )
+
+
+def truncation_warning(shares: Mapping[str, float]) -> str:
+    """One line that names where a third or more of the completions were cut at the limit; else empty.
+
+    Example:
+        >>> truncation_warning({"aime24": 0.5, "amc23": 0.1})
+        'Completions cut at max_new_tokens: 50 % of aime24; raise it, for lengths and accuracy are too low.'
+    """
+    cut = ", ".join(f"{share:.0%} of {name}".replace("%", " %") for name, share in shares.items() if share >= 1 / 3)
+    return f"Completions cut at max_new_tokens: {cut}; raise it, for lengths and accuracy are too low." if cut else ""

@@ -32,6 +32,11 @@ class OwnRewards:
         if self.correctness_func not in (None, *names):
             raise ValueError(f"correctness_func is {self.correctness_func!r}, but must be one of {', '.join(names)}")
 
+    @property
+    def knows_correctness(self) -> bool:
+        """Whether one function decides what is correct: the only one, or the chosen one of several."""
+        return self.correctness_func is not None or len(self.functions) == 1
+
     def verdicts(
         self, rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
     ) -> list[dict[str, Any]]:
@@ -56,7 +61,7 @@ class OwnRewards:
         return [
             {
                 "answer": None,
-                "is_correct": None if right != right else right > 0,
+                "is_correct": right > 0 if self.knows_correctness and right == right else None,
                 "reward": None if reward != reward else reward,
                 "grader_failure": "had no reward" if right != right else None,
             }

@@ -71,8 +71,9 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
     """Points of [`pareto_figure`]: each run's accuracy and tokens on one benchmark, or their means over all."""
     points = []
     for run in runs:
-        point = {"name": run.label, "seeds": str(run.run["seed"]), "measure": "accuracy", "target_length": np.nan}
-        for key, metric in (("score", "accuracy"), ("mean_tokens", "tokens")):
+        measure = "accuracy" if run.knows_correctness else "reward"
+        point = {"name": run.label, "seeds": str(run.run["seed"]), "measure": measure, "target_length": np.nan}
+        for key, metric in (("score", measure), ("mean_tokens", "tokens")):
             value, low, high = run.estimate(metric, benchmark)
             point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
         points.append(point)

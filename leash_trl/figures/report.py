@@ -159,11 +159,12 @@ def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) ->
     benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
     problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
     if not others:
-        accuracy, length = base.estimate("accuracy"), base.estimate("tokens")
-        return [
-            f"{base.label}, on {problems}: accuracy {with_interval(accuracy, percent)} %, "
-            f"{with_interval(length, tokens)} tokens per response. There is no baseline to compare it with."
-        ]
+        if base.knows_correctness:
+            score = f"accuracy {with_interval(base.estimate('accuracy'), percent)} %"
+        else:
+            score = f"mean reward {with_interval(base.estimate('reward'), '{:.3f}'.format)}"
+        length = with_interval(base.estimate("tokens"), tokens)
+        return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline to compare it with."]
     return [
         f"{run.label} against {base.label}, on the same {problems}: {_in_words(found[run.label])}."
         if run.label in found
@@ -175,6 +176,8 @@ def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) ->
 def _in_words(change: pd.DataFrame) -> str:
     overall, parts = change[change["benchmark"] == OVERALL].set_index("metric"), []
     for metric, words in {"relative_tokens_change": "tokens {} %", "accuracy_change": "accuracy {} points"}.items():
+        if metric not in overall.index:  # accuracy is not known
+            continue
         number = Estimate(*overall.loc[metric, ["value", "low", "high"]])
         is_clear = number.low > 0 or number.high < 0
         parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))
@@ -183,6 +186,8 @@ def _in_words(change: pd.DataFrame) -> str:
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
     words = "Share of completions that are right and fit a token budget (mean over benchmarks), with intervals."
+    if not all(run.knows_correctness for run in runs):
+        return []
     budgets = _picture("budget", words, budget_figure(budget_curves(runs), width=NARROW))
     if len(runs) == 1:
         return [budgets]

@@ -21,6 +21,8 @@ class Rollouts:
         max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
         correctness_rewards: The reward that decides what is correct; by default the task reward. Where it is NaN,
             correctness is not known, whatever the other rewards say.
+        is_correctness_known: False if `task_rewards` sums several reward functions and none is said to decide what is
+            correct. The statistics then leave out accuracy.
         columns: Values, one per completion, of the data set columns that the method reads; `None` where a row has
             none.
     """
@@ -33,6 +35,7 @@ class Rollouts:
     num_generations: int
     max_completion_length: float
     correctness_rewards: torch.Tensor | None = None
+    is_correctness_known: bool = True
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,6 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     own, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
     lengths, shaped = rollouts.lengths.double(), score.shaped
-    correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
     clipped = (score.base - score.penalty - shaped).abs() > 1e-12
     names = method.budgets(rollouts) or []
     states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
@@ -28,16 +27,22 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     for name, state in states.items():
         own = _of_budget(method, rollouts, score, torch.tensor([each == name for each in names]))
         apart |= {f"{key}/{name}": value for key, value in {**state, **own}.items()}
+    of_correct: dict[str, float] = {}
+    if rollouts.is_correctness_known:
+        correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
+        of_correct = {
+            "paying_share": _mean(score.penalty[correct] > 0),
+            "mean_correct_length": _mean(lengths[correct]),
+            "mean_wrong_length": _mean(lengths[wrong]),
+        }
     return {
         **method.statistics(),
         **{key: math.fsum(states[name][key] for name in names) / len(names) for key in (*states.values(), {})[0]},
-        **_of_budget(method, rollouts, score, torch.ones_like(correct)),
+        **_of_budget(method, rollouts, score, torch.ones_like(rollouts.is_truncated)),
+        **of_correct,
         "mean_effective_penalty": _mean(score.base - shaped),
-        "paying_share": _mean(score.penalty[correct] > 0),
         "p95_length": lengths.quantile(0.95).item(),
         "max_length": lengths.max().item(),
-        "mean_correct_length": _mean(lengths[correct]),
-        "mean_wrong_length": _mean(lengths[wrong]),
         "truncated_share": _mean(rollouts.is_truncated),
         **({} if score.cut is None else {"cut_share": _mean(score.cut < rollouts.lengths)}),
         "task_reward": _mean(rollouts.task_rewards),
@@ -56,7 +61,7 @@ def _of_budget(method: LengthControl, rollouts: Rollouts, score: Score, rows: to
         "violation": method.violation(lengths.tolist(), targets.tolist()),
         "mean_penalty": _mean(score.penalty[rows]),
         "mean_length": _mean(lengths),
-        "accuracy": _mean(rollouts.correctness[rows]),
+        **({"accuracy": _mean(rollouts.correctness[rows])} if rollouts.is_correctness_known else {}),
     }
 
 

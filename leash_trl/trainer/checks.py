@@ -1,6 +1,6 @@
-"""Finds what a run would do wrong without a word: in its data, prompts, context, disk space and first batches.
+"""Checks for mistakes that would otherwise go unnoticed: in a run's data, prompts, context and first batches.
 
-Streams are not read, nor what a transform on reading makes of rows.
+Streaming data sets are skipped, and so are data sets with an on-the-fly transform.
 """
 
 import inspect
@@ -31,6 +31,10 @@ from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 GIVEN_TO_REWARDS = frozenset(
     {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 )
+UNKNOWN_CORRECTNESS = (
+    "correctness_func is None, so with several reward functions it is not known which answers are correct, and "
+    "accuracy is neither logged nor shown; set it to the reward function that decides"
+)
 MOST_MEASURED = 100  # prompts that are tokenized: the longest as text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 
@@ -47,6 +51,8 @@ def check_trainer(trainer: Any) -> None:
     chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
     if chosen not in names and (chosen is not None or is_needed):
         raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
+    if chosen is None and len(names) > 1:
+        _warn(args, [UNKNOWN_CORRECTNESS])
     dataset = trainer.train_dataset
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
         return
@@ -68,7 +74,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def before_training(trainer: Any) -> None:
-    """Looks at what matters only once it trains: rows for a step, a method that can act, and room for a checkpoint."""
+    """Looks at what matters only once it trains: rows for a step, and a method that can act."""
     args, method = trainer.args, trainer.length_control
     check_size(trainer.train_dataset, args)
     _warn(args, [cannot_act(method, args.target_length, args.generation_limit, args.num_generations)])

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +224,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
             max_completion_length=round_.generation_limit,
             correctness_rewards=None if correctness is None else correctness.double().cpu(),
+            is_correctness_known=deciding is not None or len(self.reward_func_names) == 1,
             columns=dict(zip(round_.columns, columns, strict=True)),
         )
 
@@ -307,7 +309,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
         for name, value in length_statistics(self.length_control, rollouts, score).items():
-            self._metrics[self._mode][f"leash/{name}"].append(value)
+            if not math.isnan(value):  # what does not exist in this batch, such as the length of wrong answers
+                self._metrics[self._mode][f"leash/{name}"].append(value)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Saves recipe, state and, in a checkpoint, the model card beside the weights, before they are pushed.

@@ -123,3 +123,12 @@ def test_every_configured_end_token_and_the_tokenizers_end_a_completion(tokenize
     for generation in engine.generate(requests, FREE):
         assert generation.token_ids[-1] == think_end
         assert generation.finish_reason == "eos"
+
+
+@pytest.mark.parametrize(
+    "field", [{"top_p": 95}, {"top_p": 0}, {"top_k": -5}, {"temperature": -1}, {"max_new_tokens": 0}]
+)
+def test_settings_out_of_range_are_refused_by_name_and_value(field):
+    ((name, value),) = field.items()
+    with pytest.raises(ValueError, match=rf"{name} is {value}\b"):
+        SamplingSettings(**field)

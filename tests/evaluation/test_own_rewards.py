@@ -5,8 +5,9 @@ import math
 import pytest
 from written_runs import said, write_evaluation
 
-from leash_trl.evaluation.frame import changes, load_evaluated_run
+from leash_trl.evaluation.frame import changes, load_evaluated_run, truncation_warning, warning
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.figures.evaluation import trade_offs
 
 
 ROWS = {"id": [7, 8], "prompt": [[{"role": "user", "content": text}] for text in "ab"], "answer": ["x", "y"]}
@@ -58,7 +59,7 @@ async def matches_later(completions, answer, **kwargs):
         ([brief], {}, [-0.5, -0.5, None, -0.5], [False, False, None, False]),
         ([lambda prompts, **kwargs: [math.nan, *[1e-6] * 3]], {}, [None, *[1e-6] * 3], [None, True, True, True]),
         # None is left out of the sum
-        ([matches, brief], {"weights": [1.0, 2.0]}, [0.0, -1.0, 0.0, 0.0], [False] * 4),
+        ([matches, brief], {"weights": [1.0, 2.0]}, [0.0, -1.0, 0.0, 0.0], [None] * 4),
         ([matches, brief], {"correctness_func": "matches"}, [0.5, -0.5, 0.0, 0.5], [True, False, False, True]),
     ],
 )
@@ -66,7 +67,7 @@ def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, 
     assert column("reward", *functions, **settings) == pytest.approx(rewards)
     assert column("is_correct", *functions, **settings) == is_correct
     failures = column("grader_failure", *functions, **settings)
-    assert [failure is not None for failure in failures] == [right is None for right in is_correct]
+    assert [failure is not None for failure in failures] == [reward is None for reward in rewards]
 
 
 @pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}, {"weights": [1.0, 1.0, 1.0]}])
@@ -89,3 +90,19 @@ def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
     found = changes(better, base).set_index(["benchmark", "metric"])["value"]
     assert found["own", "reward_change"] == 0.375
     assert found["own", "accuracy_change"] == 0.5
+
+
+def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_path):
+    rows = [[{**said(10, None, answer=None), "reward": reward} for reward in (0.5, -0.5)]] * 2
+    runs = [load_evaluated_run(write_evaluation(tmp_path / name, name, {"own": rows})) for name in ("a", "b")]
+    assert not {"accuracy", "pass", "accuracy_within", "right_tokens"} & {*runs[0].results["metric"]}
+    assert runs[0].estimate("reward").value == 0.0
+    assert {"reward_change", "tokens_change"} <= {*changes(*runs)["metric"]}
+    assert "accuracy_change" not in {*changes(*runs)["metric"]}
+    assert "correctness_func" in warning(runs)
+    assert trade_offs(runs)["measure"].tolist() == ["reward", "reward"]
+
+
+def test_a_third_of_truncated_completions_is_said():
+    assert truncation_warning({"aime": 0.3}) == ""
+    assert "40 % of amc" in truncation_warning({"aime": 0.3, "amc": 0.4})

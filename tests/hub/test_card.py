@@ -37,7 +37,7 @@ def test_it_names_model_data_method_paper_target_state_and_recipe(tmp_path):
     assert card.data.model_name == "short"
     assert {"trl", "leash", "generated_from_trainer"} <= {*card.data.tags}
     assert fact(card, "target for the mean length") == "4,096 tokens"
-    assert fact(card, "state at the end") == "lambda 0.25"
+    assert fact(card, "state at the end of training") == "lambda 0.25"
     assert fact(card, "policy updates") == "40"
     assert {"`lambda_lr` 0.05", "`lambda_init` 0.1"} <= {*fact(card, "hyper-parameters").split(", ")}
     assert "https://huggingface.co/papers/2512.21540" in card.text
@@ -59,7 +59,7 @@ def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(
     state["budgets"] = {str(i): i for i in range(99)}
     card = card_of(tmp_path, {**RECIPE, "efforts": {"low": 1024, "high": 8192}}, state=state)
     assert fact(card, "target of the effort low") == "1,024 tokens"
-    assert fact(card, "state at the end") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
+    assert fact(card, "state at the end of training") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
     assert "Effort: low." in card.text.split("question = ")[1].splitlines()[0]
 
 

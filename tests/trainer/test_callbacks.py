@@ -157,3 +157,19 @@ def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(par
     assert method.state_dict() == before
     assert trainer.state.global_step == MOST_BLANK == 10
     assert (Path(trainer.args.output_dir) / f"checkpoint-{MOST_BLANK}" / "trainer_state.json").exists()
+
+
+def test_with_several_rewards_accuracy_is_logged_only_if_one_decides(make_trainer):
+    def bonus(completion_ids, **kwargs):
+        return [1.0] * len(completion_ids)
+
+    rewards, fields = [parity_reward, bonus], {"reward_weights": [1.0, 0.2], "max_steps": 1}
+    of_correct = {"leash/accuracy", "leash/paying_share", "leash/mean_correct_length", "leash/mean_wrong_length"}
+    with pytest.warns(UserWarning, match="correctness_func is None"):
+        unknown = make_trainer(rewards, **fields)
+    decided = make_trainer(rewards, correctness_func="parity_reward", **fields)
+    for trainer, expected in ((unknown, set()), (decided, of_correct)):
+        trainer.train()
+        (row,) = log_rows(trainer)
+        assert row.keys() & of_correct == expected
+        assert None not in row.values()

@@ -116,7 +116,7 @@ def test_rewards_are_weighted_and_what_none_could_score_has_no_advantage_but_a_l
         await asyncio.sleep(0)
         return [0.5 if i % 5 and i % 3 else None for i, _ in enumerate(completion_ids)]
 
-    fields = {"max_steps": 1, "per_device_train_batch_size": 16, "lambda_init": 0.5}
+    fields = {"max_steps": 1, "per_device_train_batch_size": 16, "lambda_init": 0.5, "correctness_func": "main_reward"}
     trainer = make_trainer([main_reward, bonus], reward_weights=[0.8, 0.4], **fields)
     trainer.train()
     assert list(trainer._logs["advantages"]) == pytest.approx(oracle_advantages(task, lengths, 0.5), abs=1e-6)
