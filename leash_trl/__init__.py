@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
+    from leash_trl.engines.shrinking_batch import shrinking_rollout as shrinking_rollout
     from leash_trl.length_control.method import LengthControl as LengthControl
     from leash_trl.length_control.rollouts import Rollouts as Rollouts
     from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig as LengthGroupedGRPOConfig
@@ -27,6 +28,7 @@ _MODULES = {
     "LengthGroupedGRPOConfig": "leash_trl.microbatching.length_grouped_grpo_config",
     "LengthGroupedGRPOTrainer": "leash_trl.microbatching.length_grouped_grpo_trainer",
     "Rollouts": "leash_trl.length_control.rollouts",
+    "shrinking_rollout": "leash_trl.engines.shrinking_batch",
 }
 
 __all__ = [*_MODULES]

@@ -4,8 +4,9 @@ import pytest
 import torch
 import transformers
 
+from leash_trl import shrinking_rollout
 from leash_trl.engines.eos import eos_token_ids
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens, shrinking_rollout
+from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.gym import CHECKPOINT
 
 

@@ -109,6 +109,7 @@ def test_public_names_are_exactly_the_documented_ones():
     assert leash_trl.__all__ == [
         *("LeashGRPOConfig", "LeashGRPOTrainer", "LengthControl", "LengthControlCallback"),
         *("LengthControlledReward", "LengthGroupedGRPOConfig", "LengthGroupedGRPOTrainer", "Rollouts"),
+        "shrinking_rollout",
     ]
     for name in leash_trl.__all__:
         assert getattr(leash_trl, name).__name__ == name

@@ -14,8 +14,7 @@ from conftest import generation_batches, log_rows, logged, parity_reward
 from gradient_run import stock_arguments
 from trl import GRPOConfig, GRPOTrainer
 
-from leash_trl import LeashGRPOTrainer
-from leash_trl.engines.shrinking_batch import shrinking_rollout
+from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS

@@ -11,9 +11,8 @@ from datasets import Dataset
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
-from leash_trl import LeashGRPOTrainer, LengthControlledReward
+from leash_trl import LeashGRPOTrainer, LengthControlledReward, shrinking_rollout
 from leash_trl.data import as_conversation
-from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.length_control.leash import Leash
 from leash_trl.rewards import math_reward
 from leash_trl.trainer import checks
