@@ -55,9 +55,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """All problems of one benchmark's file, in order; a last line that a kill cut short is left out.
 
     Each has `index`, `id`, `solution` and `completions`, dicts with `seed`, `text` without special tokens,
-    `num_tokens` (EOS included), `num_generated_tokens` (trials of a decoding strategy included), `finish_reason`
-    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` where it could not be graded) and
-    `grader_failure` (why, or `None`).
+    `num_tokens` (EOS included), `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`),
+    `is_correct` (`None` where it could not be graded) and `grader_failure` (why, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.
@@ -114,7 +113,7 @@ class EvaluatedRun:
             problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy`
             (short-m@k), `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward
             functions have `reward`, their mean, and nothing of answers. In tokens: `tokens`
-            (length), `generated_tokens` (with trials of a decoding strategy), `short_waiting_tokens`,
+            (length), `short_waiting_tokens`,
             `short_total_tokens`; and without interval, of all completions together, `median_tokens`, `p95_tokens`,
             `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
     """
@@ -183,7 +182,6 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
         yield "short_waiting_tokens", m, intervals.mean_amount(waiting)
         yield "short_total_tokens", m, intervals.mean_amount(total)
     yield "tokens", math.nan, intervals.mean_amount(lengths.mean(axis=1))
-    yield "generated_tokens", math.nan, intervals.mean_amount(table["num_generated_tokens"].mean(axis=1))
     yield "truncated_rate", math.nan, intervals.mean_share((table["finish_reason"] == "length").mean(axis=1))
     if "reward" not in table:
         yield "no_answer_rate", math.nan, intervals.mean_share(pd.isna(table["answer"]).mean(axis=1))

@@ -55,7 +55,6 @@ def test_benchmark_by_hand(run):
             ("short_waiting_tokens", 3): (30 + 64) / 2,
             ("short_total_tokens", 3): (10 + 20 + 30 + 30 + 64 + 64 + 40 + 32) / 2,
             ("tokens",): (31 + 50) / 2,
-            ("generated_tokens",): (41 + 60) / 2,
             ("truncated_rate",): 3 / 8,
             ("no_answer_rate",): 2 / 8,
             ("accuracy_within", 2): 0.0,
