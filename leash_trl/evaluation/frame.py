@@ -25,7 +25,6 @@ OVERALL = "overall"
 GRADED_AGAIN = "the command that made this folder, run again, grades again what the grader lost"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
-VOTING_SHORTEST = (1, 3)  # the paper of short-m@k recommends these two
 MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
 COLUMNS = ("benchmark", "num_problems", "num_graded", "num_samples", "metric", "at", "value", "low", "high")
@@ -109,12 +108,10 @@ class EvaluatedRun:
         results (`pd.DataFrame`): A row per benchmark and metric, the benchmarks in the run's order and `"overall"`
             last: unweighted means over benchmarks, as in the paper. Columns are `benchmark`, `num_problems`,
             `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples`
-            (k), `metric`, `at` (k, m or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
-            problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy`
-            (short-m@k), `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward
-            functions have `reward`, their mean, and nothing of answers. In tokens: `tokens`
-            (length), `short_waiting_tokens`,
-            `short_total_tokens`; and without interval, of all completions together, `median_tokens`, `p95_tokens`,
+            (k), `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
+            problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k),
+            `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have
+            `reward`, their mean, and nothing of answers. In tokens: `tokens` (length); and without interval, of all completions together, `median_tokens`, `p95_tokens`,
             `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
     """
 
@@ -167,7 +164,6 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     """Each metric of one benchmark's graded problems, with its `at`."""
     table = {name: column.to_numpy().reshape(-1, k) for name, column in samples.items()}
     is_correct, lengths, is_right = table["is_correct"], table["num_tokens"], table["is_correct"] == 1
-    ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
     yield "accuracy", math.nan, intervals.mean_share(np.nanmean(is_correct, axis=1))
     for size in sorted({*(2**exponent for exponent in range(1, k.bit_length())), k} - {1}):
         yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
@@ -175,12 +171,8 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
         rewards = np.nanmean(table["reward"], axis=1)
         yield "reward", math.nan, intervals.mean_amount(rewards, -math.inf)
     else:
+        ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
         yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))
-    for m in (m for m in VOTING_SHORTEST if m < k and "reward" not in table):
-        is_won, waiting, total = shortest_m_at_k(ballots, lengths, m)
-        yield "short_accuracy", m, intervals.mean_share(is_won)
-        yield "short_waiting_tokens", m, intervals.mean_amount(waiting)
-        yield "short_total_tokens", m, intervals.mean_amount(total)
     yield "tokens", math.nan, intervals.mean_amount(lengths.mean(axis=1))
     yield "truncated_rate", math.nan, intervals.mean_share((table["finish_reason"] == "length").mean(axis=1))
     if "reward" not in table:
@@ -230,7 +222,7 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
 
 
 def winners(ballot: Iterable[Vote]) -> list[Vote]:
-    """The classes with the most votes, in the order of their first: several in a tie, none if nobody votes."""
+    """The classes with the most votes: several in a tie, none if nobody votes."""
     counts = Counter(vote for vote in ballot if vote is not None)
     return [vote for vote, count in counts.items() if count == max(counts.values())]
 
@@ -243,25 +235,6 @@ def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
         [1.0, 0.5, 0.0]
     """
     return np.array([(True in tied) / max(1, len(tied)) for tied in map(winners, ballots)])
-
-
-def shortest_m_at_k(ballots: np.ndarray, lengths: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""short-m@k: k completions side by side, all stopped when the first m have finished, majority vote among those.
-
-    $$ \text{waiting} = L_{(m)}, \qquad \text{total} = \sum_{i=1}^{k} \min(L_i, L_{(m)}) $$
-
-    Of tied classes that of the shortest completion wins. A completion that was cut off counts as finished.
-
-    Source: [Don't overthink it](https://huggingface.co/papers/2505.17813), from completions that ran to their end.
-
-    Returns:
-        Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k
-        have computed until then, in tokens.
-    """
-    order = np.argsort(lengths, axis=1, kind="stable")[:, :m]
-    won = [float(winners(first_to_finish)[:1] == [True]) for first_to_finish in np.take_along_axis(ballots, order, 1)]
-    waiting = np.take_along_axis(lengths, order, 1)[:, -1].astype(float)
-    return np.array(won), waiting, np.minimum(lengths, waiting[:, None]).sum(axis=1)
 
 
 def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
