@@ -56,7 +56,7 @@ class SamplingArguments:
         seed (`int`): Seed of the run.
         batch_size (`int`): Completions that a kill may lose, and in memory at once (default: 1024 for vLLM, 64 for
             transformers).
-        decoding (`str`): One of plain, budget_forcing (s1) and deer (DEER).
+        decoding (`str`): One of plain and budget_forcing (s1).
         decoding_kwargs (`dict`): Parameters of the decoding, as JSON.
         prompt_suffix (`str`): Appended to questions; the default is the release's.
         chat_template_kwargs (`dict`): For the chat template, as JSON: '{"enable_thinking": false}'.

@@ -63,13 +63,10 @@ class Generation:
     Args:
         finish_reason (`str`): `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the
             limit.
-        probabilities (`list[float]`): Probability that the model itself gave each token, before temperature, top-p and
-            top-k; only on request.
     """
 
     token_ids: list[int]
     finish_reason: FinishReason
-    probabilities: list[float] | None = None
 
 
 class Engine(Protocol):
@@ -86,12 +83,7 @@ class Engine(Protocol):
     max_length: int | None
 
     def generate(
-        self,
-        requests: Sequence[Request],
-        settings: SamplingSettings,
-        *,
-        with_probabilities: bool = False,
-        is_continuation: bool = False,
+        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
     ) -> list[Generation]:
         """One generation per request, in their order; the same call gives the same generations.
 

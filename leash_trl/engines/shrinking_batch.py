@@ -127,7 +127,7 @@ def sample_tokens(
     for position in range(completions.shape[1]):
         output = forward(input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=1)
         logits = output.logits[:, -1].float()
-        tokens = choose(logits, warpers(ids, logits), rows, position)
+        tokens = choose(warpers(ids, logits), rows, position)
         completions[rows[is_live], position] = tokens[is_live]
         has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
         lengths[rows[has_ended]] = position + 1

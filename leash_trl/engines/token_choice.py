@@ -11,21 +11,20 @@ BLOCK_SIZE = 256  # draws made at once; a completion of 32768 tokens would need 
 
 
 # Chooses tokens, `(R,)`, for R rows of a batch of N completions, from
-# - the model's own logits, `(R, V)`,
 # - the logits after temperature, top-p and top-k, `(R, V)`,
 # - which of the N completions the rows are, `(R,)`,
 # - the place of the token in its completion, from 0.
-TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
+TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 
 
-def global_draw(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+def global_draw(scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
     """Tokens drawn with torch's global generator."""
     return torch.multinomial(scores.softmax(dim=-1), num_samples=1)[:, 0]
 
 
-def likeliest(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+def likeliest(scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
     """The likeliest tokens."""
-    return logits.argmax(dim=-1)
+    return scores.argmax(dim=-1)
 
 
 def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -66,27 +65,9 @@ class SeededDraw:
         self._streams = [np.random.default_rng(seed) for seed in seeds]
         self._block = torch.empty(len(seeds), 0, dtype=torch.float64)
 
-    def __call__(self, logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+    def __call__(self, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
         """Tokens drawn by [`inverse_cdf`]; positions must come in order."""
         if position % BLOCK_SIZE == 0:
             block = np.stack([stream.random(BLOCK_SIZE) for stream in self._streams])
             self._block = torch.from_numpy(block).to(scores.device)
         return inverse_cdf(scores.softmax(dim=-1), self._block[rows, position % BLOCK_SIZE])
-
-
-class RecordedChoice:
-    """Wraps a choice and records the probability that the model itself gave each chosen token of N completions."""
-
-    def __init__(self, choice: TokenChoice, max_new_tokens: Sequence[int], device: torch.device) -> None:
-        self._choice = choice
-        self._probabilities = torch.zeros(len(max_new_tokens), max(max_new_tokens), device=device)
-
-    def __call__(self, logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
-        """Tokens of the other choice."""
-        tokens = self._choice(logits, scores, rows, position)
-        self._probabilities[rows, position] = logits.softmax(dim=-1).gather(1, tokens[:, None])[:, 0]
-        return tokens
-
-    def up_to_the_end_of(self, completions: list[list[int]]) -> list[list[float]]:
-        """The probabilities of N completions, each as long as its completion."""
-        return [row[: len(ids)].tolist() for row, ids in zip(self._probabilities.cpu(), completions, strict=True)]

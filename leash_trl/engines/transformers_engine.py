@@ -12,7 +12,7 @@ from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
-from leash_trl.engines.token_choice import RecordedChoice, SeededDraw, TokenChoice, likeliest
+from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 
 
 class TransformersEngine:
@@ -46,12 +46,7 @@ class TransformersEngine:
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, batch_size)
 
     def generate(
-        self,
-        requests: Sequence[Request],
-        settings: SamplingSettings,
-        *,
-        with_probabilities: bool = False,
-        is_continuation: bool = False,
+        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
     ) -> list[Generation]:
         """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
@@ -66,21 +61,18 @@ class TransformersEngine:
         generations: list[Generation] = []
         for start in tqdm(range(0, len(requests), self.batch_size), desc="sampling", unit="batch", leave=False):
             batch = requests[start : start + self.batch_size]
-            limits = [request.max_new_tokens for request in batch]
             choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
-            recorded = RecordedChoice(choice, limits, self.model.device) if with_probabilities else None
             rows = sample_tokens(
                 self.model,
                 [request.prompt_ids for request in batch],
                 self.eos_token_ids,
                 self.eos_token_ids[0],
-                limits,
+                [request.max_new_tokens for request in batch],
                 warpers,
-                recorded or choice,
+                choice,
                 [request.stop_token_ids for request in batch],
             )
-            chosen = recorded.up_to_the_end_of(rows) if recorded else [None] * len(rows)
-            for request, ids, probabilities in zip(batch, rows, chosen, strict=True):
+            for request, ids in zip(batch, rows, strict=True):
                 reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)
-                generations.append(Generation(ids, reason, probabilities))
+                generations.append(Generation(ids, reason))
         return generations

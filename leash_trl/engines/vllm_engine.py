@@ -1,6 +1,5 @@
 """Samples completions with vLLM in this process, for evaluation."""
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -55,12 +54,7 @@ class VllmEngine:
         self.max_length: int | None = model_config.max_model_len
 
     def generate(
-        self,
-        requests: Sequence[Request],
-        settings: SamplingSettings,
-        *,
-        with_probabilities: bool = False,
-        is_continuation: bool = False,
+        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
     ) -> list[Generation]:
         """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
@@ -81,7 +75,6 @@ class VllmEngine:
                 max_tokens=request.max_new_tokens,
                 # vLLM itself knows only one end token
                 stop_token_ids=sorted({*self.eos_token_ids, *request.stop_token_ids}),
-                logprobs=0 if with_probabilities else None,  # 0: of the chosen token only
                 detokenize=False,
             )
             for request in requests
@@ -91,8 +84,6 @@ class VllmEngine:
         outputs = self._llm.generate(prompts, params, use_tqdm="TQDM_DISABLE" not in os.environ)
         generations = []
         for request, output in zip(requests, outputs, strict=True):
-            ids, of_tokens = list(output.outputs[0].token_ids), output.outputs[0].logprobs or ()
-            chosen = [math.exp(of_token[token].logprob) for token, of_token in zip(ids, of_tokens, strict=False)]
-            reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)
-            generations.append(Generation(ids, reason, chosen if with_probabilities else None))
+            ids = list(output.outputs[0].token_ids)
+            generations.append(Generation(ids, finish_reason(ids, self.eos_token_ids, request.stop_token_ids)))
         return generations

@@ -1,13 +1,12 @@
-"""Decoding strategies: plain sampling, s1's budget forcing, DEER's early exit; each gives one script per completion,
-which asks the engine step by step and returns the completion.
+"""Decoding strategies: plain sampling and s1's budget forcing; each gives one script per completion, which asks the
+engine step by step and returns the completion.
 """
 
 import hashlib
-import math
-import re
+import itertools
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
 
@@ -15,40 +14,9 @@ from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, Samp
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Policy = Literal["avg1", "avg2"]
-BOX_END = re.compile(r" \}|\}[\n.\\}]|\)\}")  # where a boxed trial answer is over
-SMALLEST_PROBABILITY = 1e-10
 
-
-@dataclass(frozen=True)
-class Decoded:
-    """One completion as a strategy made it: the response with EOS and inserted tokens, without trials; the number of
-    its tokens and of all that were sampled and discarded on the way; whether the limit cut it off."""
-
-    token_ids: list[int]
-    num_generated_tokens: int
-    is_truncated: bool
-
-
-@dataclass(frozen=True)
-class Ask:
-    """The next request of one completion to the engine: the prompt and all tokens so far, and the limit of this step.
-
-    With `is_trial` the engine takes the likeliest tokens and returns their probabilities, instead of sampling.
-    """
-
-    prompt_ids: list[int]
-    max_new_tokens: int
-    stop_token_ids: frozenset[int] = frozenset()
-    is_trial: bool = False
-
-    def request(self, seed: int) -> Request:
-        """What the engine is asked."""
-        return Request(tuple(self.prompt_ids), seed, self.max_new_tokens, self.stop_token_ids)
-
-
-# Yields what it needs, is sent what the engine generated, returns the completion.
-Script = Generator[Ask, Generation, Decoded]
+# Yields requests, is sent what the engine generated for them, returns the completion.
+Script: TypeAlias = Generator[Request, Generation, Generation]
 
 
 @dataclass(frozen=True)
@@ -60,15 +28,18 @@ class DecodingStrategy:
 
     name: ClassVar[str] = "plain"
 
-    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
-        """What makes the script of a completion from the token ids of its prompt; responses end at `max_new_tokens`.
+    def script(
+        self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
+    ) -> Callable[[Sequence[int], int], Script]:
+        """What makes the script of a completion from the token ids of its prompt and its seed; responses end at
+        `max_new_tokens`.
 
         A strategy without thinking of its own samples once, plainly.
 
         Raises:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
         """
-        return lambda prompt_ids: answered(prompt_ids, [], 0, max_new_tokens)
+        return lambda prompt_ids, seed: answered(prompt_ids, [], seed, max_new_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters, as a run's folder records them."""
@@ -76,34 +47,25 @@ class DecodingStrategy:
 
     def complete(
         self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
-    ) -> list[Decoded]:
-        """One completion per prompt, in their order; the same call gives the same completions.
+    ) -> list[Generation]:
+        """One completion per prompt, in their order, inserted tokens included; the same call gives the same ones.
 
-        In each round the engine answers all scripts that are not yet done. `seeds` has one for each prompt, from which
-        [`step_seed`] makes those of the later rounds.
+        In each round the engine answers all scripts that are not yet done.
         """
         script = self.script(engine.tokenizer, settings.max_new_tokens)
-        scripts = [script(list(prompt_ids)) for prompt_ids in prompts_ids]
-        decoded: dict[int, Decoded] = {}
-        asks, step = {row: next(script) for row, script in enumerate(scripts)}, 0
-        while asks:
-            answers: dict[int, Generation] = {}
-            for is_trial in sorted({ask.is_trial for ask in asks.values()}):  # trials are greedy: a call of their own
-                chosen = {row: ask for row, ask in asks.items() if ask.is_trial == is_trial}
-                generations = engine.generate(
-                    [ask.request(step_seed(seeds[row], step)) for row, ask in chosen.items()],
-                    replace(settings, temperature=0.0) if is_trial else settings,
-                    with_probabilities=is_trial,
-                    is_continuation=step > 0,
-                )
-                answers |= zip(chosen, generations, strict=True)
-            rows, asks, step = [*asks], {}, step + 1
-            for row in rows:
+        scripts = [script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
+        requests = {row: next(script) for row, script in enumerate(scripts)}
+        completions: dict[int, Generation] = {}
+        is_continuation = False
+        while requests:
+            generations = engine.generate([*requests.values()], settings, is_continuation=is_continuation)
+            rows, requests, is_continuation = [*requests], {}, True
+            for row, generation in zip(rows, generations, strict=True):
                 try:
-                    asks[row] = scripts[row].send(answers[row])
+                    requests[row] = scripts[row].send(generation)
                 except StopIteration as end:
-                    decoded[row] = end.value
-        return [decoded[row] for row in range(len(scripts))]
+                    completions[row] = end.value
+        return [completions[row] for row in range(len(scripts))]
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -119,11 +81,10 @@ def step_seed(seed: int, step: int) -> int:
     return int.from_bytes(digest, "big") & MAX_SEED
 
 
-def answered(prompt_ids: list[int], response: list[int], num_dropped: int, max_new_tokens: int) -> Script:
+def answered(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int) -> Script:
     """The rest of a script whose thinking is closed: the answer, with what is left of the limit."""
-    answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
-    response = [*response, *answer.token_ids]
-    return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
+    answer = yield Request((*prompt_ids, *response), seed, max_new_tokens - len(response))
+    return Generation([*response, *answer.token_ids], answer.finish_reason)
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
@@ -141,42 +102,6 @@ def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -
     if not ids:
         raise ValueError(f"{field} is {word!r}, which is no single token of the model's tokenizer; name one that is")
     return ids
-
-
-def check_room(field: str, value: float, num_thinking: int, num_after: int, limit: int) -> None:
-    """Raises `ValueError` if thinking and what must follow it, in tokens, do not fit into a completion."""
-    if num_thinking < 1 or num_thinking + num_after > limit:
-        rest = f"and {num_after} must follow, a trial or an answer; change it, or raise max_new_tokens={limit}"
-        raise ValueError(f"{field} is {value}, which gives thinking {num_thinking} tokens, {rest}")
-
-
-def answer_confidence(probabilities: Sequence[float], policy: Policy) -> float:
-    r"""Confidence of a trial answer, in [0, 1]: the mean probability of its tokens from the second on, 0 without any.
-
-    $$ \text{avg1} = \frac{1}{n-1} \sum_{t=2}^{n} p_t, \qquad
-       \text{avg2} = \exp\left(\frac{1}{n-1} \sum_{t=2}^{n} \log p_t\right) $$
-
-    The first token opens the box. Source: `vllm-deer.py` of `iie-ycx/DEER`, whose loop includes the last token, though
-    its docstring says otherwise.
-
-    Example:
-        >>> round(answer_confidence([0.3, 0.99, 0.98, 0.97], "avg1"), 6)
-        0.98
-    """
-    counted = probabilities[1:]
-    if not counted:
-        return 0.0
-    if policy == "avg1":
-        return sum(counted) / len(counted)
-    return math.exp(sum(math.log(max(p, SMALLEST_PROBABILITY)) for p in counted) / len(counted))
-
-
-def box_length(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> int:
-    """Tokens of a trial up to the one that completes a text after which the box is over; all if none does."""
-    for length in range(1, len(token_ids)):
-        if BOX_END.search(tokenizer.decode(token_ids[:length])):
-            return length
-    return len(token_ids)
 
 
 @dataclass(frozen=True)
@@ -207,113 +132,44 @@ class BudgetForcing(DecodingStrategy):
     final_answer: str = "\nFinal Answer:"
     wait: str = "Wait"
 
-    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
+    def script(
+        self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
+    ) -> Callable[[Sequence[int], int], Script]:
         """See [`DecodingStrategy.script`]."""
         stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
         wait = ids_of_text(tokenizer, self.wait if self.num_ignore else "", "wait")
         end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
         final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
-        put_in = self.num_ignore * len(wait) + len(end) + len(final_answer)
         budget = self.max_thinking_tokens
-        check_room("max_thinking_tokens", budget, budget, put_in + 1, max_new_tokens)
+        num_after = self.num_ignore * len(wait) + len(end) + len(final_answer) + 1
+        if budget < 1 or budget + num_after > max_new_tokens:
+            raise ValueError(
+                f"max_thinking_tokens is {budget}, but must be at least 1, and {num_after} tokens must fit after it "
+                f"for the answer and inserted words; change it, or raise max_new_tokens={max_new_tokens}"
+            )
 
-        def script(prompt_ids: list[int]) -> Script:
+        def script(prompt_ids: Sequence[int], seed: int) -> Script:
             response: list[int] = []
-            tokens_left, num_ends = budget, 0
-            while True:
+            tokens_left = budget
+            for step in itertools.count():
                 # one token beyond the budget: thinking that ends right at the budget ends itself
-                generation = yield Ask([*prompt_ids, *response], tokens_left + 1, stop)
-                *thinking, last = generation.token_ids
+                request = Request((*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop)
+                generation = yield request
+                *thinking, _ = generation.token_ids
                 response += thinking
-                is_cut, num_ends = generation.finish_reason == "length", num_ends + 1
                 tokens_left -= len(thinking) + len(wait) * self.counts_wait
-                if is_cut or num_ends > self.num_ignore or tokens_left < 1:
+                is_cut = generation.finish_reason == "length"
+                if is_cut or step == self.num_ignore or tokens_left < 1:
                     break
                 response += wait
             response += [*end, *final_answer] if is_cut else end
-            # an end that is put back was not thrown away
-            return (yield from answered(prompt_ids, response, num_ends - ([last] == end[:1]), max_new_tokens))
-
-        return script
-
-
-@dataclass(frozen=True)
-class Deer(DecodingStrategy):
-    r"""DEER's early exit: at each "Wait" the model makes a trial answer, and thinking ends if it is confident of it.
-
-    The trial is discarded in either case; its tokens only count in `num_generated_tokens`.
-
-    Source: [Dynamic Early Exit in Reasoning Models](https://huggingface.co/papers/2504.15895), `vllm-deer.py` of
-    `iie-ycx/DEER`, for models of DeepSeek-R1's kind.
-
-    Differs: trials take the likeliest tokens (the source's script leaves vLLM's default temperature). A boundary is a
-    token, so "Waiting" in one token is not one. Thinking that ends by itself keeps the model's own tokens, EOS within
-    thinking ends the completion, and thinking may use its share to the last token (the source leaves 50). If thinking
-    reaches its share, it is closed and the model answers; the source then inserts its final answer line.
-
-    Args:
-        threshold (`float`): Confidence to exceed, in [0, 1].
-        policy (`str`): `"avg1"`, the arithmetic mean, or `"avg2"`, the geometric one.
-        max_trials (`int`): Trials per completion; after them thinking continues undisturbed.
-        think_share (`float`): Share of `max_new_tokens` for thinking, in (0, 1); then the answer is forced.
-        max_trial_tokens (`int`): Tokens of a trial, of which the first does not count.
-        boundary (`str`), trial (`str`): Word before which the model makes a trial, and how a trial starts.
-    """
-
-    name: ClassVar[str] = "deer"
-
-    threshold: float = 0.95
-    policy: Policy = "avg1"
-    max_trials: int = 10
-    think_share: float = 0.9
-    max_trial_tokens: int = 20
-    boundary: str = "Wait"
-    trial: str = "\n**Final Answer**\n\\boxed"
-    stop_thinking: str = "</think>"
-    end_thinking: str = "\n</think>\n\n"
-
-    def __post_init__(self) -> None:
-        if self.policy not in ("avg1", "avg2") or not 0 <= self.threshold <= 1 or self.max_trial_tokens < 2:
-            known = "policy 'avg1' or 'avg2', threshold from 0 to 1 and max_trial_tokens from 2 on"
-            raise ValueError(f"deer takes {known}, not {self.policy!r}, {self.threshold} and {self.max_trial_tokens}")
-
-    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
-        """See [`DecodingStrategy.script`]."""
-        boundaries = ids_with_word(tokenizer, self.boundary, "boundary")
-        stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
-        trial_ids = ids_of_text(tokenizer, self.trial, "trial")
-        end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
-        budget = int(max_new_tokens * self.think_share)
-        needed = max(len(trial_ids) + self.max_trial_tokens, len(end) + 1)
-        check_room("think_share", self.think_share, budget, needed, max_new_tokens)
-
-        def script(prompt_ids: list[int]) -> Script:
-            thinking: list[int] = []
-            num_dropped, num_trials = 0, 0
-            while len(thinking) < budget:
-                stops = stop | boundaries if num_trials < self.max_trials else stop
-                step = yield Ask([*prompt_ids, *thinking], budget - len(thinking), stops)
-                thinking += step.token_ids
-                if step.finish_reason == "eos":
-                    return Decoded(thinking, len(thinking) + num_dropped, False)
-                if step.finish_reason == "length" or thinking[-1] in stop:
-                    break
-                boundary = thinking.pop()
-                trial = yield Ask([*prompt_ids, *thinking, *trial_ids], self.max_trial_tokens, is_trial=True)
-                num_dropped, num_trials = num_dropped + len(trial.token_ids), num_trials + 1
-                counted = (trial.probabilities or [])[: box_length(tokenizer, trial.token_ids)]
-                if answer_confidence(counted, self.policy) > self.threshold:
-                    num_dropped += 1
-                    break
-                thinking.append(boundary)
-            response = [*thinking, *end] if stop.isdisjoint(thinking) else thinking
-            return (yield from answered(prompt_ids, response, num_dropped, max_new_tokens))
+            return (yield from answered(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
 
         return script
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {
-    strategy.name: strategy for strategy in (DecodingStrategy, BudgetForcing, Deer)
+    strategy.name: strategy for strategy in (DecodingStrategy, BudgetForcing)
 }
 
 
@@ -328,8 +184,7 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
         raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
     defaults = asdict(STRATEGIES[name]())
     for parameter, value in parameters.items():
-        kind = type(defaults.get(parameter, ...))
-        # a whole number is a number; a bool is an int in Python, but not here
-        if type(value) is not kind and (kind, type(value)) != (float, int):
+        # a bool is an int in Python, but not here
+        if type(value) is not type(defaults.get(parameter, ...)):
             raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)

@@ -29,7 +29,6 @@ UNKNOWN_CORRECTNESS = (
     "Accuracy is not known with several reward functions: set correctness_func to the one that decides what is "
     "correct."
 )
-VOTING_SHORTEST = (1, 3)  # the paper of short-m@k recommends these two
 MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
 COLUMNS = ("benchmark", "num_problems", "num_graded", "num_samples", "metric", "at", "value", "low", "high")
@@ -59,9 +58,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """All problems of one benchmark's file, in order; a last line that a kill cut short is left out.
 
     Each has `index`, `id`, `solution` and `completions`, dicts with `seed`, `text` without special tokens,
-    `num_tokens` (EOS included), `num_generated_tokens` (trials of a decoding strategy included), `finish_reason`
-    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` where it could not be graded) and
-    `grader_failure` (why, or `None`).
+    `num_tokens` (EOS included), `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`),
+    `is_correct` (`None` where it could not be graded) and `grader_failure` (why, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.
@@ -114,12 +112,10 @@ class EvaluatedRun:
         results (`pd.DataFrame`): A row per benchmark and metric, the benchmarks in the run's order and `"overall"`
             last: unweighted means over benchmarks, as in the paper. Columns are `benchmark`, `num_problems`,
             `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples`
-            (k), `metric`, `at` (k, m or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
-            problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy`
-            (short-m@k), `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward
-            functions have `reward`, their mean, and nothing of answers. In tokens: `tokens`
-            (length), `generated_tokens` (with trials of a decoding strategy), `short_waiting_tokens`,
-            `short_total_tokens`; and without interval, of all completions together, `median_tokens`, `p95_tokens`,
+            (k), `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
+            problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k),
+            `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have
+            `reward`, their mean, and nothing of answers. In tokens: `tokens` (length); and without interval, of all completions together, `median_tokens`, `p95_tokens`,
             `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
     """
 
@@ -178,7 +174,6 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     """Each metric of one benchmark's graded problems, with its `at`."""
     table = {name: column.to_numpy().reshape(-1, k) for name, column in samples.items()}
     is_correct, lengths, is_right = table["is_correct"], table["num_tokens"], table["is_correct"] == 1
-    ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
     knows_correctness = not np.isnan(is_correct).all()
     if knows_correctness:
         yield "accuracy", math.nan, intervals.mean_share(np.nanmean(is_correct, axis=1))
@@ -188,14 +183,9 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
         rewards = np.nanmean(table["reward"], axis=1)
         yield "reward", math.nan, intervals.mean_amount(rewards, -math.inf)
     else:
+        ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
         yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))
-    for m in (m for m in VOTING_SHORTEST if m < k and "reward" not in table):
-        is_won, waiting, total = shortest_m_at_k(ballots, lengths, m)
-        yield "short_accuracy", m, intervals.mean_share(is_won)
-        yield "short_waiting_tokens", m, intervals.mean_amount(waiting)
-        yield "short_total_tokens", m, intervals.mean_amount(total)
     yield "tokens", math.nan, intervals.mean_amount(lengths.mean(axis=1))
-    yield "generated_tokens", math.nan, intervals.mean_amount(table["num_generated_tokens"].mean(axis=1))
     yield "truncated_rate", math.nan, intervals.mean_share((table["finish_reason"] == "length").mean(axis=1))
     if "reward" not in table:
         yield "no_answer_rate", math.nan, intervals.mean_share(pd.isna(table["answer"]).mean(axis=1))
@@ -246,7 +236,7 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
 
 
 def winners(ballot: Iterable[Vote]) -> list[Vote]:
-    """The classes with the most votes, in the order of their first: several in a tie, none if nobody votes."""
+    """The classes with the most votes: several in a tie, none if nobody votes."""
     counts = Counter(vote for vote in ballot if vote is not None)
     return [vote for vote, count in counts.items() if count == max(counts.values())]
 
@@ -259,25 +249,6 @@ def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
         [1.0, 0.5, 0.0]
     """
     return np.array([(True in tied) / max(1, len(tied)) for tied in map(winners, ballots)])
-
-
-def shortest_m_at_k(ballots: np.ndarray, lengths: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""short-m@k: k completions side by side, all stopped when the first m have finished, majority vote among those.
-
-    $$ \text{waiting} = L_{(m)}, \qquad \text{total} = \sum_{i=1}^{k} \min(L_i, L_{(m)}) $$
-
-    Of tied classes that of the shortest completion wins. A completion that was cut off counts as finished.
-
-    Source: [Don't overthink it](https://huggingface.co/papers/2505.17813), from completions that ran to their end.
-
-    Returns:
-        Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k
-        have computed until then, in tokens.
-    """
-    order = np.argsort(lengths, axis=1, kind="stable")[:, :m]
-    won = [float(winners(first_to_finish)[:1] == [True]) for first_to_finish in np.take_along_axis(ballots, order, 1)]
-    waiting = np.take_along_axis(lengths, order, 1)[:, -1].astype(float)
-    return np.array(won), waiting, np.minimum(lengths, waiting[:, None]).sum(axis=1)
 
 
 def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:

@@ -223,8 +223,7 @@ def sampled(
             "seed": seed,
             "text": text,
             "num_tokens": len(completion.token_ids),
-            "num_generated_tokens": completion.num_generated_tokens,
-            "finish_reason": "length" if completion.is_truncated else "eos",
+            "finish_reason": completion.finish_reason,
             **verdict,
         }
         for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)

@@ -31,9 +31,8 @@ LEGEND = (
     "differences problem by problem."
 )
 METRIC_LEGEND = (
-    "pass@k: at least one of k is right. maj@k: their most frequent answer is. short-m@k: that of the m shortest is; "
-    "waiting tokens: until these have ended, total tokens: what all k have computed by then. generated tokens: with "
-    "the trials of a decoding strategy. right within B tokens: right and no longer. overall: mean over benchmarks."
+    "pass@k: at least one of k is right. maj@k: their most frequent answer is. right within B "
+    "tokens: right and no longer. overall: mean over benchmarks."
 )
 COMPARISON_LEGEND = (
     "[95 % of the mean]: Student's t interval over seeds; of one seed or none, over problems. change: of tokens "
@@ -115,12 +114,8 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "accuracy": ("Avg@{k}", percent),
     "pass": ("pass@{at:.0f}", percent),
     "majority": ("maj@{k}", percent),
-    "short_accuracy": ("short-{at:.0f}@{k}", percent),
-    "short_waiting_tokens": ("short-{at:.0f}@{k} waiting tokens", tokens),
-    "short_total_tokens": ("short-{at:.0f}@{k} total tokens", tokens),
     "reward": ("reward", plain),
     "tokens": ("tokens", tokens),
-    "generated_tokens": ("generated tokens", tokens),
     "truncated_rate": ("truncated rate", percent),
     "no_answer_rate": ("no answer rate", percent),
     "accuracy_within": ("right within {at:,.0f} tokens", percent),

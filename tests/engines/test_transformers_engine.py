@@ -90,17 +90,6 @@ def test_at_temperature_zero_the_likeliest_token_is_taken_as_with_the_smallest_t
     assert greedy == engine.generate(requests, SamplingSettings(temperature=1.0, top_p=1.0, top_k=1)) != generations
 
 
-def test_probabilities_are_the_models_own_before_temperature_and_top_p(engine, requests):
-    sharp = SamplingSettings(temperature=0.5, top_p=0.9)
-    generations = engine.generate(requests[:6], sharp, with_probabilities=True)
-    for request, generation in zip(requests, generations, strict=False):
-        ids = torch.tensor([[*request.prompt_ids, *generation.token_ids]])
-        with torch.no_grad():
-            expected = engine.model(ids).logits[0, len(request.prompt_ids) - 1 : -1].softmax(dim=-1)
-        chosen = expected.gather(1, torch.tensor(generation.token_ids)[:, None])[:, 0]
-        assert generation.probabilities == pytest.approx(chosen.tolist(), rel=1e-3)
-
-
 def test_a_prompt_and_limit_beyond_the_context_are_refused_before_work(engine):
     assert engine.max_length == 1024
     check_lengths([Request((3,) * 24, 0, 1000)], 1024)

@@ -17,7 +17,7 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 from leash_trl.engines.engine import Request, SamplingSettings  # noqa: E402
 from leash_trl.engines.transformers_engine import TransformersEngine  # noqa: E402
 from leash_trl.engines.vllm_engine import VllmEngine  # noqa: E402
-from leash_trl.evaluation.decoding import Deer  # noqa: E402
+from leash_trl.evaluation.decoding import BudgetForcing  # noqa: E402
 from leash_trl.gym import CHECKPOINT  # noqa: E402
 from leash_trl.gym.dataset import gym_problems  # noqa: E402
 
@@ -55,16 +55,14 @@ def test_both_engines_know_the_same_model(engine, transformers_engine):
     assert str(engine._llm.llm_engine.model_config.dtype) == "torch.float32"
 
 
-def test_greedy_generations_and_their_probabilities_are_those_of_transformers(engine, transformers_engine, requests):
+def test_greedy_generations_are_those_of_transformers(engine, transformers_engine, requests):
     engines = (engine, transformers_engine)
-    ours, theirs = (one.generate(requests[::4], GREEDY, with_probabilities=True) for one in engines)
+    ours, theirs = (one.generate(requests[::4], GREEDY) for one in engines)
     alike = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.token_ids == b.token_ids]
     # rounding may turn a token where two are about equally likely
     assert len(alike) >= len(ours) - 1
     for mine, other in alike:
         assert mine.finish_reason == other.finish_reason
-        assert mine.probabilities == pytest.approx(other.probabilities, rel=1e-3)
-    assert all(generation.probabilities is None for generation in engine.generate(requests[:2], FREE))
 
 
 def test_a_completion_depends_on_prompt_and_seed_alone(engine, requests, generations):
@@ -108,8 +106,7 @@ def test_ends_stops_and_limits_are_each_requests_own(engine, requests, generatio
 
 def test_a_decoding_strategy_runs_on_it(engine, requests):
     prompts = [request.prompt_ids for request in requests[::4]]
-    strategy = Deer(trial=" So the answer ", end_thinking=" So the answer is ", max_trial_tokens=4, boundary="Wait,")
+    strategy = BudgetForcing(max_thinking_tokens=20, final_answer=" So the answer is ", wait=" Wait, ")
     decoded = strategy.complete(engine, prompts, range(len(prompts)), FREE)
     assert decoded == strategy.complete(engine, prompts, range(len(prompts)), FREE)
-    assert any(completion.num_generated_tokens > len(completion.token_ids) for completion in decoded)
-    assert not any(completion.is_truncated for completion in decoded)
+    assert all(completion.finish_reason == "eos" for completion in decoded)

@@ -48,14 +48,7 @@ def test_benchmark_by_hand(run):
             ("pass", 2): 3 / 4,  # 6 of 6 pairs and 3 of 6 hold a right one
             ("pass", 4): 1.0,
             ("majority",): 1 / 2,  # right by 3 to 0; wrong by 2 to 1
-            ("short_accuracy", 1): 1.0,  # 10 and 32 are right
-            ("short_waiting_tokens", 1): (10 + 32) / 2,
-            ("short_total_tokens", 1): (4 * 10 + 4 * 32) / 2,
-            ("short_accuracy", 3): 1.0,  # of 32, 40 and a 64 without answer: a tie that goes to 32
-            ("short_waiting_tokens", 3): (30 + 64) / 2,
-            ("short_total_tokens", 3): (10 + 20 + 30 + 30 + 64 + 64 + 40 + 32) / 2,
             ("tokens",): (31 + 50) / 2,
-            ("generated_tokens",): (41 + 60) / 2,
             ("truncated_rate",): 3 / 8,
             ("no_answer_rate",): 2 / 8,
             ("accuracy_within", 2): 0.0,

@@ -13,7 +13,6 @@ def completion(answer: str | None, num_tokens: int, is_correct: bool | None, tex
         "seed": 0,
         "text": text,
         "num_tokens": num_tokens,
-        "num_generated_tokens": num_tokens + 10,
         "finish_reason": "length" if num_tokens == 64 else "eos",
         "answer": answer,
         "is_correct": is_correct,

@@ -6,24 +6,22 @@ from leash_trl.engines.engine import Generation, finish_reason
 class ScriptedEngine:
     """Rows are told apart by the first token of their prompts; each call of a row takes its next text.
 
-    A text is token ids, said until an end or stop token, or the limit; probabilities follow the texts of a row.
+    A text is token ids, said until an end or stop token, or the limit.
     """
 
     max_length = None
 
-    def __init__(self, tokenizer, texts, probabilities=None):
+    def __init__(self, tokenizer, texts):
         self.tokenizer = tokenizer
         self.eos_token_ids = [tokenizer.eos_token_id]
         self._texts = {row: iter(said) for row, said in texts.items()}
-        self._probabilities = probabilities or {}
         self.calls = []
 
-    def generate(self, requests, settings, *, with_probabilities=False, is_continuation=False):
-        greedy = settings.temperature == 0
-        self.calls.append({"requests": list(requests), "greedy": greedy, "is_continuation": is_continuation})
-        return [self._generation(request, with_probabilities) for request in requests]
+    def generate(self, requests, settings, *, is_continuation=False):
+        self.calls.append({"requests": list(requests), "is_continuation": is_continuation})
+        return [self._generation(request) for request in requests]
 
-    def _generation(self, request, with_probabilities):
+    def _generation(self, request):
         row = request.prompt_ids[0]
         said = []
         for token in next(self._texts[row]):
@@ -32,8 +30,7 @@ class ScriptedEngine:
                 break
         else:
             raise AssertionError(f"the text of row {row} neither ends nor reaches its limit")
-        reason = finish_reason(said, self.eos_token_ids, request.stop_token_ids)
-        return Generation(said, reason, self._probabilities[row].pop(0)[: len(said)] if with_probabilities else None)
+        return Generation(said, finish_reason(said, self.eos_token_ids, request.stop_token_ids))
 
     def asked(self, row):
         """The requests of one row, in order."""
