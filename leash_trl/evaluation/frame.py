@@ -111,12 +111,13 @@ class EvaluatedRun:
     Args:
         results (`pd.DataFrame`): A row per benchmark and metric, the benchmarks in the run's order and `"overall"`
             last: unweighted means over benchmarks, as in the paper. Columns are `benchmark`, `num_problems`,
-            `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples`
-            (k), `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
-            problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k),
-            `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have
-            `reward`, their mean, and nothing of answers. In tokens: `tokens` (length); and without interval, of all completions together, `median_tokens`, `p95_tokens`,
-            `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
+            `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples` (k),
+            `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over problems,
+            or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `truncated_rate`,
+            `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have `reward`, their mean,
+            and nothing of answers. In tokens: `tokens` (length); and without interval, of all completions together,
+            `median_tokens`, `p95_tokens`, `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong
+            completions).
     """
 
     run: dict[str, Any]
