@@ -22,7 +22,6 @@ from leash_trl.files import write_whole
 
 WINDOW = 10  # training batches in a running mean; single ones are noise
 FEW_POINTS = 5  # whose pairs are shown one by one
-MARGIN = 0.05  # a point may be longer by this share and still beat another
 LAST_COLUMN = "generated_tokens"  # of a comparison's files; then come the fields of its grid
 
 LEGEND = (
@@ -41,11 +40,6 @@ COMPARISON_LEGEND = (
     "batches within 10 % of it; overshoot: how far they went below. steps to target: mean over the seeds of which a "
     "batch met it. These count from the last change of the target and show a cut at it. AES: accuracy-efficiency "
     "score, 0 is base."
-)
-FRONT_LEGEND = (
-    "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy (or reward) at "
-    "less than 1.05 times its tokens; on it is one than which every other has a lower one or more tokens. The 95 % "
-    "intervals of the differences must show it; after Holm: corrected over all differences of all points."
 )
 EQUAL_LENGTH_LEGEND = (
     "At equal length: mean distance of the lines through each seed's points over the logarithm of tokens, "
@@ -294,8 +288,8 @@ def in_words(row: Row) -> str:
     """Method and settings of a comparison's row, without its target.
 
     Example:
-        >>> in_words({"name": "DOT", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
-        'DOT, alpha 0.5'
+        >>> in_words({"name": "ALP", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
+        'ALP, alpha 0.5'
     """
     given = {field.rpartition(".")[2]: row[field] for field in grid_fields(row.keys()) if not pd.isna(row[field])}
     return ", ".join([row["name"], *(f"{field} {value}" for field, value in given.items() if value)])
@@ -317,13 +311,13 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
 
 def comparison_markdown(seeds: pd.DataFrame) -> str:
     """The result of a comparison, with `seeds` as for [`comparison_rows`]: its methods, which of them are told apart,
-    their front, and their scores at equal length."""
+    and their scores at equal length."""
     paragraphs, trained = [_comparison_table(comparison_rows(seeds)), COMPARISON_LEGEND], seeds[1:]
     words = [in_words(row) for row in trained.to_dict("records")]
     points = words + trained["target_length"].map(lambda length: _shown(length, " at {:g}"))
     known = trained.assign(words=words, point=points)[points.duplicated(keep=False)]  # two seeds or more
     if known["point"].nunique() > 1:
-        paragraphs += [*_pairs_told(known), markdown(front(known)), FRONT_LEGEND, *_equal_length_table(known)]
+        paragraphs += [*_pairs_told(known), *_equal_length_table(known)]
     return "\n\n".join(paragraphs)
 
 
@@ -375,14 +369,10 @@ def _shown_signs(differences: Sequence[tuple[float, float]]) -> tuple[np.ndarray
     return np.sign(means) * (p_values < intervals.SIGNIFICANCE), np.sign(means) * intervals.holm(p_values)
 
 
-def _by_point(seeds: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Scores and mean tokens of each point's seeds, `(2, S)`."""
-    return {name: own[["score", "mean_tokens"]].to_numpy().T for name, own in seeds.groupby("point", sort=False)}
-
-
 def _pairs_told(seeds: pd.DataFrame) -> list[str]:
     """How many pairs of points are told apart, of many points those at the same target; and each pair of a few."""
-    points, measure = _by_point(seeds), seeds["measure"].iloc[0]
+    measure = seeds["measure"].iloc[0]
+    points = {name: own[["score", "mean_tokens"]].to_numpy().T for name, own in seeds.groupby("point", sort=False)}
     pairs, where = [*itertools.combinations(points, 2)], ""
     if len(points) > FEW_POINTS:
         firsts = seeds.drop_duplicates("point").dropna(subset="target_length")
@@ -405,35 +395,6 @@ def _pairs_told(seeds: pd.DataFrame) -> list[str]:
     table = pd.DataFrame({"difference": [" minus ".join(pair) for pair in pairs]})
     table[measure], table["tokens"] = [*map("{:+.3f}".format, gains)], [*map("{:+.1f}".format, costs)]
     return [markdown(table.assign(**{"told apart after Holm by": by})), sentence]
-
-
-def front(seeds: pd.DataFrame) -> pd.DataFrame:
-    """Where each point lies relative to the front of scores over tokens, and which points beat it.
-
-    A point beats another if its score is higher and its mean tokens are less than 1.05 times the other's. What
-    another beats is off the front. On the front is a point if each other one has a lower score or more tokens. Both
-    must be shown; of the rest it cannot be told.
-
-    `seeds` has columns `point`, with two seeds or more of each, `score` and `mean_tokens`; `after Holm` is the
-    front corrected over all differences.
-    """
-    points = _by_point(seeds)
-    accuracies, lengths = zip(*points.values(), strict=True)
-    pairs = [*itertools.combinations(range(len(points)), 2)]
-    differences = [welch(values[other], values[one]) for values in (accuracies, lengths) for one, other in pairs]
-    for one, other in itertools.permutations(range(len(points)), 2):
-        differences.append(welch(lengths[other], (1 + MARGIN) * lengths[one]))
-    is_same, upper = np.eye(len(points), dtype=bool), np.triu_indices(len(points), 1)
-    table: dict[str, Any] = {"point": [*points]}
-    for heading, signs in zip(("front", "after Holm"), _shown_signs(differences), strict=True):
-        gain, cost, excess = np.zeros((3, *is_same.shape))  # of the point of a column over that of a row
-        gain[upper], cost[upper], excess[~is_same] = np.split(signs, [len(pairs), 2 * len(pairs)])
-        is_beaten = (gain - gain.T > 0) & (excess < 0)
-        is_safe = (gain - gain.T < 0) | (cost - cost.T > 0) | is_same
-        place = np.where(is_safe.all(axis=1), "on it", "cannot be told")
-        table[heading] = np.where(is_beaten.any(axis=1), "off it", place)
-        table.setdefault("beaten by", [", ".join(itertools.compress(points, others)) for others in is_beaten])
-    return pd.DataFrame(table)
 
 
 def _equal_length_table(seeds: pd.DataFrame) -> list[str]:

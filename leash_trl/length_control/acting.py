@@ -50,20 +50,15 @@ def cannot_act(
 
 
 def _heeds_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
-    """Whether a method scores the same answers apart by their lengths, or cuts one."""
+    """Whether a method scores the same answers apart by their lengths."""
     one, other = (vars(method.score(rollouts, AdvantageRule())) for rollouts in (up, down))
-    is_cut = one["cut"] is not None and bool((one["cut"] < up.lengths).any())
-    return is_cut or not all(torch.equal(one[name], other[name]) for name in ("shaped", "advantages"))
+    return not all(torch.equal(one[name], other[name]) for name in ("shaped", "advantages"))
 
 
 def _batch(method: LengthControl, target_length: float | None, limit: float, num_generations: int) -> Rollouts:
     """Groups of which all, half or one are correct, and in which lengths go up in equal steps."""
     most = int(min(limit, LONGEST))
     lengths_PG = torch.linspace(1, most, GROUPS * num_generations).round().long().view(-1, GROUPS).T
-    if method.cuts:  # it may cut nothing but outliers, which stand out of equal lengths or of near ones
-        lengths_PG = torch.arange(1, num_generations + 1).repeat(GROUPS, 1)
-        lengths_PG[::2] = 1
-        lengths_PG[:, -1] = most
     lengths = lengths_PG.repeat(3, 1).flatten()
     rewards_PG = torch.ones(3 * GROUPS, num_generations, dtype=torch.float64)
     rewards_PG[GROUPS : 2 * GROUPS, ::2] = rewards_PG[2 * GROUPS :, 1:] = -1.0

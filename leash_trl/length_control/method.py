@@ -101,8 +101,6 @@ class LengthControl:
     # True: advantages follow a rule of the method, which the configuration's cannot change; "group" if they also have
     # mean 0 over every prompt and follow from it alone, "batch" if they have that mean, but follow from all prompts
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
-    # True: `Score.cut` is set, so completions must be of one turn
-    cuts: ClassVar[bool] = False
 
     # bounds of the fields made by `hyperparameter`, which a second `@dataclass` would lose
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
@@ -161,7 +159,7 @@ class LengthControl:
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Everything that the method says of some completions, by its present state.
 
-        A method with advantages of its own, or one that cuts completions, replaces these parts.
+        A method with advantages of its own replaces this part.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
         score = Score(base, self.penalty(rollouts), shaped, shaped)

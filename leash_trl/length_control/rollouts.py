@@ -87,21 +87,16 @@ class Score:
         penalty: Price of the length in reward units, before any clip; a bonus is negative.
         shaped: Shaped rewards in float64; NaN where unscorable.
         advantages: Advantages in float64; 0 where unscorable.
-        cut: Tokens to keep of each completion, its length to keep all; `None` if the method never cuts. A completion
-            that is cut is graded again, and its tail leaves the loss.
     """
 
     base: torch.Tensor
     penalty: torch.Tensor
     shaped: torch.Tensor
     advantages: torch.Tensor
-    cut: torch.Tensor | None = None
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
         """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
-        return replace(
-            self, **{name: own.where(is_own, vars(other)[name]) for name, own in vars(self).items() if own is not None}
-        )
+        return Score(**{name: own.where(is_own, vars(other)[name]) for name, own in vars(self).items()})
 
 
 def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:

@@ -44,7 +44,6 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         "p95_length": lengths.quantile(0.95).item(),
         "max_length": lengths.max().item(),
         "truncated_share": _mean(rollouts.is_truncated),
-        **({} if score.cut is None else {"cut_share": _mean(score.cut < rollouts.lengths)}),
         "task_reward": _mean(rollouts.task_rewards),
         "shaped_reward": _mean(shaped),
         "clipped_share": _mean(clipped[~torch.isnan(shaped)]),
@@ -72,5 +71,4 @@ def table_columns(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
         "penalty": score.penalty,
         "shaped_reward": score.shaped,
         "task_reward": rollouts.task_rewards,
-        **({} if score.cut is None else {"kept_length": score.cut}),
     }

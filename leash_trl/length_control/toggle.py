@@ -20,7 +20,7 @@ from leash_trl.length_control.rollouts import joined
 
 # what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others
 HELD = (
-    *("target_use", "needs_truncated", "own_advantages", "cuts"),
+    *("target_use", "needs_truncated", "own_advantages"),
     *("check", "columns_read", "check_columns", "budgets", "budget_statistics", "base_rewards", "violation"),
     *("reward_scale_problem", "target_for"),
 )
@@ -139,7 +139,7 @@ class Toggle(LengthControl):
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """The method's score where the budget holds; elsewhere rewards before length, and plain advantages."""
         own, is_budgeted = self.switched.score(rollouts, rule), self.is_budgeted(rollouts)
-        free = Score(own.base, 0.0 * own.base, own.base, own.advantages, rollouts.lengths)
+        free = Score(own.base, 0.0 * own.base, own.base, own.advantages)
         mixed = own.where(is_budgeted, free)
         plain = rule(mixed, rollouts)
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)

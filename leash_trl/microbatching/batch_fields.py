@@ -133,27 +133,6 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
     return values[:, -prompt_width:] if PADDING[name].side == "left" else values[:, :completion_width]
 
 
-def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token_id: int) -> Batch:
-    """A batch whose completions end after so many tokens: what follows becomes padding, which no loss sees.
-
-    Ratios of shape `(N, 1)` stay as they are, and so do completions without more tokens.
-
-    Example:
-        >>> batch = {"completion_ids": torch.tensor([[5, 6, 7]]), "completion_mask": torch.tensor([[1, 1, 1]])}
-        >>> {name: values.tolist() for name, values in ended_at(batch, torch.tensor([2]), 0).items()}
-        {'completion_ids': [[5, 6, 0]], 'completion_mask': [[1, 1, 0]]}
-    """
-    mask = batch["completion_mask"]
-    positions = torch.arange(mask.shape[1], device=mask.device)
-    is_tail = (positions >= lengths.to(mask.device).unsqueeze(1)) & (mask != 0)
-    return {
-        name: values.masked_fill(is_tail, padding_value(name, pad_token_id))
-        if name in PADDING and PADDING[name].side == "right" and values.shape == mask.shape
-        else values
-        for name, values in batch.items()
-    }
-
-
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
     """The rows of all parts in their original order, of shape `(N, width)`, padded with zeros.
 

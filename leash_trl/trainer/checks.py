@@ -22,7 +22,6 @@ from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
-from leash_trl.trainer.cut_completions import check_cuts
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 
@@ -45,7 +44,6 @@ def check_trainer(trainer: Any) -> None:
     args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
-    check_cuts(trainer)
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
         raise ValueError("reward_funcs holds a LengthControlledReward; LeashGRPOTrainer needs the functions inside")
     chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1

@@ -208,7 +208,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         by_mean = self.reward_baseline == "mean"
         if not by_mean and self.reward_baseline != "length_weighted":
             problem = "reward_baseline must be 'mean' or 'length_weighted'"
-        elif (method.own_advantages and is_decoupled) or ((method.own_advantages or method.cuts) and not by_mean):
+        elif method.own_advantages and (is_decoupled or not by_mean):
             problem = f"length_control={method.name!r} has a rule of its own; set 'mean' and 'sum_then_normalize'"
         elif is_decoupled and not (by_mean and self.scale_rewards == "group"):
             problem = "'normalize_then_sum' needs reward_baseline='mean' and scale_rewards='group'"

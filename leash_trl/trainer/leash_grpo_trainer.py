@@ -4,7 +4,6 @@ import contextlib
 import logging
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
-from leash_trl.microbatching.batch_fields import ended_at, loss_mask
+from leash_trl.microbatching.batch_fields import loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.microbatching.seams import Seams
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
 from leash_trl.trainer.checkpoints import CannotStartError, only_run_in
-from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
@@ -95,7 +93,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
         "_generate_and_score_completions": ("inputs",),
         "_push_from_checkpoint": ("checkpoint_folder",),
-        **dict.fromkeys(("_logs", "_pending_extra_logs", "_pending_metrics")),
+        **dict.fromkeys(("_logs",)),
     }
 
     _tag_names = ["trl", "leash"]
@@ -172,34 +170,13 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         round_.prompt_ids, completion_ids, tool_mask, *_ = output
         round_.lengths = [*map(len, completion_ids)] if tool_mask is None else [*map(sum, tool_mask)]
         round_.is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]
-        if tool_mask is not None and self.length_control.cuts:
-            refuse_turns(self.length_control)
         return output
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Gives the task rewards to length control and returns them; TRL logs them under their names.
-
-        If the method cuts any completion of any process, all are graded again, and those cut keep their second reward.
-        """
+        """Gives the task rewards to length control and returns them; TRL logs them under their names."""
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rollouts = self._rollouts(rewards_per_func)
-        score = self.length_control.score(rollouts, self.args.advantage_rule)
-        if score.cut is not None and self._mode == "eval":
-            score = replace(score, cut=rollouts.lengths)
-        if score.cut is not None and (is_cut := score.cut < rollouts.lengths).any():
-            kept = self._own(score.cut).tolist()
-            # TRL: GRPOTrainer._generate_and_score_completions logs this very list
-            completions[:], kept_ids = cut_completions(
-                completions, completion_ids_list, self._round.prompt_ids, kept, self.processing_class
-            )
-            # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
-            self._pending_extra_logs.clear()
-            self._pending_metrics.clear()
-            again = super()._calculate_rewards(inputs, prompts, completions, kept_ids)
-            rewards_per_func = again.where(is_cut.to(again.device).unsqueeze(1), rewards_per_func)
-            rollouts = self._rollouts(rewards_per_func)
-            score = replace(self.length_control.score(rollouts, self.args.advantage_rule), cut=score.cut)
-        self._round.rollouts, self._round.score = rollouts, score
+        rollouts = self._round.rollouts = self._rollouts(rewards_per_func)
+        self._round.score = self.length_control.score(rollouts, self.args.advantage_rule)
         return rewards_per_func
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
@@ -255,7 +232,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return batch
 
     def _new_round(self, inputs) -> Round:
-        """Completions of these rows, with their rewards, and in training with what length control cuts off."""
+        """Completions of these rows, with their rewards."""
         method, args = self.length_control, self.args
         target = args.target_at(self.state.global_step)
         # these are copies: the data set's own rows stay as they are
@@ -266,8 +243,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         for name, values in table_columns(round_.rollouts, round_.score).items():
             self._logs["extra"][name].extend(values.tolist())
         if self._mode == "train":
-            if round_.score.cut is not None:
-                round_.batch = ended_at(round_.batch, self._own(round_.score.cut), self._pad_token_id)
             # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
             logged, own = self._logs["advantages"], round_.score.advantages.tolist()
             for _ in range(min(len(own), len(logged))):

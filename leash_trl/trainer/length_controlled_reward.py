@@ -278,8 +278,6 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
         advantage (`str`): What the trainer makes of rewards, as in [`RunSettings`].
         num_processes (`int`): Processes that train, each of which sees its own completions.
     """
-    if method.cuts:
-        return "cuts completions and has them graded again, which a reward function cannot"
     if method.own_advantages is True:
         return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
     if method.own_advantages and advantage is None:

@@ -80,12 +80,11 @@ class Round:
         everywhere = kept + torch.arange(len(kept)).unsqueeze(1) * is_alive.shape[1]
         rows, own_rows = self._rows(everywhere.flatten()), self._rows(kept[accelerator.process_index])
         rollouts = joined([self.rollouts], rows)
-        score = replace(method.score(rollouts, rule), cut=joined([self.score], rows).cut)  # with its second reward
         batch = {
             name: values if name in batch_fields.WHOLE_FIELDS else values[own_rows.to(values.device)]
             for name, values in self.batch.items()
         }
-        return replace(self, rollouts=rollouts, score=score, batch=batch)
+        return replace(self, rollouts=rollouts, score=method.score(rollouts, rule), batch=batch)
 
     def _rows(self, groups: torch.Tensor) -> torch.Tensor:
         size = self.rollouts.num_generations

@@ -27,7 +27,7 @@ FAMILIES = {
     "place in the group, own advantages": ["GRPO-LEAD", "prime-rl", "GR3", "GFPO"],
     "a fixed curve over length": ["cosine", "NeMo-RL band"],
     "distance to correct answers": ["HAPO", "ShorterBetter", "LEAD"],
-    "credit, tail or turns": ["DRPO", "DOT", "Toggle"],
+    "credit or turns": ["DRPO", "Toggle"],
 }
 
 

@@ -20,5 +20,5 @@ def test_golds_that_cannot_be_graded_are_named_or_left_out(caplog):
     assert "\n" not in str(error.value)
     assert with_readable_golds(problems, "rows", drops=True)["solution"][:] == [GOLDS[i] for i in (0, 1, 3)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    with pytest.raises(ValueError, match=r"row 1 .*gold"):
+    with pytest.raises(ValueError, match=r"row 1 .*solution"):
         with_readable_golds(Dataset.from_dict({"solution": ["1", None]}), "rows")

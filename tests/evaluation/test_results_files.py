@@ -59,8 +59,8 @@ def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
     assert lines[0] == ["metric", "aime", "amc", "overall"]
     assert lines[2] == ["problems", "2", "1", "3"]
     names = [line[0] for line in lines[3:]]
-    assert names[:4] == ["Avg@2", "pass@2", "maj@2", "short-1@2"]
-    assert {"short-1@2 waiting tokens", "right within 64 tokens", "median tokens"} <= {*names}
+    assert names[:3] == ["Avg@2", "pass@2", "maj@2"]
+    assert {"right within 64 tokens", "median tokens"} <= {*names}
     assert lines[-1] == ["wrong tokens", "", "", ""]
 
 
@@ -70,7 +70,6 @@ def test_a_name_breaks_no_table_and_one_benchmark_needs_no_mean_over_benchmarks(
     assert len(cells(table.splitlines()[2])) == 3
     assert "<c>" not in table
     assert "aime has 1" in table  # which is few
-    assert "short-1@1" not in results_markdown(run)
     assert not [name for name in summary_table([run, runs[0]]) if "overall" in name]  # which has two
 
 

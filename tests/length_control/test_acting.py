@@ -14,11 +14,10 @@ SHORT = {
     "l1_exact": {"budget_range": [20, 150]},
     "l1_max": {"budget_range": [20, 150]},
     "dapo_overlong": {"cache_length": None},
-    "dot": {"alpha": 0.5, "min_excess": 1},
     "lead": {"lower_bound": 20},
     "nemo_rl": {"group_total_length_penalty_coeff": 0.1},
 }
-LONG = {"nemo_rl": {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}, "dot": {"alpha": 2.0}}
+LONG = {"nemo_rl": {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -39,9 +38,7 @@ ACTS = [
     ("toggle", {"method": "leash", "method_kwargs": {"lambda_init": 0.0}}),
     ("laser_d", {"interval": 16}),
     ("thinkprune", {"suffix": "", "stages": {0: 192, 300: 100}}),
-    # by cuts of completions, by the limit of generation, by the prompt
-    ("dot", {"alpha": 0.5, "robust": True, "min_excess": 8}),
-    ("toggle", {"method": "dot", "method_kwargs": {"alpha": 0.5, "min_excess": 4}}),
+    # by the limit of generation, by the prompt
     ("dler", {}),
     ("l1_max", {"alpha": 0.0}),
     ("leash", {"multiplier_per": "effort"}),
@@ -58,8 +55,6 @@ CANNOT = [
     ("laser_d", {}),
     ("gfpo", {"num_kept": 8}),
     ("grpo_lead", {"gate": 4000}),
-    ("dot", {}),
-    ("dot", {"alpha": 1.0, "min_excess": 190}),
     ("nemo_rl", {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}),
 ]
 

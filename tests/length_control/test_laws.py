@@ -26,7 +26,7 @@ every_method = pytest.mark.parametrize("name", FACTS)
 
 def rules_of(method):
     """The rules that a configuration may choose for a method."""
-    return list(RULES.values())[: 3 if method.own_advantages else 4 if method.cuts else 5]
+    return list(RULES.values())[: 3 if method.own_advantages else 5]
 
 
 def same(actual, expected):
@@ -75,7 +75,6 @@ def test_scores_are_float64_finite_and_bounded_and_unscorable_completions_have_n
             assert score.advantages.dtype == torch.float64
             assert score.advantages.isfinite().all()
             assert (score.advantages[~scorable] == 0).all()
-            assert (score.cut is not None) == method.cuts
 
 
 @every_method

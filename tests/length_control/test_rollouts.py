@@ -30,16 +30,15 @@ def test_rows_are_joined_and_selected_with_their_columns():
     close(picked.target_lengths, [NAN, NAN, 9, 9])
 
 
-def score_of(*values, cut=None):
+def score_of(*values):
     numbers = torch.tensor(values, dtype=torch.float64)
-    return Score(numbers, numbers + 10, numbers + 20, numbers + 30, cut)
+    return Score(numbers, numbers + 10, numbers + 20, numbers + 30)
 
 
 def test_scores_are_joined_selected_and_mixed():
     is_own = torch.tensor([True, False])
-    first, second = score_of(1, 2, cut=torch.tensor([5, 6])), score_of(3, 4, cut=torch.tensor([7, 8]))
-    picked = joined([first, score_of(3, 4, cut=second.cut)], torch.tensor([3, 0]))
-    assert (picked.base.tolist(), picked.advantages.tolist(), picked.cut.tolist()) == ([4, 1], [34, 31], [8, 5])
+    first, second = score_of(1, 2), score_of(3, 4)
+    picked = joined([first, second], torch.tensor([3, 0]))
+    assert (picked.base.tolist(), picked.advantages.tolist()) == ([4, 1], [34, 31])
     mixed = first.where(is_own, second)
-    assert (mixed.penalty.tolist(), mixed.shaped.tolist(), mixed.cut.tolist()) == ([11, 14], [21, 24], [5, 8])
-    assert score_of(1, 2).where(is_own, second).cut is None
+    assert (mixed.penalty.tolist(), mixed.shaped.tolist()) == ([11, 14], [21, 24])

@@ -6,7 +6,6 @@ import pytest
 from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.dot import DOT
 from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
@@ -63,11 +62,6 @@ def test_what_is_about_targets_is_logged_only_for_methods_that_aim_at_them():
     )
     logged = statistics([1, -1], [50, 150], target=None, method=NoControl())
     assert {key for key, value in logged.items() if math.isnan(value)} == {"violation"}
-
-
-def test_the_share_of_completions_that_are_cut_is_logged():
-    # pairs of 10 and 90: mean 50, deviation sqrt(3200) = 56.6, so that 90 is cut at 50
-    assert statistics([1, 1, 1, 1], [10, 10, 10, 90], method=DOT(alpha=0.0))["cut_share"] == 0.25
 
 
 def test_keys_do_not_depend_on_the_batch():

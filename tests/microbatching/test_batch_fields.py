@@ -32,31 +32,9 @@ def test_columns_beyond_the_widths_are_cut_off(batch):
     assert cut["num_items_in_batch"] == 4
 
 
-def test_what_follows_an_end_is_padding_and_other_rows_stay(batch):
-    batch["sampling_per_token_logps"] = batch["old_per_token_logps"] - 1
-    ended = batch_fields.ended_at(batch, torch.tensor([2, 1]), pad_token_id=99)
-    assert ended["completion_ids"].tolist() == [[1, 2, 99, 0, 0], [4, 0, 0, 0, 0]]
-    assert ended["completion_mask"].tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
-    assert ended["old_per_token_logps"].tolist() == [[-1.0, -2.0, 0.0, 0.0, 0.0], [-4.0, 0.0, 0.0, 0.0, 0.0]]
-    assert ended["sampling_per_token_logps"][0, 2] == 0.0
-    unmoved = ("prompt_ids", "prompt_mask", "importance_sampling_ratio", "advantages", "num_items_in_batch")
-    assert all(torch.equal(ended[name], batch[name]) for name in unmoved)
-    assert batch["completion_mask"].sum() == 4
-    batch["importance_sampling_ratio"] = torch.tensor([[0.5, 0.75, 0.25, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]])
-    ratios = batch_fields.ended_at(batch, torch.tensor([2, 1]), 0)["importance_sampling_ratio"]
-    assert ratios.tolist() == [[0.5, 0.75, 1.0, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]]  # neutral beyond the end
-
-
 def test_a_width_holds_its_row_and_at_least_one_column():
     assert [batch_fields.fitting_width(length) for length in (0, 1, 5)] == [1, 1, 5]
     assert [batch_fields.fitting_width(length, 4) for length in (0, 4, 5)] == [4, 4, 8]
-
-
-def test_a_masked_completion_stays_masked_when_others_end(batch):
-    """TRL masks truncated completions as a whole; their tokens stay."""
-    batch["completion_mask"][0] = 0
-    ended = batch_fields.ended_at(batch, torch.tensor([2, 1]), 99)
-    assert all(torch.equal(ended[name], batch[name]) for name in batch)
 
 
 def test_a_row_is_known_by_its_widths_its_loss_tokens_and_its_signal(batch):

@@ -86,7 +86,6 @@ FACTS = {
     # right answers have 0.1 added after standardisation, which is over tokens
     "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
     # what it does to lengths, it does by cutting completions
-    "dot": Facts(None, (-1, 1), "unmoved", {"alpha": 0.5, "min_excess": 1}),
     # the longer a wrong answer, the more it earns
     "cosine": Facts((2, -10), (-10, 2), "may gain"),
     # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign

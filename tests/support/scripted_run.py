@@ -16,11 +16,6 @@ OVERSAMPLED = {**REFILLED, "dynamic_sampling_oversample": 0.5, "save_steps": 3}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
-    # in pairs of which both are right, the longer one ends nearer to the shorter one; then its parity decides again
-    "cuts": {
-        **{"length_control": "dot", "length_control_kwargs": {"alpha": 0.1, "min_excess": 1}, "num_generations": 2},
-        **{"lambda_lr": None, "target_length": None},
-    },
     "dynamic sampling": {**REFILLED, "dynamic_sampling_rounds": 2},
     "oversampling": OVERSAMPLED,
     "resumed oversampling": {**OVERSAMPLED, "resume_from_checkpoint": "oversampling/checkpoint-3"},

@@ -16,7 +16,6 @@ KINDS = {
     "compares a group": ("kimi", {}),
     "own advantages": ("gfpo", {"num_kept": 3}),
     "cuts generation": ("dler", {}),
-    "cuts completions": ("dot", {"alpha": 0.5, "min_excess": 1}),
     "writes into prompts": ("l1_exact", {"budget_range": [2, 7]}),
     "reads a column": ("leash", {"multiplier_per": "level", "lambda_lr": 0.1}),
     "state of questions": ("hapo", {}),

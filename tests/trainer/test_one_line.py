@@ -1,6 +1,5 @@
 """What a newcomer gets wrong: exit code 2, and the last line of stderr says which field and which value."""
 
-import gzip
 import json
 import logging
 import shutil
@@ -29,7 +28,6 @@ def files(tmp_path_factory):
     texts |= {name: text * 40 for name, text in CASES["forty_times"].items()}
     for name, text in texts.items():
         (folder / name).write_text(text)
-    (folder / "data.jsonl.gz").write_bytes(gzip.compress(GOOD.encode()))
     for name in ("no_weights", "torn_weights", "no_template"):
         shutil.copytree(gym.CHECKPOINT, folder / name)
     (folder / "adapter").mkdir()
