@@ -68,6 +68,7 @@ class SamplingArguments:
         correctness_func (`str`): The one of several reward_funcs that is above 0 for a right answer.
         limit (`int`): Only the first so many problems of each data set.
         lenient (`bool`): Whether to count answers without box or answer line too, such as a bare number.
+        thinking_end (`str`): Text that ends the thinking, whose tokens have a row of their own.
     """
 
     output_dir: str
@@ -95,6 +96,7 @@ class SamplingArguments:
     correctness_func: str | None = None
     limit: int | None = None
     lenient: bool = False
+    thinking_end: str = sampling.SamplingPlan.thinking_end
 
     def __post_init__(self) -> None:
         if self.engine == "auto":

@@ -58,8 +58,9 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """All problems of one benchmark's file, in order; a last line that a kill cut short is left out.
 
     Each has `index`, `id`, `solution` and `completions`, dicts with `seed`, `text` without special tokens,
-    `num_tokens` (EOS included), `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`),
-    `is_correct` (`None` where it could not be graded) and `grader_failure` (why, or `None`).
+    `num_tokens` (EOS included), `num_thinking_tokens` (of these, up to the last end of thinking), `finish_reason`
+    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` where it could not be graded) and
+    `grader_failure` (why, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.
@@ -154,14 +155,14 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     """
     run, samples = read_run(folder), load_samples(folder)
     k, limit = run["num_samples"], run["sampling"]["max_new_tokens"]
-    metrics, sizes = {}, {}
+    metrics, sizes, thinks = {}, {}, bool(samples["num_thinking_tokens"].any())
     for name, own in samples.groupby("benchmark", sort=False):
         verdict = "is_correct" if own["is_correct"].notna().any() or "reward" not in own else "reward"
         graded = own[own.groupby("id")[verdict].transform("count") > 0]
         if graded.empty:
             failure = own["grader_failure"].iloc[0]
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
-        metrics[name], sizes[name] = [*_metrics(graded, k, limit)], np.array([len(own), len(graded)]) // k
+        metrics[name], sizes[name] = [*_metrics(graded, k, limit, thinks)], np.array([len(own), len(graded)]) // k
     metrics[OVERALL] = [
         (*rows[0][:2], intervals.mean_over_benchmarks([estimate for *_, estimate in rows]))
         for rows in zip(*metrics.values(), strict=True)
@@ -171,7 +172,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     return EvaluatedRun({**run, "label": label or run["label"]}, samples, pd.DataFrame(rows, columns=COLUMNS))
 
 
-def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, float, Estimate]]:
+def _metrics(samples: pd.DataFrame, k: int, limit: int, thinks: bool) -> Iterator[tuple[str, float, Estimate]]:
     """Each metric of one benchmark's graded problems, with its `at`."""
     table = {name: column.to_numpy().reshape(-1, k) for name, column in samples.items()}
     is_correct, lengths, is_right = table["is_correct"], table["num_tokens"], table["is_correct"] == 1
@@ -187,6 +188,10 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
         ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
         yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))
     yield "tokens", math.nan, intervals.mean_amount(lengths.mean(axis=1))
+    if thinks:
+        thinking = table["num_thinking_tokens"]
+        yield "thinking_tokens", math.nan, intervals.mean_amount(thinking.mean(axis=1))
+        yield "answer_tokens", math.nan, intervals.mean_amount((lengths - thinking).mean(axis=1))
     yield "truncated_rate", math.nan, intervals.mean_share((table["finish_reason"] == "length").mean(axis=1))
     if "reward" not in table:
         yield "no_answer_rate", math.nan, intervals.mean_share(pd.isna(table["answer"]).mean(axis=1))
@@ -198,6 +203,10 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     for budget in (*powers[-(MAX_BUDGETS - 1) :], limit):
         num_within = (is_right & (lengths <= budget)).sum(axis=1)
         yield "accuracy_within", budget, intervals.mean_share(num_within / (~np.isnan(is_correct)).sum(axis=1))
+    saved = np.where(np.isnan(is_correct), math.nan, is_right * (1 - lengths / limit))
+    yield "auc_oaa", math.nan, intervals.mean_share(np.nanmean(saved, axis=1))
+    per_correct = lengths[~np.isnan(is_correct)].sum() / is_right.sum() if is_right.any() else math.nan
+    yield "tokens_per_correct", math.nan, Estimate(float(per_correct), math.nan, math.nan)
     lengths_by_grade = samples.groupby("is_correct")["num_tokens"].mean()
     yield "right_tokens", math.nan, Estimate(float(lengths_by_grade.get(1.0, math.nan)), math.nan, math.nan)
     yield "wrong_tokens", math.nan, Estimate(float(lengths_by_grade.get(0.0, math.nan)), math.nan, math.nan)

@@ -19,6 +19,7 @@ from leash_trl.data.problems import fingerprint
 from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
+from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.evaluation.decoding import DecodingStrategy
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
@@ -45,6 +46,7 @@ class SamplingPlan:
             seed.
         batch_size (`int`): Completions to request at once: one unit of work. A killed run loses at most one.
         lenient (`bool`): Whether a completion without box and answer line may be correct.
+        thinking_end (`str`): Text that ends the thinking of a completion.
     """
 
     decoding: DecodingStrategy = field(default_factory=DecodingStrategy)
@@ -53,6 +55,7 @@ class SamplingPlan:
     seed: int = 0
     batch_size: int = 64
     lenient: bool = False
+    thinking_end: str = "</think>"
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -218,15 +221,17 @@ def sampled(
         verdicts = _verdicts(texts, solutions, plan.lenient, opens_thinking(tokenizer.decode(asked[0])))
     else:
         verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded])
+    markers = ThinkingMarkers(tokenizer, plan.thinking_end)
     completions = [
         {
             "seed": seed,
             "text": text,
             "num_tokens": len(completion.token_ids),
+            "num_thinking_tokens": markers.thinking_length(ids, completion.token_ids),
             "finish_reason": completion.finish_reason,
             **verdict,
         }
-        for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)
+        for completion, ids, text, seed, verdict in zip(decoded, asked, texts, seeds, verdicts, strict=True)
     ]
     return [
         {"id": problem_id, "solution": gold, "completions": completions[place * k : place * k + k]}

@@ -31,7 +31,9 @@ LEGEND = (
 )
 METRIC_LEGEND = (
     "pass@k: at least one of k is right. maj@k: their most frequent answer is. right within B "
-    "tokens: right and no longer. overall: mean over benchmarks."
+    "tokens: right and no longer; AUC: its mean over all B up to max_new_tokens (AUC_OAA of arXiv 2508.13141, there "
+    "of thinking tokens). tokens per correct answer: all tokens over the number of right answers. thinking tokens: up "
+    "to the last end of thinking. overall: mean over benchmarks."
 )
 COMPARISON_LEGEND = (
     "[95 % of the mean]: Student's t interval over seeds; of one seed or none, over problems. change: of tokens "
@@ -110,9 +112,13 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "majority": ("maj@{k}", percent),
     "reward": ("reward", plain),
     "tokens": ("tokens", tokens),
+    "thinking_tokens": ("thinking tokens", tokens),
+    "answer_tokens": ("answer tokens", tokens),
     "truncated_rate": ("truncated rate", percent),
     "no_answer_rate": ("no answer rate", percent),
     "accuracy_within": ("right within {at:,.0f} tokens", percent),
+    "auc_oaa": ("AUC of accuracy within budget", percent),
+    "tokens_per_correct": ("tokens per correct answer", tokens),
     "median_tokens": ("median tokens", tokens),
     "p95_tokens": ("p95 tokens", tokens),
     "right_tokens": ("right tokens", tokens),

@@ -232,7 +232,7 @@ class AdvantageRule:
             return decoupled_advantages((score.base, shaped - score.base), weights, num_generations, self.epsilon)
         trained_tokens = None
         if self.reward_baseline == "length_weighted":
-            trained_tokens = rollouts.lengths
+            trained_tokens = rollouts.completion_lengths
             if self.mask_truncated:
                 trained_tokens = trained_tokens.where(~rollouts.is_truncated, 0)
         return group_advantages(shaped, num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens)

@@ -1,11 +1,13 @@
 """LEASH and its constant variant LEASH-C: the paper's Algorithm 1."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
 
+from leash_trl.length_control.accuracy_floor import RunningAccuracy
 from leash_trl.length_control.dual import projected_ascent
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
@@ -51,7 +53,9 @@ class Leash(LengthControl):
     Use: to hold the mean length at a budget whose price is not known in advance; task rewards are -1 and +1.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
-    for each value of a column, whose multiplier climbs on the violation of its own prompts alone.
+    for each value of a column, whose multiplier climbs on the violation of its own prompts alone. So is the floor
+    under accuracy: of lambda, the share of [`RunningAccuracy.price_share`] acts, and lambda does not climb while that
+    is below 1. With a target far below what the floor allows, the answers become as short as it allows.
 
     Differs: the paper has one generation batch per policy update. Several updates on one batch make one dual step,
     after the first of them; several batches in one update make one on their pooled mean, and so do a batch whose
@@ -64,6 +68,10 @@ class Leash(LengthControl):
         multiplier_per (`str`): Column of the data set. Prompts with the same value in it share a multiplier, which
             starts at `lambda_init` when the value is first seen; `target_length` gives each distinct target its own.
             By default there is one multiplier for all prompts.
+        min_accuracy (`float`): Floor under the accuracy of the training batches, in [0, 1]; `multiplier_per` gives
+            each value of its column a floor of its own.
+        max_accuracy_drop (`float`): Floor as a distance below the best running accuracy so far, such as 0.02 for two
+            points. With both, the higher floor counts.
     """
 
     name = "leash"
@@ -82,10 +90,14 @@ class Leash(LengthControl):
     lambda_min: float = hyperparameter(0.0, ge=0)
     lambda_max: float = hyperparameter(1.0, ge=0)
     multiplier_per: str | None = None
-    # each multiplier in reward units per unit of relative overshoot, and target and length in tokens of its
-    # completions since the last dual step, by name
+    min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
+    max_accuracy_drop: float | None = hyperparameter(None, gt=0, le=1)
+    # by name: each multiplier in reward units per unit of relative overshoot; target and length in tokens of its
+    # completions since the last dual step; whether these are correct (NaN if not known); their running accuracy
     lambdas: dict[str, float] = state_field(dict)
     observed: dict[str, list[list[float]]] = state_field(dict)
+    verdicts: dict[str, list[float]] = state_field(dict)
+    accuracies: dict[str, RunningAccuracy] = state_field(dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,11 +105,30 @@ class Leash(LengthControl):
             bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
             raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}")
         self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
+        if self.has_floor:
+            self.uses_correctness = True  # type: ignore[misc]  # of this method alone
 
     @property
     def lam(self) -> float:
         """The multiplier that the coming batch uses; the mean of all if there are several."""
         return fmean(self.lambdas.values() or [self.lambda_init])
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether accuracy can hold the price back."""
+        return self.min_accuracy is not None or self.max_accuracy_drop is not None
+
+    def price_share(self, name: str) -> float:
+        """The share of a multiplier that acts on the coming batch, in [0, 1]."""
+        if not self.has_floor:
+            return 1.0
+        running = RunningAccuracy(*self.accuracies.get(name, ()))
+        drop = 1.0 if self.max_accuracy_drop is None else self.max_accuracy_drop
+        return running.price_share(max(self.min_accuracy or 0.0, running.best - drop))
+
+    def price(self, name: str) -> float:
+        """What a multiplier's prompts pay in the coming batch, in reward units per unit of relative overshoot."""
+        return self.lambdas.get(name, self.lambda_init) * self.price_share(name)
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
@@ -117,15 +148,15 @@ class Leash(LengthControl):
             return None
         return [budget_name(value) for value in rollouts.columns[self.multiplier_per]]
 
-    def _lambdas(self, rollouts: Rollouts) -> torch.Tensor:
+    def _prices(self, rollouts: Rollouts) -> torch.Tensor:
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        return torch.tensor([self.lambdas.get(name, self.lambda_init) for name in names], dtype=torch.float64)
+        return torch.tensor([self.price(name) for name in names], dtype=torch.float64)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards.clamp(-1.0, 1.0)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        return self._lambdas(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
+        return self._prices(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return (rollouts.task_rewards - self.penalty(rollouts)).clamp(-1.0, 1.0)
@@ -142,14 +173,24 @@ class Leash(LengthControl):
 
     def observe(self, rollouts: Rollouts) -> None:
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        for name, *pair in zip(names, rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True):
+        verdicts = rollouts.correctness.tolist()
+        for name, verdict, *pair in zip(
+            names, verdicts, rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True
+        ):
             self.lambdas.setdefault(name, float(self.lambda_init))
             self.observed.setdefault(name, []).append(pair)
+            if self.has_floor:
+                self.verdicts.setdefault(name, []).append(verdict)
 
     def step(self) -> None:
         observed, self.observed = self.observed, {}
+        verdicts, self.verdicts = self.verdicts, {}
         for name in self.lambdas:
             self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_sampled=not observed)
+        for name, own in verdicts.items():
+            known = [verdict for verdict in own if not math.isnan(verdict)]
+            running = RunningAccuracy(*self.accuracies.get(name, ()))
+            self.accuracies[name] = running.after(fmean(known) if known else math.nan)
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
         """One multiplier after a policy update.
@@ -163,10 +204,16 @@ class Leash(LengthControl):
             return self.lambdas[name]
         target_lengths, lengths = zip(*observed, strict=True)
         violation = self.violation(lengths, target_lengths)
-        return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, self.lambda_max)
+        # a multiplier that is held back may fall, but would wind up
+        most = self.lambda_max if self.price_share(name) == 1 else self.lambdas[name]
+        return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, most)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        return {"lambda": self.lambdas.get(name, float(self.lambda_init))}
+        state = {"lambda": self.lambdas.get(name, float(self.lambda_init))}
+        if self.has_floor:
+            level = RunningAccuracy(*self.accuracies.get(name, ())).level
+            state |= {"running_accuracy": level, "price_share": self.price_share(name)}
+        return state
 
     def statistics(self) -> dict[str, float]:
         return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)

@@ -155,7 +155,7 @@ class LeashPredictive(Leash):
         forecast = Forecast(*self.forecasts.get(name, ()))
         used = forecast.used if is_sampled else 0.0
         if observed:
-            used = self.lambdas[name]
+            used = self.price(name)
             target_lengths, lengths = zip(*observed, strict=True)
             forecast = forecast.aimed_at(target_lengths[0] if len(set(target_lengths)) == 1 else None)
             violation = self.violation(lengths, target_lengths)
@@ -185,4 +185,4 @@ class LeashPredictive(Leash):
         is_compared = rollouts.is_correct & ~torch.isnan(score.shaped)
         overshoot = relative_overshoot(rollouts.lengths, rollouts.target_lengths).where(is_compared, torch.nan)
         length = group_advantages(-overshoot, num_generations, "group", rule.epsilon)
-        return replace(score, advantages=task + self._lambdas(rollouts) * length)
+        return replace(score, advantages=task + self._prices(rollouts) * length)

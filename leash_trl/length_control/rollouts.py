@@ -13,7 +13,8 @@ class Rollouts:
 
     Args:
         task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function gave a reward.
-        lengths: Tokens the model generated, EOS included, padding and tool output excluded.
+        lengths: Tokens under control: those the model generated, EOS included, padding and tool output excluded; or
+            of these only the thinking.
         target_lengths: Target of each completion's prompt in tokens, float64; NaN for no target.
         is_truncated: True where the completion ended without EOS.
         questions: A number that identifies the prompt and its images, int64, the same in every run.
@@ -23,6 +24,8 @@ class Rollouts:
             correctness is not known, whatever the other rewards say.
         is_correctness_known: False if `task_rewards` sums several reward functions and none is said to decide what is
             correct. The statistics then leave out accuracy.
+        answer_lengths: Tokens after the thinking, where `lengths` count the thinking alone; `None` where they count
+            the whole completion.
         columns: Values, one per completion, of the data set columns that the method reads; `None` where a row has
             none.
     """
@@ -36,7 +39,13 @@ class Rollouts:
     max_completion_length: float
     correctness_rewards: torch.Tensor | None = None
     is_correctness_known: bool = True
+    answer_lengths: torch.Tensor | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def completion_lengths(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: All tokens that the model generated, whatever is under control."""
+        return self.lengths if self.answer_lengths is None else self.lengths + self.answer_lengths
 
     @property
     def _deciding_rewards(self) -> torch.Tensor:

@@ -41,6 +41,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         **_of_budget(method, rollouts, score, torch.ones_like(rollouts.is_truncated)),
         **of_correct,
         "mean_effective_penalty": _mean(score.base - shaped),
+        **({} if rollouts.answer_lengths is None else {"mean_answer_length": _mean(rollouts.answer_lengths)}),
         "p95_length": lengths.quantile(0.95).item(),
         "max_length": lengths.max().item(),
         "truncated_share": _mean(rollouts.is_truncated),

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPO
 
 
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
+FLOOR_FIELDS = ("min_accuracy", "max_accuracy_drop")
 
 
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
@@ -42,6 +43,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         target_length (`int`): Target for the mean completion length, in tokens. Required by methods with a target,
             LEASH among them; must be below `max_completion_length`. A column `target_length` in the data set gives
             each prompt its own target.
+        length_of (`str`): What is controlled: the tokens of the whole `completion`, or those of its `thinking`, up to
+            and with the last `thinking_end`, so that the answer after it may be as long as it must. Limits of
+            generation stay on whole completions. A completion that never ends its thinking counts whole, one without
+            any counts 0.
+        thinking_end (`str`): Text that ends the thinking. Thinking begins with the same text without its slash, in the
+            completion or at the end of the prompt.
         target_schedule (`str`): How the target moves over training: `constant`, `linear` or `staged`.
         target_milestones (`dict` or `str`): Target in tokens by number of policy updates done, such as
             `{0: 8192, 100: 4096}`, for the schedules `linear` and `staged`. The last one is `target_length`; targets
@@ -53,6 +60,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             0.005, and 0.05 for 4B at 8k.
         lambda_min (`float`): Lower bound of lambda.
         lambda_max (`float`): Upper bound of lambda.
+        min_accuracy (`float`): Floor under the accuracy of the training batches, in [0, 1]: length is pressed only as
+            far as accuracy stays above it, so that `target_length` may be lower than what the task allows. For the
+            methods of the LEASH family: `leash`, `leash_c`, `leash_predictive` and `laconic`.
+        max_accuracy_drop (`float`): The same floor as a distance below the best running accuracy so far, such as 0.02
+            for two points, where no accuracy is known beforehand. With both, the higher floor counts.
         correctness_func (`str`): Reward function whose positive reward makes an answer correct. The default is the
             weighted sum of all; with several functions, methods with their own reward scale need the name of one. They
             treat a completion for which it returns `None` as unscorable, not as wrong.
@@ -83,12 +95,16 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     length_control: str = "leash"
     length_control_kwargs: dict[str, Any] | str | None = None
     target_length: int | None = None
+    length_of: str = "completion"
+    thinking_end: str = "</think>"
     target_schedule: str = "constant"
     target_milestones: dict[int, float] | str | None = None
     lambda_init: float | None = None
     lambda_lr: float | None = None
     lambda_min: float | None = None
     lambda_max: float | None = None
+    min_accuracy: float | None = None
+    max_accuracy_drop: float | None = None
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
     reward_baseline: str = "mean"
@@ -110,6 +126,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if TOKEN_PATTERN.search(str(getattr(self, name))):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
         method = self.make_length_control()
+        self._check_length_of(method)
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)
@@ -132,11 +149,17 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; mend its name")
         if "momentum" in known:
             given = {"momentum": self.adam_beta1, **given}
-        lambdas = {name: value for name, value in self._lambdas().items() if name in known}
-        return method(**given, **lambdas)
+        floors = self._given(FLOOR_FIELDS)
+        if not floors.keys() <= known:
+            floor = ", ".join(f"{name}={value}" for name, value in floors.items())
+            raise ValueError(
+                f"{floor}: the price of {self.length_control!r} cannot be held back; use 'leash_predictive'"
+            )
+        lambdas = {name: value for name, value in self._given(LAMBDA_FIELDS).items() if name in known}
+        return method(**given, **lambdas, **floors)
 
-    def _lambdas(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in LAMBDA_FIELDS if getattr(self, name) is not None}
+    def _given(self, names: Sequence[str]) -> dict[str, float]:
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property
     def advantage_rule(self) -> AdvantageRule:
@@ -194,6 +217,15 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
         self.target_milestones = milestones or None
 
+    def _check_length_of(self, method: LengthControl) -> None:
+        if self.length_of not in ("completion", "thinking"):
+            raise ValueError(f"length_of is {self.length_of!r}, but must be 'completion' or 'thinking'")
+        if self.length_of == "thinking" and method.generation_cap(1.0) is not None:
+            raise ValueError(
+                f"length_of is 'thinking', but length_control={method.name!r} cuts whole completions at its target; "
+                "set 'completion', or choose another method"
+            )
+
     def _check_generation(self) -> None:
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
         if unknown and not self.use_vllm:  # vLLM refuses what it does not know
@@ -222,7 +254,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def _problems(self, method: LengthControl) -> Iterator[str]:
         known = {field.name for field in fields(method) if field.init}
-        if lacking := [f"{name}={value}" for name, value in self._lambdas().items() if name not in known]:
+        if lacking := [f"{name}={value}" for name, value in self._given(LAMBDA_FIELDS).items() if name not in known]:
             yield f"{', '.join(lacking)}: ignored, for length_control={self.length_control!r} has no such parameter"
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
             given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"

@@ -4,6 +4,8 @@ import contextlib
 import logging
 import math
 import os
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from leash_trl.engines.checkpoint_path import (
     read_trainer_state,
 )
 from leash_trl.engines.eos import eos_token_ids
+from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.hub.publisher import Publisher
 from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
@@ -45,8 +48,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     Each completion pays `lambda * max(0, L / target_length - 1)` out of its task reward (the weighted sum of all
     reward functions), the result is clipped to [-1, 1], and after the first policy update on a generation batch lambda
     moves by `lambda_lr * mean(L / target_length - 1)`. `L` counts the tokens the model generated, EOS included, tool
-    output excluded. Rewards should be +1 for correct and -1 for wrong answers, as
-    [`~leash_trl.rewards.math_reward`] returns them.
+    output excluded, or only those of its thinking (`length_of`). Rewards should be +1 for correct and -1 for wrong
+    answers, as [`~leash_trl.rewards.math_reward`] returns them.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
@@ -118,6 +121,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
             self.add_callback(callback)
+        is_thinking = args.length_of == "thinking"
+        self._thinking = ThinkingMarkers(tokenizer, args.thinking_end) if is_thinking else None
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._round = Round()
         self._num_done = 0
@@ -168,9 +173,25 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         round_.prompt_ids, completion_ids, tool_mask, *_ = output
-        round_.lengths = [*map(len, completion_ids)] if tool_mask is None else [*map(sum, tool_mask)]
+        own_tokens = tool_mask or [[1] * len(ids) for ids in completion_ids]
+        ends = self._controlled_ends(round_.prompt_ids, completion_ids)
+        round_.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
+        round_.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
         round_.is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]
         return output
+
+    def _controlled_ends(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]):
+        """How many tokens of each completion are under control: all, or those up to the end of its thinking."""
+        if self._thinking is None:
+            return [*map(len, completion_ids)]
+        ends = [*map(self._thinking.thinking_length, prompt_ids, completion_ids)]
+        if not all(ends):
+            warnings.warn(
+                f"length_of is 'thinking', but some completions have no {self.args.thinking_end!r}, so they count as "
+                "0 tokens; let the chat template open the thinking, or set thinking_end",
+                stacklevel=2,
+            )
+        return ends
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Gives the task rewards to length control and returns them; TRL logs them under their names."""
@@ -188,9 +209,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                     "finite numbers, with None for what it cannot score"
                 )
         round_, deciding = self._round, self.args.correctness_func
-        facts = (round_.questions, round_.targets, round_.lengths, round_.is_truncated, *round_.columns.values())
+        counts = (round_.lengths, round_.answer_lengths)
+        facts = (round_.questions, round_.targets, *counts, round_.is_truncated, *round_.columns.values())
         everywhere = gather_object([*zip(*facts, strict=True)])
-        questions, targets, lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
+        questions, targets, lengths, answer_lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
         correctness = None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)]
         return Rollouts(
             task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
@@ -202,6 +224,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             max_completion_length=round_.generation_limit,
             correctness_rewards=None if correctness is None else correctness.double().cpu(),
             is_correctness_known=deciding is not None or len(self.reward_func_names) == 1,
+            answer_lengths=None if self._thinking is None else torch.tensor(answer_lengths),
             columns=dict(zip(round_.columns, columns, strict=True)),
         )
 
@@ -222,7 +245,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
         rollouts = joined([part.rollouts for part in generated])
-        self.generated_tokens += int(rollouts.lengths.sum())
+        self.generated_tokens += int(rollouts.completion_lengths.sum())
         self._log_length_control(rollouts, joined([part.score for part in generated]))
         self._metrics["train"]["leash/zero_signal_share"].append(1.0 - round_.has_signal.double().mean().item())
         self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]

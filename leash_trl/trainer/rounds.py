@@ -28,7 +28,9 @@ class Round:
         columns (`Mapping[str, Sequence]`): Values, one per completion, of the data set columns that the method reads.
 
     Attributes:
-        lengths (`Sequence[int]`): Tokens that the model generated, EOS included, padding and tool output excluded.
+        lengths (`Sequence[int]`): Tokens under control that the model generated, EOS included, padding and tool output
+            excluded.
+        answer_lengths (`Sequence[int]`): Tokens that it generated after those under control.
         is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
         prompt_ids (`Sequence[Sequence[int]]`): Tokens of each completion's prompt.
         generation_limit (`float`): Most tokens that a completion could have; infinite for no limit.
@@ -40,6 +42,7 @@ class Round:
     targets: Sequence[float] = ()
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     lengths: Sequence[int] = ()
+    answer_lengths: Sequence[int] = ()
     is_truncated: Sequence[bool] = ()
     prompt_ids: Sequence[Sequence[int]] = ()
     generation_limit: float = math.inf

@@ -238,7 +238,8 @@ length = 80 if name == "base" else 40
 lines = []
 for i in range(2):
     scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
-    completions = [{**score, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
+    tokens = [{"num_tokens": length + 10 * k, "num_thinking_tokens": 0} for k in range(2)]
+    completions = [score | counts for score, counts in zip(scores, tokens, strict=True)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
 for part in sys.argv[4:]:
     (folder / part / "samples").mkdir(parents=True, exist_ok=True)

@@ -57,12 +57,23 @@ def test_benchmark_by_hand(run):
             ("accuracy_within", 16): 1 / 8,
             ("accuracy_within", 32): 4 / 8,
             ("accuracy_within", 64): 4 / 8,
+            ("auc_oaa",): (54 + 44 + 34 + 32) / 64 / 8,
+            ("tokens_per_correct",): (4 * 31 + 4 * 50) / 4,
             ("median_tokens",): 36.0,  # 10 20 30 32 40 64 64 64
             ("p95_tokens",): 64.0,
             ("right_tokens",): (10 + 20 + 30 + 32) / 4,
             ("wrong_tokens",): (64 + 64 + 64 + 40) / 4,
         }
     )
+
+
+def test_thinking_and_answer_have_rows_where_one_of_the_benchmarks_thinks(tmp_path):
+    thought = problem(0, completion("1", 30, True, num_thinking_tokens=20), completion("1", 10, True), name="t")
+    plain = problem(0, completion("1", 5, True), completion("1", 7, True), name="q")
+    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [thought], "amc": [plain]}))
+    found = {name: values(run, name) for name in ("aime", "amc", "overall")}
+    assert [found[name][("thinking_tokens",)] for name in found] == [10, 0, 5]
+    assert [found[name][("answer_tokens",)] for name in found] == [10, 6, 8]
 
 
 def test_overall_weighs_benchmarks_alike(run):

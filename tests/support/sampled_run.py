@@ -7,12 +7,15 @@ from typing import Any
 from leash_trl.evaluation.frame import RUN_FILE, samples_path
 
 
-def completion(answer: str | None, num_tokens: int, is_correct: bool | None, text: str = "text") -> dict[str, Any]:
-    """A completion that is cut off where it is as long as the limit of 64, and took ten tokens of trials."""
+def completion(
+    answer: str | None, num_tokens: int, is_correct: bool | None, text: str = "text", num_thinking_tokens: int = 0
+) -> dict[str, Any]:
+    """A completion that is cut off where it is as long as the limit of 64."""
     return {
         "seed": 0,
         "text": text,
         "num_tokens": num_tokens,
+        "num_thinking_tokens": num_thinking_tokens,
         "finish_reason": "length" if num_tokens == 64 else "eos",
         "answer": answer,
         "is_correct": is_correct,

@@ -16,6 +16,7 @@ OVERSAMPLED = {**REFILLED, "dynamic_sampling_oversample": 0.5, "save_steps": 3}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
+    "thinking": {"length_of": "thinking", "min_accuracy": 0.2},
     "dynamic sampling": {**REFILLED, "dynamic_sampling_rounds": 2},
     "oversampling": OVERSAMPLED,
     "resumed oversampling": {**OVERSAMPLED, "resume_from_checkpoint": "oversampling/checkpoint-3"},
@@ -37,8 +38,9 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     # an epoch of eight prompts a batch has two batches
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 16))
     tokenizer = gym_tokenizer()
-    token, end = tokenizer.encode("7")[0], tokenizer.eos_token_id
-    trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + [end])
+    answer = [*tokenizer.encode("</think>7"), tokenizer.eos_token_id]
+    token = answer[1]
+    trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + answer)
     rounds, new_batch = [], trainer._new_batch
 
     def spy(inputs):
@@ -54,7 +56,7 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
         "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
         "state": trainer.state.stateful_callbacks[STATE_ENTRY],
-        "lengths": (last.rollouts.lengths if last.score.cut is None else last.score.cut).tolist(),
+        "lengths": last.rollouts.completion_lengths.tolist(),
         "advantages": last.score.advantages.tolist(),
         "trained": [int(n) for part in trainer._buffered_inputs for n in part["completion_mask"].sum(dim=1)],
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),

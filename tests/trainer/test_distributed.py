@@ -79,7 +79,7 @@ def test_both_processes_come_to_the_same(ranks, scenario):
     assert sum(map(len, trained)) - signal.total() <= 2
 
 
-@pytest.mark.parametrize("scenario", ["plain", "budgets"])
+@pytest.mark.parametrize("scenario", ["plain", "budgets", "thinking"])
 def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path, scenario):
     alone, both = scripted_run.run(scenario, tiny_model_path, tmp_path, per_device_train_batch_size=12), ranks[0]
     assert alone["rank"] == (0, 1)

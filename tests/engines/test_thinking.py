@@ -1,0 +1,69 @@
+"""Where thinking ends, by tokens: a marker of one token, and one whose last token holds more than the marker."""
+
+import pickle
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from leash_trl.engines.thinking import ThinkingMarkers
+
+
+def made_tokenizer(**special):
+    """A byte-level tokenizer that merges `>` with the two new lines behind it, as those of Qwen2.5 do."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        decoders.ByteLevel(),
+    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([">\n\n"] * 9, trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+ONE = made_tokenizer(additional_special_tokens=["<think>", "</think>"])
+SEVERAL = made_tokenizer()
+
+
+@pytest.mark.parametrize("tokenizer", [ONE, SEVERAL], ids=["one token", "several tokens"])
+@pytest.mark.parametrize(
+    ("prompt", "thinking", "rest"),
+    [
+        ("Q", "<think>ab</think>", "\n\n12"),
+        ("Q<think>\n", "ab</think>", "12"),
+        ("Q<think>\n", "ab, and so on", ""),  # never ends
+        ("Q", "<think>ab, and so on", ""),
+        ("Q", "", "12"),  # none
+        ("Q<think>\n\n</think>\n\n", "", "12"),  # the prompt has closed it
+        ("Q</think>A", "a</think>b</think>", "12"),  # the last end counts
+        ("Q", "a</think>b<think>c", ""),  # begun anew
+        ("Q<think>", "</think>", "12"),
+        ("Q", "", ""),
+        ("Q<think>", "", ""),
+    ],
+)
+def test_thinking_goes_up_to_its_last_end(tokenizer, prompt, thinking, rest):
+    ids = tokenizer.encode(thinking + rest)
+    counted = ThinkingMarkers(tokenizer).thinking_length(tokenizer.encode(prompt), ids)
+    assert tokenizer.decode(ids[:counted]).rstrip("\n") == thinking
+    assert not counted or tokenizer.decode(ids[: counted - 1]).rstrip("\n") != thinking
+
+
+def test_a_marker_that_is_one_token_is_not_found_in_text_that_only_looks_like_it():
+    quoted = [index for text in ("</thi", "nk>") for index in ONE.encode(text)]
+    assert ONE.decode(quoted) == "</think>"
+    assert ThinkingMarkers(ONE).thinking_length([], quoted) == 0
+
+
+def test_another_marker_and_one_without_a_beginning():
+    ids = SEVERAL.encode("[THINK]ab[/THINK]12")
+    assert SEVERAL.decode(ids[: ThinkingMarkers(SEVERAL, "[/THINK]").thinking_length([], ids)]) == "[THINK]ab[/THINK]"
+    ids = SEVERAL.encode("ab### Answer 12")
+    assert SEVERAL.decode(ids[: ThinkingMarkers(SEVERAL, "###").thinking_length([], ids)]) == "ab###"
+    assert ThinkingMarkers(SEVERAL, "###").thinking_length([], SEVERAL.encode("ab")) == 0
+
+
+def test_it_travels_to_other_processes_without_the_vocabulary():
+    markers = pickle.loads(pickle.dumps(ThinkingMarkers(SEVERAL)))
+    assert markers.thinking_length([], SEVERAL.encode("a</think>b")) == len(SEVERAL.encode("a</think>"))
+    assert len(pickle.dumps(ThinkingMarkers(ONE))) < 1000

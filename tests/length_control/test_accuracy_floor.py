@@ -1,0 +1,131 @@
+"""The floor under accuracy: how much of the price acts, by hand, and what it leaves alone."""
+
+import math
+
+import pytest
+from toy_rollouts import close, toy_rollouts
+
+from leash_trl.length_control.accuracy_floor import RunningAccuracy
+from leash_trl.length_control.laconic import Laconic
+from leash_trl.length_control.leash import Leash, LeashC
+from leash_trl.length_control.leash_predictive import Forecast, LeashPredictive
+
+
+NAN = float("nan")
+FAMILY = (Leash, LeashC, Laconic, LeashPredictive)
+
+
+def batch(num_correct, length=200, num=4, unscorable=0, levels=None):
+    rewards = [1.0] * num_correct + [-1.0] * (num - num_correct) + [NAN] * unscorable
+    rollouts = toy_rollouts(rewards, [length] * len(rewards), [100.0] * len(rewards))
+    rollouts.columns.update({"level": levels} if levels else {})
+    return rollouts
+
+
+def after(method, *batches):
+    for each in batches:
+        method.observe(each)
+        method.step()
+    return method
+
+
+def test_a_running_accuracy_by_hand():
+    running = RunningAccuracy().after(0.5)
+    assert running == (0.5, 0.0, 0.5, 1)
+    # e = 0.5, half of it in the second batch; the trend takes 0.02 of it
+    assert running.after(1.0) == pytest.approx((0.75, 0.01, 0.75, 2))
+    # e = 0.25 - 0.76 = -0.51: 0.76 - 0.17, 0.01 - 0.0102
+    assert running.after(1.0).after(0.25) == pytest.approx((0.59, -0.0002, 0.75, 3))
+    assert running.after(NAN) == running
+    late = RunningAccuracy(0.9, 0.0, 0.95, num_batches=10).after(0.8)
+    assert late == pytest.approx((0.89, -0.002, 0.95, 10))
+
+
+@pytest.mark.parametrize(
+    ("level", "trend", "share"),
+    [
+        (0.93, 0.0, 1.0),
+        (0.91, 0.0, 0.5),
+        (0.89, 0.0, 0.0),
+        (0.93, -0.002, 0.5),  # in ten updates it is at 0.91
+        (0.905, 0.1, 0.25),  # a rise that is only expected frees nothing
+    ],
+)
+def test_the_share_of_the_price_that_acts_by_hand(level, trend, share):
+    assert RunningAccuracy(level, trend, level, 10).price_share(0.9) == pytest.approx(share)
+    assert RunningAccuracy().price_share(0.9) == 1
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_below_the_floor_length_costs_nothing_and_far_above_it_all(kind):
+    low, high = (after(kind(lambda_init=0.1, min_accuracy=0.6), batch(num)) for num in (2, 4))
+    assert low.penalty(batch(4)).tolist() == [0.0] * 4
+    assert (high.penalty(batch(4)) > 0).all()
+    free = after(kind(lambda_init=0.1), batch(4))
+    close(high.penalty(batch(4)), free.penalty(batch(4)))
+
+
+def test_within_the_margin_a_share_of_lambda_acts():
+    method = after(LeashC(lambda_init=0.5, min_accuracy=0.74), batch(3))
+    # (0.75 - 0.74) / 0.02 of 0.5, for an overshoot of 1
+    close(method.penalty(batch(4)), [0.25] * 4)
+    assert method.statistics() == pytest.approx({"lambda": 0.5, "running_accuracy": 0.75, "price_share": 0.5})
+
+
+def test_a_multiplier_that_is_held_back_may_fall_but_does_not_climb():
+    method = after(Leash(lambda_init=0.1, lambda_lr=0.1, min_accuracy=0.6), batch(2))
+    climbed = method.lam
+    assert climbed == pytest.approx(0.2)  # the floor was not yet known
+    after(method, batch(2))
+    assert method.lam == climbed
+    after(method, batch(2, length=50))
+    assert method.lam == pytest.approx(climbed - 0.05)
+
+
+def test_the_forecast_is_told_the_price_that_acted():
+    method = after(LeashPredictive(min_accuracy=0.6), batch(2), batch(2))
+    assert Forecast(*method.forecasts[""]).used == 0.0
+    assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).used > 0
+
+
+def test_a_floor_may_follow_the_best_running_accuracy():
+    method = after(LeashC(lambda_init=0.5, max_accuracy_drop=0.03), batch(1))
+    assert method.statistics()["price_share"] == 1.0  # 0.03 above the floor
+    after(method, batch(0))
+    assert method.statistics()["price_share"] == 0.0
+    both = after(LeashC(lambda_init=0.5, max_accuracy_drop=0.03, min_accuracy=0.3), batch(1))
+    assert both.statistics()["price_share"] == 0.0  # the higher one counts
+
+
+def test_what_could_not_be_scored_does_not_count():
+    method = after(Leash(min_accuracy=0.6), batch(4, unscorable=4), batch(0, num=0, unscorable=4))
+    assert method.statistics()["running_accuracy"] == 1.0
+
+
+def test_each_value_of_a_column_has_its_own_floor():
+    method = Leash(lambda_init=0.5, multiplier_per="level", min_accuracy=0.6)
+    after(method, batch(2, levels=["a", "a", "b", "b"]))  # all of a are right, none of b
+    shares = [method.budget_statistics(name)["price_share"] for name in "ab"]
+    assert shares == [1.0, 0.0]
+    paid = method.penalty(batch(4, levels=["a", "b", "a", "b"])) > 0
+    assert paid.tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_a_restored_method_goes_on_as_if_it_had_never_stopped(kind):
+    method, restored = (kind(lambda_init=0.1, min_accuracy=0.7, max_accuracy_drop=0.1) for _ in range(2))
+    after(method, batch(3), batch(2)).observe(batch(1))
+    restored.load_state_dict(method.state_dict())
+    for each in (method, restored):
+        each.step()
+        after(each, batch(4))
+    assert method.state_dict() == restored.state_dict()
+    close(method.shape(batch(3)), restored.shape(batch(3)))
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_without_a_floor_accuracy_changes_nothing(kind):
+    low, high = (after(kind(), batch(num), batch(num)) for num in (1, 4))
+    assert low.lambdas == high.lambdas
+    assert low.accuracies == {}
+    assert not math.isnan(low.lam)

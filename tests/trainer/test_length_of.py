@@ -1,0 +1,97 @@
+"""`length_of: thinking`: what counts as length is the thinking, and everything else the whole completion."""
+
+import pytest
+from conftest import log_rows
+from gradient_run import scripted_rollout
+
+from leash_trl import LeashGRPOConfig
+
+
+# of a group of four: thinking and tokens after it, the end token included
+GROUP = [(5, 1), (9, 4), (0, 6), (20, 0)]
+
+
+@pytest.fixture
+def thinking_trainer(make_trainer, tokenizer):
+    """A trainer whose groups all have the lengths of `GROUP`: one does not think, one never ends its thinking."""
+    start, end, seven = (tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7"))
+
+    def ids_of(trainer, place, code):
+        thinking, rest = GROUP[place % len(GROUP)]
+        thought = [start, *[seven] * (thinking - 2), end if rest else seven] if thinking else []
+        return thought + ([seven] * (rest - 1) + [tokenizer.eos_token_id] if rest else [])
+
+    def make(reward=lambda completion_ids, **kwargs: [1.0, -1.0, 1.0, 1.0] * 2, **fields):
+        return make_trainer(reward, rollout_func=scripted_rollout(tokenizer, ids_of), **fields)
+
+    return make
+
+
+def test_lambda_follows_the_thinking_and_statistics_of_completions_stay_whole(thinking_trainer):
+    trainer = thinking_trainer(length_of="thinking", target_length=6, max_completion_length=20, max_steps=2)
+    with pytest.warns(UserWarning, match="length_of"):
+        trainer.train()
+    first, second = log_rows(trainer)
+    assert first["leash/mean_length"] == (5 + 9 + 0 + 20) / 4
+    assert first["leash/mean_answer_length"] == (1 + 4 + 6 + 0) / 4
+    assert first["completions/mean_length"] == (6 + 13 + 6 + 20) / 4
+    assert (first["leash/generated_tokens"], second["leash/generated_tokens"]) == (2 * 45, 4 * 45)
+    assert first["leash/truncated_share"] == 1 / 4
+    assert second["leash/lambda"] == pytest.approx(0.1 + 0.1 * (34 / 4 / 6 - 1))
+    # 0.1 * (20 / 6 - 1) of the fourth; the second one is wrong, and stays on the lower clip
+    assert first["leash/paying_share"] == 1 / 3
+    assert list(trainer._logs["extra"]["length"])[:4] == [5, 9, 0, 20]
+
+
+def test_by_default_the_whole_completion_counts(thinking_trainer):
+    trainer = thinking_trainer(target_length=6, max_completion_length=20, max_steps=1)
+    trainer.train()
+    (row,) = log_rows(trainer)
+    assert row["leash/mean_length"] == row["completions/mean_length"]
+    assert "leash/mean_answer_length" not in row
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"length_of": "answer"}, "'answer'"),
+        ({"length_of": "thinking", "length_control": "thinkprune"}, "thinkprune"),
+        ({"length_of": "thinking", "length_control": "dler", "dynamic_sampling_rounds": 1}, "dler"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path, fields, named):
+    with pytest.raises(ValueError, match="length_of") as error:
+        LeashGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, target_length=64, **fields)
+    assert named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"min_accuracy": 1.5, "target_length": 64}, "min_accuracy"),
+        ({"max_accuracy_drop": 0.0, "target_length": 64}, "max_accuracy_drop"),
+        ({"min_accuracy": 0.9, "length_control": "kimi"}, "min_accuracy"),
+    ],
+)
+def test_a_floor_that_cannot_be_is_refused_in_one_line(tmp_path, fields, named):
+    with pytest.raises(ValueError, match=named) as error:
+        LeashGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **fields)
+    assert "\n" not in str(error.value)
+
+
+def test_a_floor_asks_what_is_correct(thinking_trainer):
+    rewards = [lambda completion_ids, **kwargs: [1.0] * 8] * 2
+    with pytest.raises(ValueError, match="correctness_func"):
+        thinking_trainer(rewards, min_accuracy=0.5)
+    thinking_trainer(rewards)
+
+
+def test_a_floor_holds_the_price_back_in_training(thinking_trainer):
+    trainer = thinking_trainer(min_accuracy=0.8, target_length=6, max_completion_length=20, max_steps=3)
+    trainer.train()
+    rows = log_rows(trainer)
+    assert [row.get("leash/price_share") for row in rows] == [1.0, 0.0, 0.0]
+    assert rows[1]["leash/running_accuracy"] == 0.75
+    assert rows[0]["leash/mean_penalty"] > rows[1]["leash/mean_penalty"] == 0.0
+    assert rows[1]["leash/lambda"] == rows[2]["leash/lambda"]
