@@ -20,10 +20,11 @@ from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import joined
 from leash_trl.trainer.callbacks import run_settings
-from leash_trl.trainer.length_controlled_reward import RunSettings, _remove
+from leash_trl.trainer.length_controlled_reward import RunSettings
+from leash_trl.trainer.shared_state import _remove
 
 
-END = 2
+END, PAD = 2, 0
 MODEL = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
 
@@ -40,7 +41,7 @@ def call(reward, *lengths: int, prompts=None, **columns):
 
 
 def settings(size=2, size_eval=2, limit=100.0, advantage=None) -> RunSettings:
-    return RunSettings(size, size_eval, limit, frozenset([END]), advantage)
+    return RunSettings("GRPOConfig", size, size_eval, limit, frozenset([END]), PAD, advantage)
 
 
 def observed(reward):
