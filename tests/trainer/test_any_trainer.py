@@ -116,6 +116,19 @@ def test_lambda_and_rewards_follow_the_lengths_in_trainers_with_another_loss(kin
     assert len({*states.lambdas}) == 3
 
 
+async def async_parity_reward(completion_ids, **kwargs):
+    return parity_reward(completion_ids)
+
+
+def test_an_async_function_serves_as_one_that_is_not(tiny_model_path, tmp_path):
+    runs = []
+    for reward in (parity_reward, async_parity_reward):
+        fields = {"reward_func": reward, "max_steps": 2, "callbacks": [states := States()]}
+        stock_trainer("GRPO", tiny_model_path, tmp_path, **fields).train()
+        runs.append(states.lambdas)
+    assert runs[0] == runs[1]
+
+
 def test_a_trainer_that_tells_rewards_no_lengths_is_refused_as_training_starts(tiny_model_path, tmp_path):
     trainer = stock_trainer("A2PO", tiny_model_path, tmp_path)
     with pytest.raises(ValueError, match=r"A2POConfig.*completion_ids") as failure:
