@@ -103,8 +103,8 @@ class LengthControlledReward:
         self.settings: RunSettings | None = None
         self.version = 0
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
-        self._scored: list[Scored] = []
-        self._shared: SharedState | None = None
+        self._scored: Any = []  # in a copy the shared state
+        self._shared: Any = None
         self._is_copy = False
         if len(self.weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
@@ -152,7 +152,7 @@ class LengthControlledReward:
         if self._shared is None:
             self._shared = SharedState()
             self.publish(self.version)
-        return {**vars(self), "_scored": [], "_is_copy": True}
+        return {**vars(self), "_scored": self._shared, "_is_copy": True}
 
     def __call__(self, prompts, completions, completion_ids=None, **columns) -> list[float | None]:
         """Rewards, one per completion; `None` where no function gave one.
@@ -161,7 +161,7 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or gives no `completion_ids`, or
                 the method needs whole groups and the call has none.
         """
-        if self._is_copy and self._shared and (news := self._shared.news()) is not None:
+        if self._is_copy and (news := self._shared.news()) is not None:
             self.version, state, self.settings = news
             self.method.load_state_dict(state)
         if self.settings is None:
@@ -177,11 +177,7 @@ class LengthControlledReward:
             rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), _event_loop()).result()
         rollouts = self._rollouts(given, rewards, self.settings)
         score = self.method.score(rollouts, RULE)
-        scored = Scored(rollouts, self.version, self._is_copy)
-        if self._is_copy and self._shared:
-            self._shared.add(scored)
-        else:
-            self._scored.append(scored)
+        self._scored.append(Scored(rollouts, self.version, self._is_copy))
         if log_metric := columns.get("log_metric"):
             for key, value in logged(self.method, rollouts, score, self.version).items():
                 log_metric(key, value)
@@ -202,17 +198,18 @@ class LengthControlledReward:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         limit = settings.max_completion_length
         _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
-        table = torch.tensor([[math.nan if reward is None else reward for reward in row] for row in rewards]).double()
+        table = [[math.nan if reward is None else reward for reward in row] for row in rewards]
+        rewards_KN = torch.tensor(table, dtype=torch.float64)
         completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
         return Rollouts(
-            task_rewards=weighted_task_rewards(table.T, self.weights),
+            task_rewards=weighted_task_rewards(rewards_KN.T, self.weights),
             lengths=torch.tensor([*map(len, completions)]),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
-            correctness_rewards=None if self._deciding is None else table[self._deciding],
+            correctness_rewards=None if self._deciding is None else rewards_KN[self._deciding],
             is_correctness_known=self._deciding is not None or len(self.names) == 1,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )

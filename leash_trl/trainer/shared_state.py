@@ -50,7 +50,7 @@ class SharedState:
             file.unlink()
         return taken
 
-    def add(self, scored: Scored) -> None:
+    def append(self, scored: Scored) -> None:
         """Shows the owner what a copy has scored."""
         self.write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
 

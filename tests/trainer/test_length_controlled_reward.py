@@ -5,6 +5,7 @@ import gc
 import math
 import os
 import pickle
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,6 +165,23 @@ def test_what_the_trainer_gives_reaches_the_functions():
     assert {"leash/lambda": 0.1, "leash/mean_length": 7.5, "leash/version": 0}.items() <= metrics.items()
     assert table["length"] == [3, 12]
     assert table["penalty"] == pytest.approx([0.0, 0.1 * 0.2])
+
+
+@pytest.mark.parametrize(
+    ("ids", "length", "pad"),
+    [
+        ([7, 7, END], 3, PAD),
+        ([7, 7, END, PAD, PAD], 3, PAD),
+        ([7, 7, END, END, END], 3, END),
+        ([7, 7, PAD, PAD], 4, PAD),  # cut off: the model itself wrote what also is padding
+        ([7, END, 7, END, PAD], 4, PAD),  # two turns
+    ],
+)
+def test_padding_behind_the_end_is_no_length(ids, length, pad):
+    reward = make()
+    reward.settings = replace(reward.settings, pad_id=pad)
+    reward(prompts=["?"], completions=[""], completion_ids=[ids])
+    assert observed(reward).lengths.tolist() == [length]
 
 
 VARIANTS = [
