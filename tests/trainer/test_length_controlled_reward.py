@@ -81,74 +81,57 @@ def test_functions_are_weighed_and_may_pass():
     assert observed(reward).lengths.tolist() == [3, 3]  # lambda counts the length of what cannot be scored
 
 
-def zero_or_none(completions, **kwargs):
-    return [0.0, None, *[1.0] * (len(completions) - 2)]
+def constant(completions, value=0.5, **kwargs):
+    return [value, None, *[1.0] * (len(completions) - 2)]
 
 
-@pytest.mark.parametrize("chosen", [zero_or_none, "zero_or_none"])
-def test_one_of_several_functions_says_what_is_correct(chosen):
-    logged, reward = {}, LengthControlledReward([plus_one, zero_or_none], "leash", 10, correctness_func=chosen)
+HIGH, LOW = partial(constant, value=0.5), partial(constant, value=-1.0)  # of one name
+
+
+@pytest.mark.parametrize(("chosen", "share"), [(HIGH, 1.0), (LOW, 2 / 3), ("constant", 1.0)])
+def test_one_of_several_functions_says_what_is_correct(chosen, share):
+    """Where it has no reward, it is not known what is correct, whatever the others say."""
+    reward = LengthControlledReward([constant, HIGH, LOW], "leash", 10, correctness_func=chosen)
     reward.begin(settings(), 1)
-    assert call(reward, 3, 3, 3, 3, log_metric=logged.__setitem__) == [1.0, 1.0, 1.0, 1.0]
-    assert logged["leash/accuracy"] == pytest.approx(2 / 3)  # the second may be right or wrong, whatever else it got
-
-
-def test_a_function_is_known_from_one_of_the_same_name():
-    def constant(completions, value, **kwargs):
-        return [value] * len(completions)
-
-    high, low = partial(constant, value=0.5), partial(constant, value=-1.0)
-    for chosen in (high, low):
-        reward = LengthControlledReward([high, low], "leash", 10, correctness_func=chosen)
-        reward.begin(settings(), 1)
-        call(reward, 3, 3)
-        assert observed(reward).is_correct.tolist() == [chosen is high] * 2
+    call(reward, 3, 3, 3, 3, log_metric=(logged := {}).__setitem__)
+    assert logged["leash/accuracy"] == pytest.approx(share)
 
 
 def test_with_several_functions_none_of_which_decides_accuracy_is_neither_logged_nor_guessed():
     with pytest.warns(UserWarning, match="correctness_func") as caught:
-        reward = make(functions=[plus_one, zero_or_none])
+        reward = make(functions=[plus_one, constant])
     assert "\n" not in str(caught[0].message)
     call(reward, 3, 3, log_metric=(logged := {}).__setitem__)
     assert "leash/mean_length" in logged
     assert "leash/accuracy" not in logged
     for method, given in (("leash", "other"), ("alp", None)):
-        with pytest.raises(ValueError, match=f"correctness_func is {given!r}.*plus_one, zero_or_none"):
-            LengthControlledReward([plus_one, zero_or_none], method, 10, correctness_func=given)
-
-
-class Judge:
-    """Keeps a client that belongs to the event loop in which it was made."""
-
-    loops = []
-
-    async def __call__(self, completions, **kwargs):
-        self.loops.append(asyncio.get_running_loop())
-        await ASKED.pop().wait()
-        return [0.5] * len(completions)
-
-
-async def asking(completions, **kwargs):
-    ASKED.append(asyncio.Event())
-    asyncio.get_running_loop().call_later(0.01, ASKED[-1].set)
-    await asyncio.sleep(0)
-    return [0.25] * len(completions)
-
-
-ASKED = []
+        with pytest.raises(ValueError, match=f"correctness_func is {given!r}.*plus_one, constant"):
+            LengthControlledReward([plus_one, constant], method, 10, correctness_func=given)
 
 
 @pytest.mark.filterwarnings("ignore:correctness_func:UserWarning")
 def test_async_functions_are_awaited_together_and_always_in_the_same_loop():
-    reward = make("none", [plus_one, asking, partial(Judge())])
-    assert call(reward, 3, 3) == [1.75, 1.75]
+    loops, asked = [], []
+
+    async def first(completions, **kwargs):
+        loops.append(asyncio.get_running_loop())
+        asked.append(asyncio.Event())
+        await asked[-1].wait()
+        return [0.5] * len(completions)
+
+    class Second:
+        async def __call__(self, completions, **kwargs):
+            asked[-1].set()
+            return [0.25] * len(completions)
+
+    reward = make("none", [first, plus_one, partial(Second())])
 
     async def inside_a_loop():
         return call(reward, 3, 3)
 
-    assert asyncio.run(inside_a_loop()) == [1.75, 1.75]
-    assert len(Judge.loops) == 2
-    assert len({*Judge.loops}) == 1
+    assert call(reward, 3, 3) == asyncio.run(inside_a_loop()) == [1.75, 1.75]
+    assert len(loops) == 2
+    assert loops[0] is loops[1]
 
 
 def test_what_the_trainer_gives_reaches_the_functions():
