@@ -59,12 +59,13 @@ class RunSettings:
 
 
 class LengthControlledReward:
-    """Task rewards with a method's length control, as one reward function for GRPO, RLOO and asynchronous GRPO of TRL.
+    """Task rewards with a method's length control, as one reward function for TRL's trainers that take such functions.
 
     The trainer needs [`~leash_trl.LengthControlCallback`] too, which moves the method, and no other reward function.
     Rewards are those of [`~leash_trl.LeashGRPOTrainer`]; advantages are the trainer's, with its epsilon. A method with
     advantages of its own gives them as rewards where the trainer divides by no deviation: GRPO with `scale_rewards:
-    none`, and RLOO. Lengths count `completion_ids`, which in GRPO and RLOO hold the output of tools.
+    none`, and RLOO. Lengths count `completion_ids`, which in GRPO and RLOO hold the output of tools, up to the padding
+    that OnlineDPO adds. `recipes/any_trainer.md` lists the trainers.
 
     Args:
         reward_funcs (`Callable` or `list[Callable]`): Functions that TRL could call, async ones too; no reward models.
@@ -198,18 +199,17 @@ class LengthControlledReward:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         limit = settings.max_completion_length
         _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
-        table = [[math.nan if reward is None else reward for reward in row] for row in rewards]
-        rewards_KN = torch.tensor(table, dtype=torch.float64)
+        table_KN = torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
         completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
         return Rollouts(
-            task_rewards=weighted_task_rewards(rewards_KN.T, self.weights),
+            task_rewards=weighted_task_rewards(table_KN.T, self.weights),
             lengths=torch.tensor([*map(len, completions)]),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
-            correctness_rewards=None if self._deciding is None else rewards_KN[self._deciding],
+            correctness_rewards=None if self._deciding is None else table_KN[self._deciding],
             is_correctness_known=self._deciding is not None or len(self.names) == 1,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
