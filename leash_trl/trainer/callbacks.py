@@ -17,7 +17,8 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.finite import check_gradients
-from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, Scored, logged
+from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, logged
+from leash_trl.trainer.shared_state import Scored
 
 
 logger = get_logger(__name__)  # of the main process
@@ -149,7 +150,7 @@ class LengthControlCallback(DualStepCallback):
         scored = gather_object(self.reward.take())
         from_copies = [each for each in scored if each.is_from_copy]
         update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-        num_groups = max(1, update_size // args.num_generations, len(from_copies))
+        num_groups = max(1, update_size // getattr(args, "num_generations", 1), len(from_copies))
         self._newest = [*self._newest, *from_copies][-num_groups:]
         self._logged = {}
         if batch := [each for each in scored if not each.is_from_copy] + self._newest:
@@ -178,26 +179,25 @@ class LengthControlCallback(DualStepCallback):
 
 def run_settings(args, method: LengthControl, model, processing_class, **kwargs) -> RunSettings:
     """What the configuration of a stock trainer means for a reward function."""
-    advantage = None
-    size, limit = args.num_generations, args.max_completion_length
-    size_eval = size
-    if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
-        size_eval = args.num_generations_eval or size
-        limit = (args.generation_kwargs or {}).get("max_tokens" if args.use_vllm else "max_new_tokens", limit)
-        rows = args.per_device_train_batch_size * args.steps_per_generation
-        if rows % size and (method.needs_group or method.own_advantages):
-            product = (
-                f"per_device_train_batch_size * steps_per_generation is {rows}, no multiple of num_generations={size}"
-            )
-            raise ValueError(f"{method.name} needs whole groups, but {product}; or train with LeashGRPOTrainer")
+    name, fields, advantage = type(args).__name__, vars(args), None
+    size = fields.get("num_generations", 1)
+    size_eval = fields.get("num_generations_eval") or size
+    limit = fields.get("max_completion_length", fields.get("max_new_tokens"))
+    limit_name = "max_tokens" if fields.get("use_vllm") else "max_new_tokens"
+    limit = (fields.get("generation_kwargs") or {}).get(limit_name, limit)
+    rows = args.per_device_train_batch_size * fields.get("steps_per_generation", size)  # in a call
+    if (method.needs_group or method.own_advantages) and (size == 1 or rows % size):
+        rest = f"per_device_train_batch_size * steps_per_generation is {rows}, no multiple of num_generations"
+        problem = f"{name} has no num_generations" if size == 1 else f"{rest}={size}"
+        raise ValueError(f"{method.name} needs whole groups, but {problem}; or train with LeashGRPOTrainer")
     match args:
         case GRPOConfig(scale_rewards="none" | False, multi_objective_aggregation="sum_then_normalize"):
             advantage = "centred"
         case RLOOConfig(normalize_advantages=False):
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
-    end_ids = frozenset([*eos_token_ids(model, tokenizer), tokenizer.pad_token_id])
-    return RunSettings(size, size_eval, limit or math.inf, end_ids, advantage)
+    end_ids = frozenset(eos_token_ids(model, tokenizer))
+    return RunSettings(name, size, size_eval, limit or math.inf, end_ids, tokenizer.pad_token_id, advantage)
 
 
 class LeashProgressCallback(ProgressCallback):

@@ -23,16 +23,12 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.length_controlled_reward import LengthControlledReward
+from leash_trl.trainer.length_controlled_reward import LengthControlledReward, unknown_correctness
 
 
 # TRL: GRPOTrainer._calculate_rewards hands these to reward functions, and every other column of the data set
 GIVEN_TO_REWARDS = frozenset(
     {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
-)
-UNKNOWN_CORRECTNESS = (
-    "correctness_func is None, so with several reward functions it is not known which answers are correct, and "
-    "accuracy is neither logged nor shown; set it to the reward function that decides"
 )
 MOST_MEASURED = 100  # prompts that are tokenized: the longest as text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
@@ -46,11 +42,7 @@ def check_trainer(trainer: Any) -> None:
         check_samples_plainly(trainer)
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
         raise ValueError("reward_funcs holds a LengthControlledReward; LeashGRPOTrainer needs the functions inside")
-    chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
-    if chosen not in names and (chosen is not None or is_needed):
-        raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
-    if chosen is None and len(names) > 1:
-        _warn(args, [UNKNOWN_CORRECTNESS])
+    _warn(args, [unknown_correctness(args.correctness_func, names, method)])
     dataset = trainer.train_dataset
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
         return

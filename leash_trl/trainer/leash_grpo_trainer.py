@@ -96,6 +96,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
         "_generate_and_score_completions": ("inputs",),
         "_push_from_checkpoint": ("checkpoint_folder",),
+        "set_initial_training_values": ("args", "dataloader"),
         **dict.fromkeys(("_logs",)),
     }
 
@@ -327,9 +328,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if not is_checkpoint:
                 self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 
-    def set_initial_training_values(self, *args, **kwargs):
+    def set_initial_training_values(self, args, dataloader):
         """Leaves no epoch to train if the checkpoint is the run's last: transformers would train one more step."""
-        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
+        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(args, dataloader)
         if self._num_done >= max_steps:
             logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
             num_epochs = max_steps // updates_per_epoch

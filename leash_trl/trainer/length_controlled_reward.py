@@ -1,20 +1,17 @@
 """`LengthControlledReward`: task rewards and a method as one reward function, for any TRL trainer.
 
 It shapes; `callbacks.LengthControlCallback` says what the run is like, and moves the method. A reward function may be
-pickled into another process, so what both sides must know passes through [`SharedState`].
+pickled into another process, so what both sides must know passes through a [`SharedState`].
 """
 
+import asyncio
+import functools
+import inspect
 import math
-import os
-import pickle
-import shutil
-import tempfile
-import time
+import threading
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -27,9 +24,14 @@ from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_target, column_values, rows_with_targets
+from leash_trl.trainer.shared_state import Scored, SharedState
 
 
 RULE = AdvantageRule()
+UNKNOWN_CORRECTNESS = (
+    "correctness_func is None, so with several reward functions it is not known which answers are correct, and "
+    "accuracy is neither logged nor shown; set it to the reward function that decides"
+)
 
 
 @dataclass(frozen=True)
@@ -37,88 +39,47 @@ class RunSettings:
     """What the reward must know of a run.
 
     Args:
-        num_generations (`int`), num_generations_eval (`int`): Completions per prompt in training and in evaluation.
+        config (`str`): The class of the trainer's configuration, for messages.
+        num_generations (`int`), num_generations_eval (`int`): Completions per prompt, side by side, in training and in
+            evaluation; 1 for a trainer that has no groups.
         max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
         end_ids (`frozenset[int]`): Tokens that end a completion.
+        pad_id (`int`): The token that fills completions up to a common length, in trainers that give them so.
         advantage (`str`): What the trainer makes of rewards: `"centred"` is their distance to the group's mean,
             `"leave_one_out"` that to the mean of the others; `None` divides by a deviation.
     """
 
+    config: str
     num_generations: int
     num_generations_eval: int
     max_completion_length: float
     end_ids: frozenset[int]
+    pad_id: int | None
     advantage: str | None = None
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Completions of one call, how many dual steps the method had done then, and whether a copy scored them."""
-
-    rollouts: Rollouts
-    version: int
-    is_from_copy: bool
-
-
-class SharedState:
-    """A temporary folder in which copies of a reward, in other processes, follow the one that owns the method.
-
-    The owner writes the method's `state`; copies write what they `scored`. Every file appears as a whole, so that
-    nobody reads half of one. The folder goes with the object that made it, at the end of its process at the latest.
-    """
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
-        self._seen = (0, 0)
-        weakref.finalize(self, _remove, self.folder, os.getpid())
-
-    def news(self) -> Any:
-        """The state if it was replaced since the last call, else `None`."""
-        file = (self.folder / "state").stat()
-        if self._seen == (file.st_mtime_ns, file.st_ino):
-            return None
-        self._seen = (file.st_mtime_ns, file.st_ino)
-        return pickle.loads((self.folder / "state").read_bytes())
-
-    def take(self) -> list[Scored]:
-        """What copies have written since the last call, in the order in which they did."""
-        files = sorted(self.folder.glob("scored-*"))
-        taken = [pickle.loads(file.read_bytes()) for file in files]
-        for file in files:
-            file.unlink()
-        return taken
-
-    def write(self, name: str, content: Any) -> None:
-        """Writes a file, over the one of this name."""
-        part = self.folder / f"part-{os.getpid()}"
-        part.write_bytes(pickle.dumps(content))
-        part.replace(self.folder / name)
-
-
-def _remove(folder: Path, owner: int) -> None:
-    """Removes a folder in which another process may still be writing; a fork of its owner leaves it."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder.rename(f"{folder}.gone"), ignore_errors=True)
-
-
 class LengthControlledReward:
-    """Task rewards with a method's length control, as one reward function for GRPO, RLOO and asynchronous GRPO of TRL.
+    """Task rewards with a method's length control, as one reward function for TRL's trainers that take such functions.
 
     The trainer needs [`~leash_trl.LengthControlCallback`] too, which moves the method, and no other reward function.
     Rewards are those of [`~leash_trl.LeashGRPOTrainer`]; advantages are the trainer's, with its epsilon. A method with
     advantages of its own gives them as rewards where the trainer divides by no deviation: GRPO with `scale_rewards:
-    none`, and RLOO. Lengths count `completion_ids`, which in GRPO and RLOO hold the output of tools.
+    none`, and RLOO. Lengths count `completion_ids`, which in GRPO and RLOO hold the output of tools, up to the padding
+    that OnlineDPO adds. `recipes/any_trainer.md` lists the trainers.
 
     Args:
-        reward_funcs (`Callable` or `list[Callable]`): Functions that TRL could call; no reward models, no async
-            functions. All other arguments of the trainer reach them, `trainer_state`, `log_metric`, `log_extra` and
+        reward_funcs (`Callable` or `list[Callable]`): Functions that TRL could call, async ones too; no reward models.
+            All other arguments of the trainer reach them, `trainer_state`, `log_metric`, `log_extra` and
             `environments` included.
         method ([`~leash_trl.LengthControl`] or `str`): The method, or its name for one with its own defaults.
         target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it per prompt.
         weights (`list[float]`): Weights of the functions, dimensionless, by default 1.
+        correctness_func (`Callable` or `str`): The function, or its name, whose positive reward makes an answer
+            correct, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
-        `ValueError`: If there is not one weight for each function.
+        `ValueError`: If there is not one weight for each function, or it is not known which one decides what is
+            correct and the method must know.
 
     Example:
         ```python
@@ -133,19 +94,26 @@ class LengthControlledReward:
         method: LengthControl | str,
         target_length: int | None = None,
         weights: Sequence[float] | None = None,
+        correctness_func: Callable[..., Any] | str | None = None,
     ):
-        self.reward_funcs = [reward_funcs] if callable(reward_funcs) else reward_funcs
+        self.reward_funcs = [reward_funcs] if callable(reward_funcs) else [*reward_funcs]
+        self.names = [_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
         self.target_length = target_length
         self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
         self.settings: RunSettings | None = None
         self.version = 0
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
-        self._scored: list[Scored] = []
-        self._shared: SharedState | None = None
+        self._scored: Any = []  # in a copy the shared state
+        self._shared: Any = None
         self._is_copy = False
         if len(self.weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
+        chosen = _name(correctness_func) if callable(correctness_func) else correctness_func
+        if (problem := unknown_correctness(chosen, self.names, self.method)) is not None:
+            warnings.warn(problem, stacklevel=2)
+        known = [*self.names, *self.reward_funcs]  # functions may share a name
+        self._deciding = None if chosen is None else known.index(correctness_func) % len(self.names)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
         """Takes the settings of a run; warns if the method cannot act, or only in part.
@@ -158,8 +126,9 @@ class LengthControlledReward:
         self.settings, limit = settings, settings.max_completion_length
         if (reason := unfit(self.method, settings.advantage, num_processes)) is not None:
             raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
-        check_target(self.target_length, self.method, limit, settings.num_generations)
-        problem = cannot_act(self.method, self.target_length, limit, settings.num_generations)
+        size = max(2, settings.num_generations)  # whether a method acts shows where lengths differ
+        check_target(self.target_length, self.method, limit, size)
+        problem = cannot_act(self.method, self.target_length, limit, size)
         if self.method.prompt_suffix(1.0, limit) or self.method.generation_cap(1.0) is not None:
             problem = (
                 f"{self.method.name} also writes into prompts or cuts generation, which a reward function cannot: say "
@@ -184,35 +153,38 @@ class LengthControlledReward:
         if self._shared is None:
             self._shared = SharedState()
             self.publish(self.version)
-        return {**vars(self), "_scored": [], "_is_copy": True}
+        return {**vars(self), "_scored": self._shared, "_is_copy": True}
 
-    def __call__(self, prompts, completions, completion_ids, **columns) -> list[float | None]:
+    def __call__(self, prompts, completions, completion_ids=None, **columns) -> list[float | None]:
         """Rewards, one per completion; `None` where no function gave one.
 
         Raises:
-            `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or the method needs whole groups
-                and the call has none.
+            `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or gives no `completion_ids`, or
+                the method needs whole groups and the call has none.
         """
-        if self._is_copy and self._shared and (news := self._shared.news()) is not None:
+        if self._is_copy and (news := self._shared.news()) is not None:
             self.version, state, self.settings = news
             self.method.load_state_dict(state)
         if self.settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), so the method would never move; add it")
+        if completion_ids is None:
+            raise ValueError(
+                f"the trainer of {self.settings.config} gives reward functions no completion_ids, so no lengths; take "
+                "one that recipes/any_trainer.md lists, such as GRPOTrainer"
+            )
         given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         rewards = [function(**given) for function in self.reward_funcs]
+        if any(map(inspect.isawaitable, rewards)):
+            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), _event_loop()).result()
         rollouts = self._rollouts(given, rewards, self.settings)
         score = self.method.score(rollouts, RULE)
-        scored = Scored(rollouts, self.version, self._is_copy)
-        if self._is_copy and self._shared:
-            self._shared.write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
-        else:
-            self._scored.append(scored)
+        self._scored.append(Scored(rollouts, self.version, self._is_copy))
         if log_metric := columns.get("log_metric"):
             for key, value in logged(self.method, rollouts, score, self.version).items():
                 log_metric(key, value)
-            for function, values in zip(self.reward_funcs, rewards, strict=True):
+            for name, values in zip(self.names, rewards, strict=True):
                 if known := [value for value in values if value is not None]:
-                    log_metric(f"rewards/{getattr(function, '__name__', type(function).__name__)}", fmean(known))
+                    log_metric(f"rewards/{name}", fmean(known))
         if log_extra := columns.get("log_extra"):
             for name, values in table_columns(rollouts, score).items():
                 log_extra(name, values.tolist())
@@ -227,15 +199,18 @@ class LengthControlledReward:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         limit = settings.max_completion_length
         _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
-        table = [[math.nan if reward is None else reward for reward in row] for row in rewards]
+        table_KN = torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
+        completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
         return Rollouts(
-            task_rewards=weighted_task_rewards(torch.tensor(table, dtype=torch.float64).T, self.weights),
-            lengths=torch.tensor([len(ids) for ids in given["completion_ids"]]),
+            task_rewards=weighted_task_rewards(table_KN.T, self.weights),
+            lengths=torch.tensor([*map(len, completions)]),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor([not {*ids[-1:]} & settings.end_ids for ids in given["completion_ids"]]),
+            is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
+            correctness_rewards=None if self._deciding is None else table_KN[self._deciding],
+            is_correctness_known=self._deciding is not None or len(self.names) == 1,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
 
@@ -250,6 +225,41 @@ class LengthControlledReward:
                 f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
             )
         return 1
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def unknown_correctness(chosen: str | None, names: Sequence[str], method: LengthControl) -> str | None:
+    """What to warn of if no reward function decides what is correct, `chosen` being none of several.
+
+    Raises:
+        `ValueError`: If there is no such function, or the method must know what is correct.
+    """
+    if chosen not in names and (chosen is not None or (method.uses_correctness and len(names) > 1)):
+        raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
+    return UNKNOWN_CORRECTNESS if chosen is None and len(names) > 1 else None
+
+
+async def awaited(values: Sequence[Any]) -> list[Any]:
+    """The values, with those that async functions promise, for all of which it waits together, as TRL does."""
+    come = iter(await asyncio.gather(*filter(inspect.isawaitable, values)))
+    return [next(come) if inspect.isawaitable(value) else value for value in values]
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """One for the whole process, so that a client which a function keeps may stay open between calls."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
+    """A completion up to the end token after which nothing but padding comes, or all of it if there is none."""
+    ends = (i for i, token in enumerate(ids) if token in settings.end_ids and {*ids[i + 1 :]} <= {settings.pad_id})
+    return ids[: next(ends, len(ids)) + 1]
 
 
 def logged(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:

@@ -9,6 +9,10 @@ from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl.experimental.a2po import A2POConfig, A2POTrainer
+from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
+from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
 
 from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.gym.dataset import gym_problems
@@ -17,7 +21,14 @@ from leash_trl.length_control.leash import Leash
 
 TARGET, LAMBDA_INIT, LAMBDA_LR = 6, 0.1, 0.05
 TAKEN = SimpleNamespace(step_was_skipped=False, scaler=None)  # an optimizer that has taken its step
-TRAINERS = {"GRPO": (GRPOTrainer, GRPOConfig), "RLOO": (RLOOTrainer, RLOOConfig)}
+TRAINERS = {
+    "GRPO": (GRPOTrainer, GRPOConfig),
+    "RLOO": (RLOOTrainer, RLOOConfig),
+    "GMPO": (GMPOTrainer, GMPOConfig),
+    "SDPO": (SDPOTrainer, SDPOConfig),
+    "OnlineDPO": (OnlineDPOTrainer, OnlineDPOConfig),
+    "A2PO": (A2POTrainer, A2POConfig),
+}
 
 
 def lambda_in(entry: dict) -> float:
@@ -48,12 +59,13 @@ def stock_trainer(
     method = method or Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
     reward = LengthControlledReward(reward_func, method, target_length=TARGET)
     fields = quiet(folder, **{"max_completion_length": 2 * TARGET, "max_steps": 5, **settings})
-    del fields["target_length"], fields["lambda_lr"]
+    fields |= {"max_new_tokens": 2 * TARGET, "generation_kwargs": eos_bias(gym_tokenizer())}
     return trainer_class(
         model_path,
         reward_funcs=reward,
-        args=config_class(generation_kwargs=eos_bias(gym_tokenizer()), **fields),
+        args=config_class(**{name: fields[name] for name in fields.keys() & config_class.__dataclass_fields__.keys()}),
         callbacks=[LengthControlCallback(reward), *callbacks],
+        processing_class=gym_tokenizer(),
         **data_sets(),
     )
 

@@ -1,24 +1,27 @@
 """Length control in TRL's own trainers: which methods go where, and a restart. When lambda moves: test_callbacks."""
 
+import dataclasses
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
-import stock_run
-import torch
+import trl
 from conftest import ROOT, log_rows, parity_reward
-from processes import in_two_processes
-from stock_run import States, stock_trainer
+from stock_run import TRAINERS, stock_trainer
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, RLOOConfig
 from trl.experimental import async_grpo
 from trl.experimental.async_grpo import AsyncGRPOConfig
+from trl.experimental.online_dpo import OnlineDPOConfig
+from trl.experimental.sdpo import SDPOConfig
 
-from leash_trl import LengthControlCallback, LengthControlledReward
+from leash_trl import LeashGRPOConfig, LengthControlCallback, LengthControlledReward
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
 
 
+PAGE = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8")
 NEED_THE_GROUP = {"laser_d", "laser_de", "kimi", "efficient", "alp", "mai", "grlc", "shorter_better", "toggle"}
 AS_ADVANTAGES = {"leash_predictive", "gfpo", "prime_rl", "gr3", "drpo", "dler"}
 ONLY_THE_SUBCLASS = {"grpo_lead", "lead"}
@@ -36,6 +39,8 @@ REFUSED = {
     "RLOO, normalised": (RLOOConfig, {"normalize_advantages": True}, 1, AS_ADVANTAGES),
     "asynchronous GRPO": (AsyncGRPOConfig, {}, 1, AS_ADVANTAGES),
     "GRPO, parts of groups": (GRPOConfig, NO_GROUPS, 2, AS_ADVANTAGES | NEED_THE_GROUP),
+    "SDPO, parts of groups": (SDPOConfig, NO_GROUPS, 2, AS_ADVANTAGES | NEED_THE_GROUP),
+    "OnlineDPO": (OnlineDPOConfig, {}, 1, AS_ADVANTAGES | NEED_THE_GROUP),
     "RLOO, parts of groups": (RLOOConfig, NO_GROUPS, 2, AS_ADVANTAGES | NEED_THE_GROUP),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
@@ -78,11 +83,44 @@ def test_advantages_of_a_methods_own_arrive_in_the_trainer(kind, name, tiny_mode
     assert max(map(abs, got)) > 0.01
 
 
+def test_a_trainer_that_tells_rewards_no_lengths_is_refused_as_training_starts(tiny_model_path, tmp_path):
+    trainer = stock_trainer("A2PO", tiny_model_path, tmp_path)
+    with pytest.raises(ValueError, match=r"A2POConfig.*completion_ids") as failure:
+        trainer.train()
+    assert "\n" not in str(failure.value)
+
+
+def test_every_trainer_of_trl_that_takes_reward_functions_is_in_the_table():
+    """`*_trainer.py` with `reward_funcs`; our own page says of each whether it works."""
+    files = [path for path in Path(trl.__file__).parent.rglob("*_trainer.py") if "reward_funcs" in path.read_text()]
+    classes = {name for path in files for name in re.findall(r"^class (\w+Trainer)\(", path.read_text(), re.MULTILINE)}
+    assert classes == {*re.findall(r"^\| `(\w+Trainer)`", PAGE, re.MULTILINE)}
+    tried = {trainer_class.__name__ for trainer_class, _ in TRAINERS.values()}
+    assert tried == classes - {"AsyncGRPOTrainer"}  # for which there is test_async_grpo
+
+
+def test_the_page_names_each_default_that_differs_from_trls():
+    theirs = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
+    ours = {field.name: field.default for field in dataclasses.fields(LeashGRPOConfig)}
+    table = dict(re.findall(r"^\| `([a-z_]+)` \| (.*)$", PAGE, re.MULTILINE))
+    for name in (changed := {name for name in theirs if ours[name] != theirs[name]}):
+        assert table[name].split(" | ")[:2] == [f"`{theirs[name]}`", f"`{ours[name]}`"]
+    assert len(changed) >= 5
+    acting = table.keys() - changed
+    assert acting <= ours.keys() - theirs.keys()
+    for name in acting:
+        assert table[name].split(" | ")[1] == f"`{ours[name]}`"
+    idle = ours.keys() - theirs.keys() - acting
+    (row,) = re.findall(r"^\| all others of its own: (.*?) \|", PAGE, re.MULTILINE)
+    assert {*re.findall(r"`(\w+)`", row)} == idle
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_trainer_refuses_the_methods_that_it_cannot_serve(case, tiny_model_path, tokenizer, tmp_path, monkeypatch):
     config_class, fields, num_processes, refused = REFUSED[case]
     monkeypatch.setattr(config_class, "world_size", num_processes)
-    args = config_class(str(tmp_path), use_cpu=True, bf16=False, max_completion_length=32768, **fields)
+    limit = "max_completion_length" if hasattr(config_class, "max_completion_length") else "max_new_tokens"
+    args = config_class(str(tmp_path), use_cpu=True, bf16=False, **{limit: 32768}, **fields)
     model, said = AutoModelForCausalLM.from_pretrained(tiny_model_path), {}
     for name, method in METHODS.items():
         made = method(**({"profile_band": {"a": 100, "b": 200, "f": 0.5}} if name == "nemo_rl" else {}))
@@ -93,45 +131,6 @@ def test_a_trainer_refuses_the_methods_that_it_cannot_serve(case, tiny_model_pat
             said[name] = str(error)
     assert said.keys() == refused | ONLY_THE_SUBCLASS
     assert all(name in text and "\n" not in text for name, text in said.items())
-
-
-def test_two_processes_move_lambda_by_the_lengths_of_both(tiny_model_path, tmp_path):
-    """LEASH with groups of four of which two processes of six completions share one."""
-
-    def one_of_two():
-        calls, states = [], States()
-
-        def reward(completion_ids, **kwargs):
-            calls.append([len(ids) for ids in completion_ids])
-            return parity_reward(completion_ids)
-
-        fields = {"callbacks": [states], "reward_func": reward, "per_device_train_batch_size": 6}
-        stock_trainer("GRPO", tiny_model_path, tmp_path, **fields).train()
-        return states.lambdas, calls
-
-    (lambdas, calls), (other_lambdas, other_calls) = in_two_processes(one_of_two, tmp_path)
-    assert lambdas == other_lambdas
-    assert calls != other_calls
-    for before, after, lengths, others in zip([0.1, *lambdas], lambdas, calls, other_calls, strict=False):
-        violation = sum([*lengths, *others]) / 12 / stock_run.TARGET - 1
-        assert after == pytest.approx(min(1.0, max(0.0, before + stock_run.LAMBDA_LR * violation)), abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
-@pytest.mark.parametrize("name", ["leash", "hapo"])
-def test_a_resumed_run_repeats_the_uninterrupted_one_to_the_last_bit(kind, name, tiny_model_path, tmp_path):
-    runs, saving = [], {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
-    for folder, start in (("whole", None), ("resumed", str(tmp_path / "whole" / "checkpoint-2"))):
-        where = (tiny_model_path, tmp_path / folder)
-        trainer = stock_trainer(kind, *where, METHODS[name](), reward_func=parity_reward, **saving)
-        trainer.train(resume_from_checkpoint=start)
-        rows = [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(trainer)]
-        runs.append((rows, trainer.state.stateful_callbacks["LengthControl"], [*trainer.model.parameters()]))
-    (rows, state, weights), (later_rows, later_state, later_weights) = runs
-    assert rows == later_rows
-    assert state == later_state
-    assert all(map(torch.equal, weights, later_weights))
-    assert state["version"] == len(rows) == 4
 
 
 def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):
@@ -146,12 +145,11 @@ def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):
 
 def test_the_page_runs_as_printed(tmp_path, monkeypatch):
     """A stand-in takes the place of the asynchronous trainer, which would ask for a server."""
-    page = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8")
     made, names = {}, {"problems": []}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(async_grpo, "AsyncGRPOConfig", partial(AsyncGRPOConfig, use_cpu=True, bf16=False))
     monkeypatch.setattr(async_grpo, "AsyncGRPOTrainer", lambda *args, **kwargs: made.update(kwargs))
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(block, "any_trainer.md", "exec"), names)
         if not made:
             assert [row["leash/version"] for row in log_rows(names["trainer"])] == [0, 1, 2]

@@ -46,21 +46,28 @@ BATCHINGS = [  # gradient accumulation, steps per generation, iterations, update
 @pytest.mark.parametrize(
     ("kind", "accumulation", "steps_per_generation", "iterations", "skipped"),
     # RLOO's callback is GRPO's
-    [*((kind, *each) for kind in KINDS for each in BATCHINGS[: 2 if kind == "RLOO" else None])],
+    [
+        *((kind, *each) for kind in KINDS for each in BATCHINGS[: 2 if kind == "RLOO" else None]),
+        *(("GMPO", *BATCHINGS[0]), ("SDPO", *BATCHINGS[0])),
+        ("OnlineDPO", 2, 1, 1, (1,)),  # which scores each micro-batch, and pads completions behind the end token
+    ],
 )
 def test_one_dual_step_per_generation_batch(
-    kind, accumulation, steps_per_generation, iterations, skipped, make_trainer, tiny_model_path, tmp_path
+    kind, accumulation, steps_per_generation, iterations, skipped, make_trainer, tiny_model_path, tokenizer, tmp_path
 ):
     """Evaluations after every second update are none."""
     begun, moved = [], []  # update and lengths of each generation batch; update and lambda after each dual step
+    end = tokenizer.eos_token_id
 
     def reward(completion_ids, **kwargs):
         if trainer.model.training:
-            begun.append((trainer.state.global_step, [len(ids) for ids in completion_ids]))
+            lengths = [[*ids, end].index(end) + 1 - (end not in ids) for ids in completion_ids]
+            begun.append((trainer.state.global_step, lengths))
         return parity_reward(completion_ids)
 
     fields = {"gradient_accumulation_steps": accumulation, "steps_per_generation": steps_per_generation}
-    fields |= {"num_iterations": iterations, "max_steps": STEPS, "eval_strategy": "steps", "eval_steps": 2}
+    fields |= {"num_iterations": iterations, "max_steps": STEPS, "eval_steps": 2}
+    fields["eval_strategy"] = "no" if kind == "OnlineDPO" else "steps"  # it scores nothing there
     trainer, method = any_trainer(kind, make_trainer, tiny_model_path, tmp_path, reward, **fields)
     Overflow(trainer, skipped)
     dual_step = method.step

@@ -1,9 +1,12 @@
 """The reward function by itself: what it gives, what it passes on, and how its copies in other processes follow."""
 
+import asyncio
 import gc
 import math
 import os
 import pickle
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,10 +23,11 @@ from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import joined
 from leash_trl.trainer.callbacks import run_settings
-from leash_trl.trainer.length_controlled_reward import RunSettings, _remove
+from leash_trl.trainer.length_controlled_reward import RunSettings
+from leash_trl.trainer.shared_state import _remove
 
 
-END = 2
+END, PAD = 2, 0
 MODEL = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
 
@@ -40,7 +44,7 @@ def call(reward, *lengths: int, prompts=None, **columns):
 
 
 def settings(size=2, size_eval=2, limit=100.0, advantage=None) -> RunSettings:
-    return RunSettings(size, size_eval, limit, frozenset([END]), advantage)
+    return RunSettings("GRPOConfig", size, size_eval, limit, frozenset([END]), PAD, advantage)
 
 
 def observed(reward):
@@ -63,6 +67,7 @@ def test_the_reward_is_the_methods_by_hand():
     assert call(reward, 15, 9, target_length=[5, 5]) == pytest.approx([0.0, 1 - 0.5 * 0.8], abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:correctness_func:UserWarning")
 def test_functions_are_weighed_and_may_pass():
     def first(completions, **kwargs):
         return [0.5, None]
@@ -74,6 +79,59 @@ def test_functions_are_weighed_and_may_pass():
     reward = make(functions=[first])
     assert call(reward, 3, 3) == [0.5, None]
     assert observed(reward).lengths.tolist() == [3, 3]  # lambda counts the length of what cannot be scored
+
+
+def constant(completions, value=0.5, **kwargs):
+    return [value, None, *[1.0] * (len(completions) - 2)]
+
+
+HIGH, LOW = partial(constant, value=0.5), partial(constant, value=-1.0)  # of one name
+
+
+@pytest.mark.parametrize(("chosen", "share"), [(HIGH, 1.0), (LOW, 2 / 3), ("constant", 1.0)])
+def test_one_of_several_functions_says_what_is_correct(chosen, share):
+    """Where it has no reward, it is not known what is correct, whatever the others say."""
+    reward = LengthControlledReward([constant, HIGH, LOW], "leash", 10, correctness_func=chosen)
+    reward.begin(settings(), 1)
+    call(reward, 3, 3, 3, 3, log_metric=(logged := {}).__setitem__)
+    assert logged["leash/accuracy"] == pytest.approx(share)
+
+
+def test_with_several_functions_none_of_which_decides_accuracy_is_neither_logged_nor_guessed():
+    with pytest.warns(UserWarning, match="correctness_func") as caught:
+        reward = make(functions=[plus_one, constant])
+    assert "\n" not in str(caught[0].message)
+    call(reward, 3, 3, log_metric=(logged := {}).__setitem__)
+    assert "leash/mean_length" in logged
+    assert "leash/accuracy" not in logged
+    for method, given in (("leash", "other"), ("alp", None)):
+        with pytest.raises(ValueError, match=f"correctness_func is {given!r}.*plus_one, constant"):
+            LengthControlledReward([plus_one, constant], method, 10, correctness_func=given)
+
+
+@pytest.mark.filterwarnings("ignore:correctness_func:UserWarning")
+def test_async_functions_are_awaited_together_and_always_in_the_same_loop():
+    loops, asked = [], []
+
+    async def first(completions, **kwargs):
+        loops.append(asyncio.get_running_loop())
+        asked.append(asyncio.Event())
+        await asked[-1].wait()
+        return [0.5] * len(completions)
+
+    class Second:
+        async def __call__(self, completions, **kwargs):
+            asked[-1].set()
+            return [0.25] * len(completions)
+
+    reward = make("none", [first, plus_one, partial(Second())])
+
+    async def inside_a_loop():
+        return call(reward, 3, 3)
+
+    assert call(reward, 3, 3) == asyncio.run(inside_a_loop()) == [1.75, 1.75]
+    assert len(loops) == 2
+    assert loops[0] is loops[1]
 
 
 def test_what_the_trainer_gives_reaches_the_functions():
@@ -90,6 +148,23 @@ def test_what_the_trainer_gives_reaches_the_functions():
     assert {"leash/lambda": 0.1, "leash/mean_length": 7.5, "leash/version": 0}.items() <= metrics.items()
     assert table["length"] == [3, 12]
     assert table["penalty"] == pytest.approx([0.0, 0.1 * 0.2])
+
+
+@pytest.mark.parametrize(
+    ("ids", "length", "pad"),
+    [
+        ([7, 7, END], 3, PAD),
+        ([7, 7, END, PAD, PAD], 3, PAD),
+        ([7, 7, END, END, END], 3, END),
+        ([7, 7, PAD, PAD], 4, PAD),  # cut off: the model itself wrote what also is padding
+        ([7, END, 7, END, PAD], 4, PAD),  # two turns
+    ],
+)
+def test_padding_behind_the_end_is_no_length(ids, length, pad):
+    reward = make()
+    reward.settings = replace(reward.settings, pad_id=pad)
+    reward(prompts=["?"], completions=[""], completion_ids=[ids])
+    assert observed(reward).lengths.tolist() == [length]
 
 
 VARIANTS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from trl import GRPOTrainer
 
 import leash_trl
-from leash_trl import LeashGRPOTrainer
+from leash_trl import LeashGRPOTrainer, LengthGroupedGRPOTrainer
 from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, loss_weights
 
 
@@ -32,6 +32,14 @@ def test_the_private_members_we_lean_on_are_the_seams_that_construction_checks()
     seams = {name for name in LeashGRPOTrainer.SEAMS if name.startswith("_")}
     assert used == seams | {"_tag_names"}  # which this trainer sets, so that it is always there
     assert len(used) <= 13
+
+
+def test_what_our_trainers_override_is_a_seam_or_what_users_call():
+    ours = {**vars(LengthGroupedGRPOTrainer), **vars(LeashGRPOTrainer)}
+    overridden = {name for name in ours if inspect.isfunction(getattr(GRPOTrainer, name, None))}
+    users_call = {"__init__", "train", "save_model", "push_to_hub", "create_model_card", "init_hf_repo"}
+    assert users_call < overridden
+    assert overridden - users_call <= LeashGRPOTrainer.SEAMS.keys()
 
 
 def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(make_trainer):
