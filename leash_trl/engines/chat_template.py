@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
+def question_prompt(tokenizer: Any, **options: Any) -> str:
+    """The prompt that a tokenizer or processor makes of a lone question, as text.
+
+    Empty where there is no template, or one that wants a system message, or lists for contents.
+    """
+    question = [{"role": "user", "content": "?"}]
+    try:
+        return str(tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True, **options))
+    except TEMPLATE_FAULTS:
+        return ""
+
+
 def prompt_ids(
     tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str | list[dict[str, str]]], **options: Any
 ) -> list[list[int]]:

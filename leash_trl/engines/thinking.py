@@ -1,49 +1,66 @@
 """Finds the thinking of a completion in its tokens."""
 
+import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from transformers import PreTrainedTokenizerBase
 
 
+@dataclass(frozen=True)
 class ThinkingMarkers:
-    """The tokens that begin and end thinking, such as those of `<think>` and `</think>`. It can be pickled.
+    """What begins and ends thinking, such as `<think>` and `</think>`, in the tokens of one tokenizer.
 
     Args:
-        tokenizer ([`~transformers.PreTrainedTokenizerBase`]): The model's tokenizer.
-        end (`str`): What ends thinking. Thinking begins with the same without its slash; where `end` has none, only
-            an end shows that there was thinking.
+        start (`str`), end (`str`): The two texts; where they are the same, only an end shows that there was thinking.
+        pieces (`Mapping[int, str]`): Text of each token that can be a part of one of them.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, end: str = "</think>"):
-        self.end, self.start = end, end.replace("/", "", 1)
-        self.pieces = {marker: _pieces(tokenizer, marker) for marker in (self.start, self.end)}
+    start: str
+    end: str
+    pieces: Mapping[int, str]
 
-    def thinking_length(self, prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> int:
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, end: str = "</think>") -> "ThinkingMarkers":
+        """The markers whose end is this text, and whose start is the same without its slash."""
+        start = end.replace("/", "", 1)
+        return cls(start, end, {**_pieces(tokenizer, start), **_pieces(tokenizer, end)})
+
+    def is_opened_by(self, prompt: str) -> bool:
+        """Whether a prompt, chat template applied, ends with the start, so that its completion begins in thinking."""
+        return self.start != self.end and prompt.rstrip().endswith(self.start)
+
+    def thinking_lengths(self, completions: Sequence[Sequence[int]], opened: Sequence[bool]) -> list[int]:
+        """[`thinking_length`] of several completions; warns of those without thinking."""
+        lengths = [*map(self.thinking_length, completions, opened)]
+        if not all(lengths):
+            warnings.warn(
+                f"length_of is 'thinking', but some completions have no {self.end!r}, so they count as 0 tokens; let "
+                "the chat template open the thinking, or set thinking_end",
+                stacklevel=2,
+            )
+        return lengths
+
+    def thinking_length(self, completion_ids: Sequence[int], is_opened: bool) -> int:
         """Number of tokens of a completion up to and with the last end of thinking.
 
-        All of them where thinking is open at the end of the completion, whether it or its prompt began it; 0 where
-        there is no thinking.
+        All of them where thinking is open at the end of the completion, whether it or its prompt (`is_opened`) began
+        it; 0 where there is no thinking.
         """
-        ended = self._place(self.end, completion_ids)
-        is_open = self.start != self.end and self._place(self.start, completion_ids) > ended
-        if ended == 0 and not is_open:
-            is_open = self._place(self.start, prompt_ids) > self._place(self.end, prompt_ids)
-        return len(completion_ids) if is_open else ended
-
-    def _place(self, marker: str, ids: Sequence[int]) -> int:
-        """How many tokens there are up to and with the last marker; 0 if there is none."""
-        pieces = self.pieces[marker]
-        texts = [pieces.get(index, "\0") for index in ids]
-        place = "".join(texts).rfind(marker)
-        if place < 0:
-            return 0
-        return bisect_left([*accumulate(map(len, texts))], place + len(marker)) + 1
+        texts = [self.pieces.get(index, "\0") for index in completion_ids]
+        text, ends = "".join(texts), [*accumulate(map(len, texts))]
+        place = text.rfind(self.end)
+        has_ended = place >= 0
+        is_begun_anew = self.start != self.end and text.rfind(self.start) > place
+        if is_begun_anew or (is_opened and not has_ended):
+            return len(completion_ids)
+        return bisect_left(ends, place + len(self.end)) + 1 if has_ended else 0
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, marker: str) -> dict[int, str]:
-    """The text of each token that can be a part of a marker: one token where the vocabulary has the marker itself."""
+    """Texts of the tokens that can be a part of a marker: of one, where the vocabulary has the marker itself."""
     ids = tokenizer.encode(marker, add_special_tokens=False)
     if len(ids) == 1:
         return {ids[0]: marker}

@@ -215,23 +215,23 @@ def sampled(
     decoded = plan.decoding.complete(engine, asked, seeds, plan.sampling)
     texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
     golds = rows.get("solution", [None] * len(rows["id"]))
+    markers = ThinkingMarkers.of(tokenizer, plan.thinking_end)
+    is_opened = markers.is_opened_by(tokenizer.decode(asked[0]))  # a template opens it in every prompt or in none
     if rewards is None:
         solutions = [gold for gold in golds for _ in range(k)]
-        # a template opens thinking in every prompt or in none
         verdicts = _verdicts(texts, solutions, plan.lenient, opens_thinking(tokenizer.decode(asked[0])))
     else:
         verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded])
-    markers = ThinkingMarkers(tokenizer, plan.thinking_end)
     completions = [
         {
             "seed": seed,
             "text": text,
             "num_tokens": len(completion.token_ids),
-            "num_thinking_tokens": markers.thinking_length(ids, completion.token_ids),
+            "num_thinking_tokens": markers.thinking_length(completion.token_ids, is_opened),
             "finish_reason": completion.finish_reason,
             **verdict,
         }
-        for completion, ids, text, seed, verdict in zip(decoded, asked, texts, seeds, verdicts, strict=True)
+        for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)
     ]
     return [
         {"id": problem_id, "solution": gold, "completions": completions[place * k : place * k + k]}

@@ -74,6 +74,15 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
 
 
+def check_length_of(length_of: str, method: LengthControl) -> None:
+    """Raises `ValueError` if this cannot be controlled, or not by this method."""
+    if length_of not in ("completion", "thinking"):
+        raise ValueError(f"length_of is {length_of!r}, but must be 'completion' or 'thinking'")
+    if length_of == "thinking" and method.generation_cap(1.0) is not None:
+        cuts = f"length_control={method.name!r} cuts whole completions at its target"
+        raise ValueError(f"length_of is 'thinking', but {cuts}; set 'completion', or choose another method")
+
+
 def question_of(row: Mapping[str, Any]) -> int:
     """A number in [0, 2**63) that identifies a row's prompt and its images, the same in every process and every run.
 

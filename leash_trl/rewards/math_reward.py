@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from leash_trl.engines.chat_template import TEMPLATE_FAULTS
+from leash_trl.engines.chat_template import question_prompt
 from leash_trl.rewards.answer import opens_thinking as starts_thinking
 from leash_trl.rewards.grading import grade
 
@@ -93,15 +93,9 @@ def heeding_opened_thinking(reward_funcs: Sequence[Any], tokenizer: Any, **chat_
     If the chat template of the tokenizer, a processor too, opens `<think>` in the prompt, a completion without
     `</think>` has no answer. Without a template, or with one that refuses a lone question, nothing changes.
     """
-    question = [{"role": "user", "content": "?"}]
-    try:
-        prompt = tokenizer.apply_chat_template(
-            question, tokenize=False, add_generation_prompt=True, **chat_template_kwargs
-        )
-    except TEMPLATE_FAULTS:  # there is none, or it wants a system message, or lists for contents
-        return list(reward_funcs)
+    is_opened = starts_thinking(question_prompt(tokenizer, **chat_template_kwargs))
     strict = {
         math_reward: get_math_reward(opens_thinking=True),
         lenient_math_reward: get_math_reward(lenient=True, opens_thinking=True),
     }
-    return [strict.get(reward, reward) for reward in reward_funcs] if starts_thinking(prompt) else list(reward_funcs)
+    return [strict.get(reward, reward) for reward in reward_funcs] if is_opened else list(reward_funcs)

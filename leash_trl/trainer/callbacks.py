@@ -11,8 +11,10 @@ from accelerate.utils import gather_object
 from transformers import ProgressCallback, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
 
+from leash_trl.engines.chat_template import question_prompt
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.engines.eos import eos_token_ids
+from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.trainer.checkpoints import CannotStartError
@@ -134,7 +136,7 @@ class LengthControlCallback(DualStepCallback):
         self._logged: dict[str, float] = {}
 
     def on_init_end(self, args, state, control, **kwargs):
-        self.reward.begin(run_settings(args, self.method, **kwargs), args.world_size)
+        self.reward.begin(run_settings(args, self.reward, **kwargs), args.world_size)
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Restores the state, and drops what was scored before training. A callback may have been added only now."""
@@ -177,9 +179,9 @@ class LengthControlCallback(DualStepCallback):
                 row.update(self._logged | row)
 
 
-def run_settings(args, method: LengthControl, model, processing_class, **kwargs) -> RunSettings:
+def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:
     """What the configuration of a stock trainer means for a reward function."""
-    name, fields, advantage = type(args).__name__, vars(args), None
+    name, fields, advantage, method = type(args).__name__, vars(args), None, reward.method
     size = fields.get("num_generations", 1)
     size_eval = fields.get("num_generations_eval") or size
     limit = fields.get("max_completion_length", fields.get("max_new_tokens"))
@@ -197,7 +199,20 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset(eos_token_ids(model, tokenizer))
-    return RunSettings(name, size, size_eval, limit or math.inf, end_ids, tokenizer.pad_token_id, advantage)
+    thinking, options = None, fields.get("chat_template_kwargs") or {}
+    if reward.length_of == "thinking":
+        thinking = ThinkingMarkers.of(tokenizer, reward.thinking_end)
+    return RunSettings(
+        config=name,
+        num_generations=size,
+        num_generations_eval=size_eval,
+        max_completion_length=limit or math.inf,
+        end_ids=end_ids,
+        pad_id=tokenizer.pad_token_id,
+        advantage=advantage,
+        thinking=thinking,
+        is_thinking_opened=thinking is not None and thinking.is_opened_by(question_prompt(tokenizer, **options)),
+    )
 
 
 class LeashProgressCallback(ProgressCallback):

@@ -13,7 +13,7 @@ from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
-from leash_trl.length_control.targets import check_target, scheduled_target
+from leash_trl.length_control.targets import check_length_of, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 
 
@@ -126,7 +126,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if TOKEN_PATTERN.search(str(getattr(self, name))):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
         method = self.make_length_control()
-        self._check_length_of(method)
+        check_length_of(self.length_of, method)
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)
@@ -216,15 +216,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"target_length={self.target_length}"
             )
         self.target_milestones = milestones or None
-
-    def _check_length_of(self, method: LengthControl) -> None:
-        if self.length_of not in ("completion", "thinking"):
-            raise ValueError(f"length_of is {self.length_of!r}, but must be 'completion' or 'thinking'")
-        if self.length_of == "thinking" and method.generation_cap(1.0) is not None:
-            raise ValueError(
-                f"length_of is 'thinking', but length_control={method.name!r} cuts whole completions at its target; "
-                "set 'completion', or choose another method"
-            )
 
     def _check_generation(self) -> None:
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import math
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,8 @@ from leash_trl.trainer.rounds import Round
 
 
 logger = logging.getLogger(__name__)
+
+OPENING = 16  # tokens at the end of a prompt, which hold what opens the thinking
 
 
 class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
@@ -123,7 +124,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
             self.add_callback(callback)
         is_thinking = args.length_of == "thinking"
-        self._thinking = ThinkingMarkers(tokenizer, args.thinking_end) if is_thinking else None
+        self._thinking = ThinkingMarkers.of(tokenizer, args.thinking_end) if is_thinking else None
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._round = Round()
         self._num_done = 0
@@ -185,14 +186,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """How many tokens of each completion are under control: all, or those up to the end of its thinking."""
         if self._thinking is None:
             return [*map(len, completion_ids)]
-        ends = [*map(self._thinking.thinking_length, prompt_ids, completion_ids)]
-        if not all(ends):
-            warnings.warn(
-                f"length_of is 'thinking', but some completions have no {self.args.thinking_end!r}, so they count as "
-                "0 tokens; let the chat template open the thinking, or set thinking_end",
-                stacklevel=2,
-            )
-        return ends
+        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
+        opened = [self._thinking.is_opened_by(tokenizer.decode(ids[-OPENING:])) for ids in prompt_ids]
+        return self._thinking.thinking_lengths(completion_ids, opened)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Gives the task rewards to length control and returns them; TRL logs them under their names."""

@@ -17,13 +17,20 @@ from typing import Any
 
 import torch
 
+from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_target, column_values, rows_with_targets
+from leash_trl.length_control.targets import (
+    TARGET_COLUMN,
+    check_length_of,
+    check_target,
+    column_values,
+    rows_with_targets,
+)
 from leash_trl.trainer.shared_state import Scored, SharedState
 
 
@@ -56,6 +63,8 @@ class RunSettings:
     end_ids: frozenset[int]
     pad_id: int | None
     advantage: str | None = None
+    thinking: ThinkingMarkers | None = None
+    is_thinking_opened: bool = False
 
 
 class LengthControlledReward:
@@ -76,6 +85,8 @@ class LengthControlledReward:
         weights (`list[float]`): Weights of the functions, dimensionless, by default 1.
         correctness_func (`Callable` or `str`): The function, or its name, whose positive reward makes an answer
             correct, as in [`~leash_trl.LeashGRPOConfig`].
+        length_of (`str`), thinking_end (`str`): Whether the `completion` is controlled or its `thinking`, and what
+            ends the latter, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
         `ValueError`: If there is not one weight for each function, or it is not known which one decides what is
@@ -95,11 +106,15 @@ class LengthControlledReward:
         target_length: int | None = None,
         weights: Sequence[float] | None = None,
         correctness_func: Callable[..., Any] | str | None = None,
+        length_of: str = "completion",
+        thinking_end: str = "</think>",
     ):
         self.reward_funcs = [reward_funcs] if callable(reward_funcs) else [*reward_funcs]
         self.names = [_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
         self.target_length = target_length
+        check_length_of(length_of, self.method)
+        self.length_of, self.thinking_end = length_of, thinking_end
         self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
         self.settings: RunSettings | None = None
         self.version = 0
@@ -201,9 +216,17 @@ class LengthControlledReward:
         _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
         table_KN = torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
         completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
+        sizes = [*map(len, completions)]
+        lengths = sizes
+        if (thinking := settings.thinking) is not None:
+            opens = thinking.is_opened_by
+            opened = [
+                opens(each) if isinstance(each, str) else settings.is_thinking_opened for each in given["prompts"]
+            ]
+            lengths = thinking.thinking_lengths(completions, opened)
         return Rollouts(
             task_rewards=weighted_task_rewards(table_KN.T, self.weights),
-            lengths=torch.tensor([*map(len, completions)]),
+            lengths=torch.tensor(lengths),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
             questions=torch.tensor(questions),
@@ -211,6 +234,7 @@ class LengthControlledReward:
             max_completion_length=limit,
             correctness_rewards=None if self._deciding is None else table_KN[self._deciding],
             is_correctness_known=self._deciding is not None or len(self.names) == 1,
+            answer_lengths=None if thinking is None else torch.tensor(sizes) - torch.tensor(lengths),
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
 

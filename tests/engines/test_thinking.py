@@ -44,7 +44,8 @@ SEVERAL = made_tokenizer()
 )
 def test_thinking_goes_up_to_its_last_end(tokenizer, prompt, thinking, rest):
     ids = tokenizer.encode(thinking + rest)
-    counted = ThinkingMarkers(tokenizer).thinking_length(tokenizer.encode(prompt), ids)
+    markers = ThinkingMarkers.of(tokenizer)
+    counted = markers.thinking_length(ids, markers.is_opened_by(prompt))
     assert tokenizer.decode(ids[:counted]).rstrip("\n") == thinking
     assert not counted or tokenizer.decode(ids[: counted - 1]).rstrip("\n") != thinking
 
@@ -52,18 +53,21 @@ def test_thinking_goes_up_to_its_last_end(tokenizer, prompt, thinking, rest):
 def test_a_marker_that_is_one_token_is_not_found_in_text_that_only_looks_like_it():
     quoted = [index for text in ("</thi", "nk>") for index in ONE.encode(text)]
     assert ONE.decode(quoted) == "</think>"
-    assert ThinkingMarkers(ONE).thinking_length([], quoted) == 0
+    assert ThinkingMarkers.of(ONE).thinking_length(quoted, False) == 0
 
 
 def test_another_marker_and_one_without_a_beginning():
     ids = SEVERAL.encode("[THINK]ab[/THINK]12")
-    assert SEVERAL.decode(ids[: ThinkingMarkers(SEVERAL, "[/THINK]").thinking_length([], ids)]) == "[THINK]ab[/THINK]"
+    assert (
+        SEVERAL.decode(ids[: ThinkingMarkers.of(SEVERAL, "[/THINK]").thinking_length(ids, False)])
+        == "[THINK]ab[/THINK]"
+    )
     ids = SEVERAL.encode("ab### Answer 12")
-    assert SEVERAL.decode(ids[: ThinkingMarkers(SEVERAL, "###").thinking_length([], ids)]) == "ab###"
-    assert ThinkingMarkers(SEVERAL, "###").thinking_length([], SEVERAL.encode("ab")) == 0
+    assert SEVERAL.decode(ids[: ThinkingMarkers.of(SEVERAL, "###").thinking_length(ids, False)]) == "ab###"
+    assert ThinkingMarkers.of(SEVERAL, "###").thinking_length(SEVERAL.encode("ab"), False) == 0
 
 
 def test_it_travels_to_other_processes_without_the_vocabulary():
-    markers = pickle.loads(pickle.dumps(ThinkingMarkers(SEVERAL)))
-    assert markers.thinking_length([], SEVERAL.encode("a</think>b")) == len(SEVERAL.encode("a</think>"))
-    assert len(pickle.dumps(ThinkingMarkers(ONE))) < 1000
+    markers = pickle.loads(pickle.dumps(ThinkingMarkers.of(SEVERAL)))
+    assert markers.thinking_length(SEVERAL.encode("a</think>b"), False) == len(SEVERAL.encode("a</think>"))
+    assert len(pickle.dumps(ThinkingMarkers.of(ONE))) < 1000

@@ -1,10 +1,12 @@
 """The reward function by itself: what it gives, what it passes on, and how its copies in other processes follow."""
 
 import asyncio
+import contextlib
 import gc
 import math
 import os
 import pickle
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -298,4 +300,32 @@ def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, t
 def test_a_limit_in_generation_kwargs_wins_as_in_trl(config, tmp_path, tokenizer):
     limits = {"max_completion_length": 24, "generation_kwargs": {"max_new_tokens": 12}}
     args = config(str(tmp_path), bf16=False, use_cpu=True, **limits)
-    assert run_settings(args, Leash(), MODEL, tokenizer).max_completion_length == 12
+    assert (
+        run_settings(args, LengthControlledReward(plus_one, Leash(), 10), MODEL, tokenizer).max_completion_length == 12
+    )
+
+
+def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(tmp_path, tokenizer):
+    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
+    tokenizer = deepcopy(tokenizer)
+    args = GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, num_generations=2, generation_batch_size=8)
+    start, end, seven = (tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7"))
+    ids = [[start, seven, seven, seven, seven, end, seven], [seven, seven, END]]
+    message = [{"role": "user", "content": "?"}]
+    given = {"completions": ["", ""], "completion_ids": ids}
+    template = "{{ messages[0].content }}<|assistant|>"
+    for opening, paid, lengths in (("", 0.25, [6, 0]), ("<think>\n", 0.25, [6, 3])):
+        tokenizer.chat_template = template + opening
+        reward.begin(run_settings(args, reward, MODEL, tokenizer), 1)
+        for prompt in (message, "?<|assistant|>" + opening):
+            with contextlib.nullcontext() if all(lengths) else pytest.warns(UserWarning, match="length_of"):
+                assert reward(prompts=[prompt] * 2, **given) == [1 - paid, 1.0]
+            (scored,) = reward.take()
+            assert scored.rollouts.lengths.tolist() == lengths
+            assert scored.rollouts.completion_lengths.tolist() == [7, 3]
+
+
+def test_what_cannot_be_controlled_is_refused_as_by_the_configuration():
+    for method, length_of in (("leash", "answer"), ("thinkprune", "thinking")):
+        with pytest.raises(ValueError, match="length_of"):
+            LengthControlledReward(plus_one, method, 10, length_of=length_of)
