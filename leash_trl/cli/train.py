@@ -11,7 +11,7 @@ from transformers import ProgressCallback
 from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
-from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
+from leash_trl.cli.errors import UserError, check_writable, going_on, said, user_errors
 from leash_trl.cli.rewards import OWN_REWARDS, function_name, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
@@ -24,6 +24,9 @@ from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
+
+
+UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
@@ -113,10 +116,11 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
-        except FloatingPointError as error:
-            raise UserError(str(error)) from error
         except Exception as error:
-            _blame_reward(error)
+            bar = getattr(trainer.pop_callback(LeashProgressCallback), "training_bar", None)
+            if bar is not None:
+                bar.close()  # ends its line
+            _blame(error, trainer, checkpoint)
             raise
         if training_args.push_to_hub:
             with user_errors(hub_model_id=trainer.hub_model_id):
@@ -127,17 +131,26 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     return trainer
 
 
-def _blame_reward(error: Exception) -> None:
-    """Raises `UserError` for what a reward function raised, below the function's own part of the traceback."""
-    # TRL: GRPOTrainer._calculate_rewards calls the reward functions, each as reward_func_name
-    caller, part = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__, error.__traceback__
-    while part is not None and part.tb_frame.f_code is not caller:
-        part = part.tb_next
-    # accelerate gathers the rewards
-    if part and part.tb_next and not part.tb_next.tb_frame.f_globals["__name__"].startswith("accelerate"):
-        traceback.print_exception(type(error), error, part.tb_next, chain=False)
-        name = part.tb_frame.f_locals["reward_func_name"]
-        raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
+def _blame(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str | bool) -> None:
+    """Raises `UserError` for weights that are not finite, for what reward functions raised, below their own part of
+    the traceback, or returned, and for what upstream refuses before the first policy update."""
+    if isinstance(error, FloatingPointError):
+        raise UserError(str(error)) from error
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
+    # TRL: GRPOTrainer._calculate_rewards calls the reward functions and makes tensors of rewards; accelerate gathers
+    caller, codes = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__, [frame.f_code for frame in frames]
+    if caller in codes and packages[codes.index(caller) + 1 :][:1] != ["accelerate"]:
+        remedy = "; each must take all columns of the data set and return a number or None for each completion"
+        if own := packages[::-1].index("trl"):
+            traceback.print_exception(error, limit=-own, chain=False)
+            remedy = ""
+        names = ", ".join(trainer.reward_func_names)
+        raise UserError(f"calling reward_funcs {names}: {said(error)}{remedy}") from error
+    is_new = trainer.state.global_step <= trainer._num_done
+    if is_new and isinstance(error, ValueError | ImportError) and packages[-1] in UPSTREAM:
+        resumed = f"resume_from_checkpoint is {checkpoint!r}: " if checkpoint else ""
+        raise UserError(resumed + said(error)) from error
 
 
 def main(argv: list[str]) -> int:
