@@ -31,7 +31,6 @@ REPLACED = {
     "dataset_configs": "write dataset_config, one name",
     "dataset_prompt_column": "rename the column to prompt, or problem",
     "overwrite_output_dir": "leave it out",
-    "num_processes": "give it to accelerate launch",
     "vllm_device": "write vllm_mode",
     "use_liger_loss": "write use_liger_kernel",
     "wandb_project": "write env: {WANDB_PROJECT: name}",
@@ -71,7 +70,7 @@ def _beside(folder: Path, value: Any) -> Any:
     if isinstance(value, list):
         return [_beside(folder, entry) for entry in value]
     file = value.partition(":")[0] if isinstance(value, str) else ""
-    is_beside = "." in file and not Path(file).exists() and (folder / file).is_file()
+    is_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)  # pathlib's raise if long
     return str(folder / value) if is_beside else value
 
 

@@ -111,6 +111,8 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
         "top_k": args.top_k,
         "max_new_tokens": args.max_completion_length,
         "prompt_suffix": script_args.prompt_suffix,
+        "system_prompt": script_args.system_prompt,
+        "chat_template": script_args.chat_template,
         "chat_template_kwargs": args.chat_template_kwargs or {},
         **CommandParser([EvalArguments], prog="leash eval").checked(own, f"{config}: eval"),
     }

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from datasets import Dataset
-from transformers import ProgressCallback
+from transformers import AutoProcessor, ProgressCallback
 from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
@@ -17,7 +17,7 @@ from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of,
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_training_rows, named_files
-from leash_trl.engines.checkpoint_path import whole_checkpoints
+from leash_trl.engines.checkpoint_path import checkpoint_path, whole_checkpoints
 from leash_trl.engines.context import has_chat_template
 from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking
@@ -47,6 +47,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         streaming=script_args.dataset_streaming,
         suffix=script_args.prompt_suffix,
         has_chat_template=has_template,
+        system_prompt=script_args.system_prompt,
     )
 
 
@@ -60,15 +61,26 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     return False
 
 
+def _processing_class(chat_template: str | None, model: str, revision: str | None, trusts_code: bool) -> Any:
+    """Tokenizer or processor as TRL loads it, with another chat template; `None`, for which TRL loads it, without."""
+    if chat_template is None:
+        return None
+    options = {"revision": revision, "truncation_side": "left", "padding_side": "left"}
+    found = AutoProcessor.from_pretrained(checkpoint_path(model), trust_remote_code=trusts_code, **options)
+    found.chat_template = chat_template
+    return found
+
+
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
+    model, revision, template = model_args.model_name_or_path, model_args.model_revision, script_args.chat_template
     training_args.correctness_func = function_name(training_args.correctness_func)
     rollout_func = path and imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
-        has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
+        has_template = template is not None or has_chat_template(model, revision)
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
@@ -78,17 +90,18 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
     training_args.model_init_kwargs = {
-        "revision": model_args.model_revision,
+        "revision": revision,
         "attn_implementation": model_args.attn_implementation,
         "dtype": model_args.dtype,
         **(training_args.model_init_kwargs or {}),
     }
     trainer = LeashGRPOTrainer(
-        model=model_args.model_name_or_path,
+        model=model,
         reward_funcs=reward_funcs,
         args=training_args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
+        processing_class=_processing_class(template, model, revision, training_args.trust_remote_code),
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
         rollout_func=rollout_func,
