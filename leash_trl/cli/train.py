@@ -17,8 +17,7 @@ from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of,
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_training_rows, named_files
-from leash_trl.engines.checkpoint_path import checkpoint_path, whole_checkpoints
-from leash_trl.engines.context import has_chat_template
+from leash_trl.engines.checkpoint_path import complete_model_path, whole_checkpoints
 from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.trainer.callbacks import LeashProgressCallback
@@ -61,26 +60,21 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     return False
 
 
-def _processing_class(chat_template: str | None, model: str, revision: str | None, trusts_code: bool) -> Any:
-    """Tokenizer or processor as TRL loads it, with another chat template; `None`, for which TRL loads it, without."""
-    if chat_template is None:
-        return None
-    options = {"revision": revision, "truncation_side": "left", "padding_side": "left"}
-    found = AutoProcessor.from_pretrained(checkpoint_path(model), trust_remote_code=trusts_code, **options)
-    found.chat_template = chat_template
-    return found
-
-
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
-    model, revision, template = model_args.model_name_or_path, model_args.model_revision, script_args.chat_template
+    model, revision = complete_model_path(model_args.model_name_or_path), model_args.model_revision
+    sides = {"truncation_side": "left", "padding_side": "left"}  # TRL: GRPOTrainer.__init__ loads it so
+    tokenizer = AutoProcessor.from_pretrained(
+        model, revision=revision, trust_remote_code=training_args.trust_remote_code, **sides
+    )
+    tokenizer.chat_template = script_args.chat_template or tokenizer.chat_template
+    has_template = tokenizer.chat_template is not None
     training_args.correctness_func = function_name(training_args.correctness_func)
     rollout_func = path and imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
-        has_template = template is not None or has_chat_template(model, revision)
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
@@ -101,13 +95,13 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         args=training_args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
-        processing_class=_processing_class(template, model, revision, training_args.trust_remote_code),
+        processing_class=tokenizer,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
         rollout_func=rollout_func,
     )
-    rewards, tokenizer = trainer.reward_funcs, trainer.processing_class
-    trainer.reward_funcs = heeding_opened_thinking(rewards, tokenizer, **trainer.chat_template_kwargs)
+    rewards = heeding_opened_thinking(trainer.reward_funcs, tokenizer, **trainer.chat_template_kwargs)
+    trainer.reward_funcs = rewards
     check_efforts_differ(tokenizer, efforts or {}, script_args.effort_suffix)
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())

@@ -23,9 +23,7 @@ def with_readable_golds(problems: Dataset, name: str, drops: bool = False) -> Da
     golds = problems["solution"][:]
     for row, gold in enumerate(golds):
         if not isinstance(gold, str):
-            raise ValueError(
-                f"row {row} (counted from 0) of {name}: its gold answer is not text; mend or drop the row"
-            )
+            raise ValueError(f"row {row} (counted from 0) of {name}: its gold is not text; mend or drop the row")
     # every integer can be read, and of a million golds most are integers or repeat another
     doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
     known = {doubtful[place]: fault for place, fault in unreadable_solutions(doubtful).items()}

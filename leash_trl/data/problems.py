@@ -160,9 +160,7 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
         kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
         if len(kinds) > 1 and not is_saved and config is None:  # one kind would be read, and the other left out
-            raise ValueError(
-                f"the folder {path} holds files of several kinds, {' and '.join(sorted(kinds))}; keep one"
-            )
+            raise ValueError(f"{path} holds files of several kinds, {' and '.join(sorted(kinds))}; keep one")
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
