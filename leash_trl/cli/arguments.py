@@ -23,6 +23,19 @@ PACKAGE = Path(leash_trl.__file__).parent
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
 DEFAULT_RECIPE = "gym/leash.yaml"
 # name, and the first sentence of a docstring's entry such as "beta (`float`): Weight of the KL term."
+# keys of published recipes that today's TRL does not know, and what to write for them
+REPLACED = {
+    "warmup_ratio": "write warmup_steps: 0.1, say, which takes a ratio, too",
+    "max_prompt_length": "leave it out: prompts are not cut",
+    "torch_dtype": "write dtype",
+    "dataset_configs": "write dataset_config, one name",
+    "dataset_prompt_column": "rename the column to prompt, or problem",
+    "overwrite_output_dir": "leave it out",
+    "vllm_device": "write vllm_mode",
+    "use_liger_loss": "write use_liger_kernel",
+    "wandb_project": "write env: {WANDB_PROJECT: name}",
+    "wandb_entity": "write env: {WANDB_ENTITY: name}",
+}
 ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
 
 
@@ -57,7 +70,7 @@ def _beside(folder: Path, value: Any) -> Any:
     if isinstance(value, list):
         return [_beside(folder, entry) for entry in value]
     file = value.partition(":")[0] if isinstance(value, str) else ""
-    is_beside = "." in file and not Path(file).exists() and (folder / file).is_file()
+    is_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)  # pathlib's raise if long
     return str(folder / value) if is_beside else value
 
 
@@ -95,10 +108,10 @@ class CommandParser(TrlParser):
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """A recipe's values by field, read as on the command line; what mappings and lists of them hold, as it is."""
         values: dict[str, Any] = {}
+        if unknown := [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]:
+            raise UserError(f"{where}: unknown {self._said(unknown)}")
         for key, value in recipe.items():
-            action = self._option_string_actions.get(f"--{key}")
-            if action is None:
-                raise UserError(f"{where}: unknown key {key!r}; see {self.prog} --help")
+            action = self._option_string_actions[f"--{key}"]
             items = value if isinstance(value, list) and action.nargs == "+" else [value]
             if any(isinstance(item, list | dict) for item in items):
                 values[action.dest] = value
@@ -114,8 +127,15 @@ class CommandParser(TrlParser):
         """What recipe and command line say, by field; `env` goes into the environment."""
         values, rest = self.known(argv)
         if rest:
-            self.error(f"unknown: {' '.join(rest)}")
+            raise UserError(f"unknown {self._said(rest)}")
         return values
+
+    def _said(self, unknown: Sequence[str]) -> str:
+        """Unknown keys or words, with what replaces them, and the help that lists all that there are."""
+        remedies = {word: REPLACED.get(word.removeprefix("--")) for word in unknown}
+        *_, longest_help = (option for option in self._option_string_actions if option.startswith("--help"))
+        names = (f"{word} ({remedy})" if remedy else word for word, remedy in remedies.items())
+        return f"{', '.join(names)}; see {self.prog} {longest_help}"
 
     def known(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """As [`given`], with the words that no option reads."""

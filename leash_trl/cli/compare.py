@@ -111,6 +111,8 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
         "top_k": args.top_k,
         "max_new_tokens": args.max_completion_length,
         "prompt_suffix": script_args.prompt_suffix,
+        "system_prompt": script_args.system_prompt,
+        "chat_template": script_args.chat_template,
         "chat_template_kwargs": args.chat_template_kwargs or {},
         **CommandParser([EvalArguments], prog="leash eval").checked(own, f"{config}: eval"),
     }
@@ -210,7 +212,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     import pandas as pd
 
     from leash_trl.evaluation import tables
-    from leash_trl.evaluation.frame import load_samples
+    from leash_trl.evaluation.frame import load_samples, truncation_warning
     from leash_trl.figures.evaluation import pareto_figure
     from leash_trl.figures.style import write_figure
     from leash_trl.figures.training import dynamics_figure, load_curves, logged
@@ -219,6 +221,8 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     done = sorted((run for run in runs if run.is_done()), key=lambda run: arms.index(run.arm))
     samples = {(run, part): load_samples(run.folder / part) for run in done for part in run.asked}
     curves = {run: load_curves(run.folder) for run in done[1:]}
+    cut = [(run.arm, (own["finish_reason"] == "length").mean()) for (run, _), own in samples.items()]
+    shares = pd.DataFrame(cut, columns=["arm", "share"]).groupby("arm", sort=False)["share"].mean()
     measure, untrained = tables.measure_of(samples.values()), samples.pop((done[0], EVALUATION))
     base = tables.measured(untrained, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
@@ -235,6 +239,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
         f"`{command}`: {untrained['id'].nunique()} problems of {', '.join(asked['benchmarks'])}, "
         f"{asked['num_samples']} samples each at temperature {asked['temperature']:g}; last checkpoint.",
         *([f"Missing: {missing}."] if missing else []),
+        *filter(None, [truncation_warning(shares.to_dict())]),
         tables.comparison_markdown(seeds),
     ]
     text, table = "\n\n".join(paragraphs), tables.comparison_rows(seeds)

@@ -33,9 +33,9 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     """
     try:
         yield
-    except SET_UP_ERRORS as error:
+    except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: trackers that are not installed
         text = said(error)
-        if only_loads or not isinstance(error, ValueError | ImportError):  # all others are about files
+        if only_loads or not isinstance(error, ValueError | ImportError | RuntimeError):  # all others are about files
             given = (f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in text)
             text = ": ".join([*given, text])
         raise UserError(text) from error

@@ -21,7 +21,7 @@ REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 
 def reward_functions(names: Sequence[str]) -> list[Any]:
     """The reward functions of these names, import paths or places in files."""
-    return [REWARD_FUNCS.get(name) or imported("reward_funcs", name) for name in names]
+    return [REWARD_FUNCS.get(name) or imported("reward_funcs", name, *REWARD_FUNCS) for name in names]
 
 
 def function_name(text: str | None) -> str | None:
@@ -34,8 +34,9 @@ def function_name(text: str | None) -> str | None:
     return None if text is None else re.split(r"[:.]", text)[-1]
 
 
-def imported(field: str, path: str) -> Any:
-    """What `module.name`, also of the working folder, or `file.py:name` is; `ValueError` if there is no such thing."""
+def imported(field: str, path: str, *names: str) -> Any:
+    """What `module.name`, also of the working folder, or `file.py:name` is; `ValueError`, with the `names` that the
+    field knows, if there is no such thing."""
     place, _, name = path.rpartition(":" if ".py:" in path else ".")
     file = Path(place).resolve() if place.endswith(".py") else None
     sys.path.insert(0, str(file.parent) if file else os.getcwd())
@@ -43,7 +44,7 @@ def imported(field: str, path: str) -> Any:
         # the colon keeps what the module's import raises
         found = pkgutil.resolve_name(f"{file.stem if file else place}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
-        remedy = "give my_module.my_function, or my_file.py:my_function"
+        remedy = f"give {', '.join([*names, 'my_module.my_function'])} or my_file.py:my_function"
         raise ValueError(f"{field}: cannot load {path!r} ({error}); {remedy}") from error
     if file and (other := sys.modules[file.stem].__file__) != str(file):
         raise ValueError(f"{field} is {path!r}, but {other} has that name; rename the file")

@@ -31,7 +31,7 @@ from leash_trl.trainer.checkpoints import only_run_in
 
 
 DETAILS = (
-    *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "request", "label"),
+    *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "system_prompt", "request", "label"),
     *("reward_funcs", "reward_weights", "correctness_func"),
 )
 
@@ -59,6 +59,8 @@ class SamplingArguments:
         decoding (`str`): One of plain and budget_forcing (s1).
         decoding_kwargs (`dict`): Parameters of the decoding, as JSON.
         prompt_suffix (`str`): Appended to questions; the default is the release's.
+        system_prompt (`str`): As in training: put as a system message before prompts that begin with none.
+        chat_template (`str`): Jinja text, in the place of the tokenizer's chat template.
         chat_template_kwargs (`dict`): For the chat template, as JSON: '{"enable_thinking": false}'.
         request (`str`): Ends every prompt, messages too: ' Effort: low.' or L1's budget, say.
         split (`str`): Split of each data set (default: the only one, or that of the named source).
@@ -88,6 +90,8 @@ class SamplingArguments:
     decoding: str = "plain"
     decoding_kwargs: dict = field(default_factory=dict)
     prompt_suffix: str = BOXED_SUFFIX
+    system_prompt: str | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict = field(default_factory=dict)
     request: str = ""
     split: str | None = None
@@ -111,8 +115,10 @@ class SamplingArguments:
 
     def plan(self) -> sampling.SamplingPlan:
         """How completions are to be made; raises `ValueError` if a value is out of range."""
+        template = {} if self.chat_template is None else {"chat_template": self.chat_template}
         values = {
             **vars(self),
+            "chat_template_kwargs": {**template, **self.chat_template_kwargs},
             "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
             "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
         }
@@ -127,7 +133,8 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
         `ValueError`: If a benchmark's gold cannot be read.
     """
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
-        is_chat = has_chat_template(arguments.model_name_or_path, arguments.revision)
+        template = arguments.chat_template
+        is_chat = template is not None or has_chat_template(arguments.model_name_or_path, arguments.revision)
         problems = load_problems(
             reference,
             split=arguments.split,
@@ -135,6 +142,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
             limit=arguments.limit,
             kind=kind,
             has_chat_template=is_chat,
+            system_prompt=arguments.system_prompt,
             needs_gold=not arguments.reward_funcs,
         )
     for name, feature in problems.features.items():

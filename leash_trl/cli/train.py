@@ -7,23 +7,25 @@ import warnings
 from typing import Any
 
 from datasets import Dataset
-from transformers import ProgressCallback
+from transformers import AutoProcessor, ProgressCallback
 from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
-from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
+from leash_trl.cli.errors import UserError, check_writable, going_on, said, user_errors
 from leash_trl.cli.rewards import OWN_REWARDS, function_name, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_training_rows, named_files
-from leash_trl.engines.checkpoint_path import whole_checkpoints
-from leash_trl.engines.context import has_chat_template
+from leash_trl.engines.checkpoint_path import complete_model_path, whole_checkpoints
 from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
+
+
+UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
@@ -44,6 +46,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         streaming=script_args.dataset_streaming,
         suffix=script_args.prompt_suffix,
         has_chat_template=has_template,
+        system_prompt=script_args.system_prompt,
     )
 
 
@@ -61,11 +64,17 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     """The trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
+    model, revision = complete_model_path(model_args.model_name_or_path), model_args.model_revision
+    sides = {"truncation_side": "left", "padding_side": "left"}  # TRL: GRPOTrainer.__init__ loads it so
+    tokenizer = AutoProcessor.from_pretrained(
+        model, revision=revision, trust_remote_code=training_args.trust_remote_code, **sides
+    )
+    tokenizer.chat_template = script_args.chat_template or tokenizer.chat_template
+    has_template = tokenizer.chat_template is not None
     training_args.correctness_func = function_name(training_args.correctness_func)
     rollout_func = path and imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
-        has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
@@ -75,23 +84,24 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
     training_args.model_init_kwargs = {
-        "revision": model_args.model_revision,
+        "revision": revision,
         "attn_implementation": model_args.attn_implementation,
         "dtype": model_args.dtype,
         **(training_args.model_init_kwargs or {}),
     }
     trainer = LeashGRPOTrainer(
-        model=model_args.model_name_or_path,
+        model=model,
         reward_funcs=reward_funcs,
         args=training_args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
+        processing_class=tokenizer,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
         rollout_func=rollout_func,
     )
-    rewards, tokenizer = trainer.reward_funcs, trainer.processing_class
-    trainer.reward_funcs = heeding_opened_thinking(rewards, tokenizer, **trainer.chat_template_kwargs)
+    rewards = heeding_opened_thinking(trainer.reward_funcs, tokenizer, **trainer.chat_template_kwargs)
+    trainer.reward_funcs = rewards
     check_efforts_differ(tokenizer, efforts or {}, script_args.effort_suffix)
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
@@ -113,10 +123,11 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
-        except FloatingPointError as error:
-            raise UserError(str(error)) from error
         except Exception as error:
-            _blame_reward(error)
+            bar = getattr(trainer.pop_callback(LeashProgressCallback), "training_bar", None)
+            if bar is not None:
+                bar.close()  # ends its line
+            _blame(error, trainer, checkpoint)
             raise
         if training_args.push_to_hub:
             with user_errors(hub_model_id=trainer.hub_model_id):
@@ -127,17 +138,26 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     return trainer
 
 
-def _blame_reward(error: Exception) -> None:
-    """Raises `UserError` for what a reward function raised, below the function's own part of the traceback."""
-    # TRL: GRPOTrainer._calculate_rewards calls the reward functions, each as reward_func_name
-    caller, part = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__, error.__traceback__
-    while part is not None and part.tb_frame.f_code is not caller:
-        part = part.tb_next
-    # accelerate gathers the rewards
-    if part and part.tb_next and not part.tb_next.tb_frame.f_globals["__name__"].startswith("accelerate"):
-        traceback.print_exception(type(error), error, part.tb_next, chain=False)
-        name = part.tb_frame.f_locals["reward_func_name"]
-        raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
+def _blame(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str | bool) -> None:
+    """Raises `UserError` for weights that are not finite, for what reward functions raised, below their own part of
+    the traceback, or returned, and for what upstream refuses before the first policy update."""
+    if isinstance(error, FloatingPointError):
+        raise UserError(str(error)) from error
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
+    # TRL: GRPOTrainer._calculate_rewards calls the reward functions and makes tensors of rewards; accelerate gathers
+    caller, codes = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__, [frame.f_code for frame in frames]
+    if caller in codes and packages[codes.index(caller) + 1 :][:1] != ["accelerate"]:
+        remedy = "; each must take all columns of the data set and return a number or None for each completion"
+        if own := packages[::-1].index("trl"):
+            traceback.print_exception(error, limit=-own, chain=False)
+            remedy = ""
+        names = ", ".join(trainer.reward_func_names)
+        raise UserError(f"calling reward_funcs {names}: {said(error)}{remedy}") from error
+    is_new = trainer.state.global_step <= trainer._num_done
+    if is_new and isinstance(error, ValueError | ImportError) and packages[-1] in UPSTREAM:
+        resumed = f"resume_from_checkpoint is {checkpoint!r}: " if checkpoint else ""
+        raise UserError(resumed + said(error)) from error
 
 
 def main(argv: list[str]) -> int:

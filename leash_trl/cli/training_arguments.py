@@ -27,6 +27,8 @@ class LeashScriptArguments(ScriptArguments):
             accuracy_reward, reasoning_accuracy_reward, think_format_reward, or import paths such as
             my_module.my_reward or my_file.py:my_reward.
         prompt_suffix (`str`): Appended to prompts that are text, which become user messages.
+        system_prompt (`str`): Put as a system message before prompts that begin with none.
+        chat_template (`str`): Jinja text, in the place of the tokenizer's chat template; saved with the model.
         efforts (`dict[str, float]`): Target in tokens of each effort, such as {low: 1024, high: 8192}: each question
             is asked once per effort.
         effort_suffix (`str`): Appended to prompts if there are efforts, with {effort} filled in.
@@ -36,6 +38,8 @@ class LeashScriptArguments(ScriptArguments):
     reward_model_name_or_path: str | None = None
     reward_funcs: list[str] | None = None
     prompt_suffix: str = BOXED_SUFFIX
+    system_prompt: str | None = None
+    chat_template: str | None = None
     efforts: dict[str, Any] | str | None = None
     effort_suffix: str = EFFORT_SUFFIX
     rollout_func: str | None = None

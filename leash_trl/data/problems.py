@@ -14,7 +14,7 @@ from datasets import Dataset, Features, IterableDataset, Value, concatenate_data
 from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
-from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
+from leash_trl.data.prompts import as_conversation
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
 from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, file_builder, parse_reference
 from leash_trl.gym.dataset import load_gym
@@ -33,11 +33,10 @@ def load_problems(
     *,
     split: str | None = None,
     config: str | None = None,
-    suffix: str = BOXED_SUFFIX,
     limit: int | None = None,
     kind: Kind | None = None,
-    has_chat_template: bool = True,
     needs_gold: bool = True,
+    **rule: Any,
 ) -> Dataset:
     """Problems in TRL's columns, beside the columns of their source.
 
@@ -51,13 +50,13 @@ def load_problems(
         split (`str`): Split to read; defaults to the source's own, else to the only one. A file only has the split
             `train`.
         config (`str`): Configuration on the Hub; defaults to the source's own.
-        suffix (`str`): As for [`~leash_trl.data.as_conversation`].
         limit (`int`): Number of problems to keep, from the first on.
         kind (`str`): `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and
             Hub ids.
-        has_chat_template (`bool`): As for [`~leash_trl.data.as_conversation`].
         needs_gold (`bool`): Whether each row must have an answer. Without, all rows are kept, with their columns as
             [`load_training_rows`] reads them, for a reward function of the user's.
+        rule: What makes prompts of questions: `suffix`, `has_chat_template` and `system_prompt`, as for
+            [`~leash_trl.data.as_conversation`].
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and the
@@ -73,7 +72,7 @@ def load_problems(
     usual = named.source.split if named.source else None
     split = split or (next(iter(splits)) if len(splits) == 1 else usual)
     raw = _split(splits, "split", split, named.name)
-    problems = _read_rows(raw, named.name, suffix, has_chat_template, needs_gold)
+    problems = _read_rows(raw, named.name, needs_gold, **rule)
     is_benchmark = (kind or (named.source and named.source.kind)) == "benchmark"
     if needs_gold:
         problems = _without_repeats(problems, named.name, is_benchmark)
@@ -89,8 +88,7 @@ def load_training_rows(
     *,
     config: str | None = None,
     streaming: bool = False,
-    suffix: str = BOXED_SUFFIX,
-    has_chat_template: bool = True,
+    **rule: Any,
 ) -> tuple[Rows, Rows | None]:
     """Rows to train on, and those to evaluate on meanwhile, with all columns of their source beside prompt and gold.
 
@@ -102,7 +100,7 @@ def load_training_rows(
         data (`str` or `Mapping`): As for [`load_problems`], or the splits of a mixture.
         train_split (`str`), test_split (`str`): Splits to read; no `test_split` means no evaluation.
         streaming (`bool`): Whether rows are read while training. What is repeated in a named source then stays.
-        config (`str`), suffix (`str`), has_chat_template (`bool`): As for [`load_problems`].
+        config (`str`), rule: As for [`load_problems`].
 
     Raises:
         `ValueError`: If a split or schema is not known, a row asks nothing, or the rows are those that a benchmark is
@@ -121,7 +119,7 @@ def load_training_rows(
         raw = _split(splits, field, split, named.name)
         if streaming and isinstance(raw, Dataset):
             raw = raw.to_iterable_dataset()
-        rows = _read_rows(raw, named.name, suffix, has_chat_template, needs_gold=is_published)
+        rows = _read_rows(raw, named.name, is_published, **rule)
         return _without_repeats(rows, named.name) if is_published else rows
 
     train = read("dataset_train_split", train_split)
@@ -162,9 +160,7 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
         kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
         if len(kinds) > 1 and not is_saved and config is None:  # one kind would be read, and the other left out
-            raise ValueError(
-                f"the folder {path} holds files of several kinds, {' and '.join(sorted(kinds))}; keep one"
-            )
+            raise ValueError(f"{path} holds files of several kinds, {' and '.join(sorted(kinds))}; keep one")
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
@@ -185,7 +181,7 @@ def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
     return splits[split]
 
 
-def _read_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool, needs_gold: bool = True) -> Rows:
+def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool = True, **rule: Any) -> Rows:
     """The rows of a split, with prompts by the rule of `as_conversation` and golds as `solution` before their own
     columns. Where a gold is needed, they also get an `id`; else a reward function may look at other columns."""
     # some streams do not say what they hold
@@ -199,13 +195,7 @@ def _read_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool, needs
         gold = features["solution"] if "solution" in schema.columns else TEXT
         is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
         types["solution"] = TEXT if needs_gold or is_number else gold
-    how = {
-        "name": name,
-        "schema": schema,
-        "suffix": suffix,
-        "has_chat_template": has_chat_template,
-        "needs_gold": needs_gold,
-    }
+    how = {"name": name, "schema": schema, "needs_gold": needs_gold, "has_chat_template": has_chat_template, **rule}
     if isinstance(raw, IterableDataset):
         all_types = raw.features and Features({**raw.features, **types})
         return raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=all_types)
@@ -237,7 +227,7 @@ def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, *
 
 
 def _read_row(
-    row: Mapping[str, Any], own_id: str, schema: Schema | None, suffix: str, has_chat_template: bool, needs_gold: bool
+    row: Mapping[str, Any], own_id: str, schema: Schema | None, needs_gold: bool, has_chat_template: bool, **rule: Any
 ) -> dict[str, Any]:
     made: dict[str, Any] = {"id": row_id(row) or own_id} if needs_gold else {}
     asked = dict(row)
@@ -248,15 +238,12 @@ def _read_row(
             question, made["solution"] = schema.read(row)
             stays = has_prompt and not isinstance(question, str)  # with all fields of its messages
             asked["prompt"] = row["prompt"] if stays else question
-        except (
-            AttributeError,
-            TypeError,
-            ValueError,
-        ) as error:  # a label or a list for a reward function of the user's
+        # a label or a list for a reward function of the user's
+        except (AttributeError, TypeError, ValueError) as error:
             if needs_gold or not has_prompt:
                 raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
             made["solution"] = row["solution"] if "solution" in schema.columns else None
-    return {**made, **as_conversation(asked, suffix, has_chat_template)}
+    return {**made, **as_conversation(asked, has_chat_template=has_chat_template, **rule)}
 
 
 def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:
@@ -283,10 +270,7 @@ def _with_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
     if len({each for each in ids if isinstance(each, str | int)}) == len(problems):
         return problems
     if ids:
-        logger.warning(
-            "%s: its ids are not unique, or neither text nor 64-bit integers, so problems are called %s-ROW",
-            name,
-            name,
-        )
+        doubt = "its ids are not unique, or neither text nor 64-bit integers"
+        logger.warning(f"{name}: {doubt}, so problems are called {name}-ROW")
         problems = problems.remove_columns("id")
     return problems.add_column("id", [f"{name}-{row}" for row in rows])

@@ -60,10 +60,15 @@ def _blank_problem(prompt: Any) -> str:
     return f"prompt is {prompt!r}, but must be text or messages with something in it; fill it or drop the row"
 
 
-def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_template: bool = True) -> dict[str, Any]:
+def as_conversation(
+    row: dict[str, Any],
+    suffix: str = BOXED_SUFFIX,
+    has_chat_template: bool = True,
+    system_prompt: str | None = None,
+) -> dict[str, Any]:
     r"""A row whose prompt is a conversation; for `Dataset.map`. The one rule for prompts.
 
-    1. Messages stay as they are.
+    1. Messages stay as they are, after the system prompt unless they begin with one.
     2. A string becomes one user message, so that the chat template applies: the string without blanks around it, then
        the suffix, unless the string ends with it. For a base model, whose tokenizer has no chat template, it stays a
        string, with the same suffix.
@@ -80,13 +85,14 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
         row (`dict`): Row with messages or a string in column `prompt`.
         suffix (`str`): Text to append to strings; defaults to the instruction of the LEASH authors' release.
         has_chat_template (`bool`): Whether the model's tokenizer has one.
+        system_prompt (`str`): Content of a system message to put in front.
 
     Returns:
         `dict`: The new `prompt` column; other columns stay as they are under `Dataset.map`.
 
     Raises:
         `ValueError`: If there is nothing to ask: no prompt, an empty one, an empty last message, or one of the
-            assistant.
+            assistant; or if there is a system prompt and no chat template.
 
     Example:
         >>> as_conversation({"prompt": "What is 2 + 2?"}, suffix=" Be brief.")
@@ -95,15 +101,18 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
     prompt = row["prompt"]
     if is_blank(row):
         raise ValueError(_blank_problem(prompt))
-    if not isinstance(prompt, str):
-        if prompt[-1].get("role") == "assistant" and not prompt[-1].get(
-            "tool_calls"
-        ):  # TRL would end this turn and begin another
-            raise ValueError("prompt ends with a message of the assistant, but must end with the user's; drop it")
+    if isinstance(prompt, str):
+        text = prompt.strip()
+        asked = text if text.endswith(suffix.strip()) else text + suffix
+        prompt = [{"role": "user", "content": asked}] if has_chat_template else asked
+    # TRL would end this turn and begin another
+    elif prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
+        raise ValueError("prompt ends with a message of the assistant, but must end with the user's; drop it")
+    if system_prompt is None or (not isinstance(prompt, str) and prompt[0].get("role") == "system"):
         return {"prompt": prompt}
-    text = prompt.strip()
-    asked = text if text.endswith(suffix.strip()) else text + suffix
-    return {"prompt": [{"role": "user", "content": asked}] if has_chat_template else asked}
+    if isinstance(prompt, str):
+        raise ValueError("system_prompt needs a chat template, which this tokenizer lacks; set chat_template")
+    return {"prompt": [{"role": "system", "content": system_prompt}, *prompt]}
 
 
 def bare_question(text: str) -> str:

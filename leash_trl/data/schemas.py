@@ -18,6 +18,11 @@ Messages = list[dict[str, Any]]
 
 GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 
+QUESTION_AND_GOLD = (
+    *(("question", "final_answer"), ("problem", "answer"), ("question", "answer")),
+    *(("problem", "solution"), ("question", "solution"), ("question", "ground_truth")),
+)
+
 # ShareGPT's names of roles
 CHAT_ROLES = {"human": "user", "gpt": "assistant"}
 
@@ -136,12 +141,7 @@ SCHEMAS = (
     Schema(("prompt", "label"), lambda row: (_question_of_messages(row), read_text(row, "label"))),
     Schema(("Question", *GPQA_CHOICES), _read_gpqa),
     Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
-    Schema(("question", "final_answer"), partial(_read_texts, "question", "final_answer")),
-    Schema(("problem", "answer"), partial(_read_texts, "problem", "answer")),
-    Schema(("question", "answer"), partial(_read_texts, "question", "answer")),
-    Schema(("problem", "solution"), partial(_read_texts, "problem", "solution")),
-    Schema(("question", "solution"), partial(_read_texts, "question", "solution")),
-    Schema(("question", "ground_truth"), partial(_read_texts, "question", "ground_truth")),
+    *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD),
     Schema(("messages",), partial(_read_chat, "messages", "role", "content")),
     Schema(("conversations",), partial(_read_chat, "conversations", "from", "value")),
     Schema(("instruction", "output"), _read_alpaca),

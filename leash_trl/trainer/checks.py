@@ -22,6 +22,7 @@ from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
+from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.length_controlled_reward import LengthControlledReward, unknown_correctness
 
@@ -42,6 +43,8 @@ def check_trainer(trainer: Any) -> None:
         check_samples_plainly(trainer)
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
         raise ValueError("reward_funcs holds a LengthControlledReward; LeashGRPOTrainer needs the functions inside")
+    if args.temperature == 0:  # vLLM would
+        raise ValueError("temperature is 0, which gives all completions of a prompt the same reward; set 1, say")
     _warn(args, [unknown_correctness(args.correctness_func, names, method)])
     dataset = trainer.train_dataset
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
@@ -111,10 +114,10 @@ def check_own_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
 
 
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if the data set has too few rows for one step: TRL would train nothing and say nothing."""
+    """Raises `CannotStartError` if the data set is too small for one step: TRL would train nothing and say nothing."""
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise ValueError(f"the data set has {len(dataset)} rows, but a generation batch takes {needed}; add some")
+        raise CannotStartError(f"the data set has {len(dataset)} rows, but a generation batch has {needed}; add some")
 
 
 def prompt_problems(trainer: Any) -> Iterator[str]:

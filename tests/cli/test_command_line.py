@@ -25,10 +25,10 @@ def test_the_module_prints_the_version():
 @pytest.mark.parametrize(
     ("argv", "named"),
     [
-        (["merge", "x", "--output", "y"], "--output y"),  # no abbreviations
+        (["merge", "x", "--output", "y"], "--output"),  # no abbreviations
         (["merge"], "run"),
         (["merge", "x"], "--output_dir"),
-        (["merge", "x", "y", "--output_dir", "z"], " y"),
+        (["merge", "x", "y", "--output_dir", "z"], "y"),
         (["merge", "x", "--output_dir", "z", "--dtype", "int8"], "int8"),
         (["push", "x"], "x"),
         (["train", "--target_lenght", "40"], "--target_lenght"),

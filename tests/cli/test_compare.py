@@ -124,6 +124,7 @@ def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, 
 def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config):
     shared = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
     shared |= {"temperature": 0.8, "top_p": 0.9, "top_k": 7, "prompt_suffix": " Be brief."}
+    shared |= {"system_prompt": "You add.", "chat_template": "{{ messages }}"}
     base = {**FIELDS, **shared}
     (run, *_) = planned(config(base=base))
     expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **shared}
@@ -238,8 +239,8 @@ length = 80 if name == "base" else 40
 lines = []
 for i in range(2):
     scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
-    tokens = [{"num_tokens": length + 10 * k, "num_thinking_tokens": 0} for k in range(2)]
-    completions = [score | counts for score, counts in zip(scores, tokens, strict=True)]
+    common = {"finish_reason": "length" if name == "base" else "stop", "num_thinking_tokens": 0}
+    completions = [{**score, **common, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
 for part in sys.argv[4:]:
     (folder / part / "samples").mkdir(parents=True, exist_ok=True)
@@ -275,7 +276,10 @@ def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(c
     out = tmp_path / "out"
     assert comparison("--devices", "0,1", devices=2) == 0
     assert (out / "started.txt").read_text().split() == ["base", "leash/seed-0", "frozen/seed-0", "leash/seed-1"]
-    assert (out / "table.md").read_text() in capsys.readouterr().out
+    text = (out / "table.md").read_text()
+    assert text in capsys.readouterr().out
+    (cut,) = [line for line in text.splitlines() if "max_new_tokens" in line]
+    assert ("base" in cut, "leash" in cut) == (True, False)
     assert [row["name"] for row in table(out / "table.csv")] == ["base", "leash", "LEASH-C"]
     seeds = table(out / "seeds.csv")
     names = [(row["name"], row["seeds"]) for row in seeds]

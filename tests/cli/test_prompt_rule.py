@@ -6,6 +6,7 @@ import shutil
 import pytest
 from datasets import Dataset, IterableDataset
 from published_rows import DAPO_PROCESSED, dapo_row, user, write_rows
+from transformers import AutoTokenizer
 
 from leash_trl import gym
 from leash_trl.cli.main import main
@@ -77,6 +78,40 @@ def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer)
     evaluated = load_checked(file, sampling, "benchmark")["prompt"][:]
     trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
     assert trained == prompt_ids(tokenizer, evaluated)
+
+
+@pytest.mark.parametrize("rows", ["strings", "messages", "messages with a system", "dapo_processed"])
+@pytest.mark.parametrize("base", [False, True], ids=["template replaced", "base model"])
+def test_a_system_prompt_and_a_chat_template_of_a_recipe_are_the_same_in_training_and_eval(rows, base, tmp_path):
+    file, model = write_rows(tmp_path / "rows.jsonl", rows_of(rows)), tmp_path / "model"
+    shutil.copytree(gym.CHECKPOINT, model)
+    if base:
+        (model / "chat_template.jinja").unlink()
+    template = "{% for message in messages %}{{ message.content }} = {% endfor %}" + "{# long. #}" * 500
+    given = {"model_name_or_path": str(model), "system_prompt": "1 + 2\n", "chat_template": template}
+    (tmp_path / "recipe.yaml").write_text(json.dumps({**given, "output_dir": str(tmp_path / "run")}))
+    words = [*ON_GYM[2:], "--dataset_name", file, "--config", str(tmp_path / "recipe.yaml")]
+    trainer = build_trainer(*arguments_of(given_fields(words)))
+    sampling = SamplingArguments(output_dir="", **given)
+    evaluated = load_checked(file, sampling, "benchmark")["prompt"][:]
+    system = SYSTEM["content"] if rows == "messages with a system" else "1 + 2\n"
+    assert [[message["role"] for message in prompt] for prompt in evaluated] == [["system", "user"]] * len(QUESTIONS)
+    assert {prompt[0]["content"] for prompt in evaluated} == {system}
+    trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    assert trained == prompt_ids(tokenizer, evaluated, **sampling.plan().chat_template_kwargs)
+    assert trained[0] == tokenizer(template_text(evaluated[0]))["input_ids"]
+    trainer.save_model()
+    assert AutoTokenizer.from_pretrained(tmp_path / "run").chat_template == template
+
+
+def template_text(prompt) -> str:
+    return "".join(f"{message['content']} = " for message in prompt)
+
+
+def test_a_system_prompt_without_a_chat_template_is_an_error():
+    with pytest.raises(ValueError, match="system_prompt"):
+        as_conversation({"prompt": "1 + 1 = ?"}, has_chat_template=False, system_prompt="Be brief.")
 
 
 @pytest.mark.parametrize("rows", ["problem and answer", "strings with the suffix"])

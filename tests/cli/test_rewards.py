@@ -24,6 +24,11 @@ def test_names_import_paths_and_files(folder):
     assert (near([]), far([])) == ([0.25], [0.75])
 
 
+def test_what_a_name_of_open_r1_is_called_here_is_said():
+    with pytest.raises(ValueError, match=r"'accuracy' .*accuracy_reward.*think_format_reward"):
+        reward_functions(["accuracy", "format"])
+
+
 @pytest.mark.parametrize("name", ["missing.py:f", "math_rewards", "json.nothing", "task/empty.py:f"])
 def test_what_there_is_not_is_an_error_with_its_name(name, folder):
     (folder / "task" / "empty.py").write_text("")

@@ -2,6 +2,7 @@
 
 import errno
 import json
+from importlib.util import find_spec
 from unittest.mock import Mock
 
 import pytest
@@ -78,6 +79,49 @@ def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path,
     assert "leash_trl/" not in trace
     assert "grpo_trainer" not in trace
     assert trace.splitlines()[-1].startswith("leash train: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--per_device_train_batch_size 128 --num_generations 8", "8 rows"),
+        ("--dataset_name completed.jsonl", "'completions'"),
+        ("--reward_funcs my_rewards.texts", "texts"),
+        ("--reward_funcs my_rewards.pairs", "pairs"),
+        ("--reward_funcs my_rewards.later", "later"),
+        ("--reward_funcs my_rewards.nothing", "nothing"),
+        ("--temperature 0", "temperature"),
+        ("--report_to wandb", "wandb"),
+        ("--use_liger_kernel true", "liger"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(words, named, command, tmp_path, capsys):
+    if find_spec(named) or find_spec(f"{named}_kernel"):
+        pytest.skip(f"{named} is installed")
+    rows = [{"prompt": f"{i} + 1 = ?", "completions": ["2"]} for i in range(8)]
+    (tmp_path / "completed.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    bad = {"texts": "['a' for _ in prompts]", "pairs": "[(1.0, 0.5) for _ in prompts]", "nothing": "None"}
+    code = [f"def {name}(prompts, **kwargs):\n    return {value}\n" for name, value in bad.items()]
+    code += [f"async def later(prompts, **kwargs):\n    return {bad['texts']}\n"]
+    with (tmp_path / "my_rewards.py").open("a") as file:
+        file.writelines(code)
+    assert main([*command, *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    line = error.splitlines()[-1]
+    assert line.startswith("leash train: ")
+    assert named in line
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("true", "false"), ("false", "true")], ids=["full of LoRA", "LoRA of full"]
+)
+def test_weights_of_another_kind_cannot_be_resumed_which_is_one_line(first, then, command, capsys):
+    assert main([*command, "--save_steps", "1", "--max_steps", "1", "--use_peft", first]) == 0
+    assert main([*command, "--resume_from_checkpoint", "true", "--use_peft", then]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert error.splitlines()[-1].startswith("leash train: resume_from_checkpoint")
 
 
 @pytest.mark.parametrize(
