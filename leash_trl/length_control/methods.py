@@ -11,7 +11,7 @@ from leash_trl.length_control.method import LengthControl
 CLASSES = (
     "leash.Leash leash.LeashC leash_predictive.LeashPredictive laconic.Laconic l1.L1Exact l1.L1Max "
     "thinkprune.ThinkPrune laser.Laser laser.LaserD laser.LaserDE kimi.Kimi dapo_overlong.DapoOverlong "
-    "efficient.Efficient a_dlp.ADLP alp.ALP gfpo.GFPO dler.DLER cosine.Cosine grpo_lead.GRPOLead "
+    "efficient.Efficient a_dlp.ADLP acoer.ACOER alp.ALP gfpo.GFPO dler.DLER cosine.Cosine grpo_lead.GRPOLead "
     "prime_rl.PrimeRL mai.MAI nemo_rl.NemoRL gr3.GR3 grlc.GRLC hapo.HAPO shorter_better.ShorterBetter lead.LEAD "
     "drpo.DRPO toggle.Toggle none.NoControl"
 )

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import torch
 import transformers
+from forced_styles import force_styles
 from matplotlib.figure import Figure
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
@@ -32,7 +33,6 @@ from leash_trl.figures import style
 from leash_trl.gym import CHECKPOINT, RECORD, base_digest, base_record, task
 from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.stories import stories
-from leash_trl.gym.styles import force_styles
 from leash_trl.gym.task import TraceStyle, problems, solution_trace
 
 

@@ -3,10 +3,12 @@
 import json
 import random
 import re
+import runpy
 import zlib
 from itertools import islice
 
 import pytest
+from conftest import ROOT
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,14 +17,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from leash_trl.data.efforts import effort_suffix
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.gym import CHECKPOINT, base_record
-from leash_trl.gym.styles import STYLES, force_styles, forced_text
 from leash_trl.gym.task import (
     LEVELS,
     MAX_LEVEL,
     MAX_TOTAL,
     SHORTCUTS,
     STEP_BY_STEP,
-    Problem,
     TraceStyle,
     problems,
     sample_problem,
@@ -77,19 +77,9 @@ def test_problems_and_traces_are_those_that_the_base_model_and_its_record_were_m
     assert zlib.crc32("".join(solution_trace(one, TraceStyle(), rng) for one in asked).encode()) == 3721115557
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_forced_traces_leave_the_model_its_totals_only(style):
-    problem = Problem((14, 5, -3, 2))
-    *pieces, end = forced_text(problem, style)
-    assert end == "}"
-    assert all(not re.search(r"(?<![+-])\b\d+", piece.replace("from 14", "")) for piece in pieces)
-    labels = {"full, twice": "abcabc", "two of three": "ab", "every second": "b", "none": ""}
-    assert "".join(re.findall(r"\((\w)\)", "".join(pieces))) == labels.get(style, "abc")
-    assert len(pieces) == len(labels.get(style, "abc")) + 1
-
-
 def test_forced_styles_of_the_base_model_are_those_of_its_record(tokenizer):
     model, recorded = AutoModelForCausalLM.from_pretrained(CHECKPOINT), base_record()["styles"]
+    force_styles = runpy.run_path(str(ROOT / "recipes" / "gym" / "forced_styles.py"))["force_styles"]
     forced = list(force_styles(model, tokenizer, num_problems=64))
     for field in ("level", "style", "tokens"):
         assert [one[field] for one in forced] == [one[field] for one in recorded]

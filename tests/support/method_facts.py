@@ -78,6 +78,7 @@ FACTS = {
     "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
     "efficient": Facts((1, 0), (0, 1), "unmoved"),
     "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
+    "acoer": Facts((1, 0), (0, 1.02), "unmoved"),
     "alp": Facts((1, 0), (-0.2, 1), "pays", {"beta": 0.001}),
     # wrong answers feel it in the advantage, by being dropped
     "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
@@ -85,7 +86,6 @@ FACTS = {
     "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
     # right answers have 0.1 added after standardisation, which is over tokens
     "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
-    # what it does to lengths, it does by cutting completions
     # the longer a wrong answer, the more it earns
     "cosine": Facts((2, -10), (-10, 2), "may gain"),
     # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign

@@ -1,0 +1,110 @@
+"""ACOER: a bonus for short correct answers, whose weight grows while accuracy holds and shrinks when it falls."""
+
+import math
+from typing import ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
+
+
+class ACOER(LengthControl):
+    r"""ACOER: correctness (1 or 0) plus a bonus for correct answers below a budget that follows their mean length.
+
+    $$ r_i = c_i \left(1 + \alpha \frac{\log(1 + s (1 - \min(L_i / B, 1)))}{\log(1 + s)}\right), \qquad
+       \alpha \leftarrow \begin{cases} \max(\alpha_{\min}, 0.95\,\alpha) & \bar a_{t-w} - \bar a_t > \tau \\
+       \min(\alpha_{\max}, 1.02\,\alpha) & \text{else} \end{cases}, \qquad B \leftarrow \max(B_{\min}, \rho \bar L) $$
+
+    $\bar a$ and $\bar L$ are exponential means of the batches' accuracy and of the mean length of correct answers.
+    Weight and budget move once `warmup_steps` are done and the window is full. A wrong answer never feels its length.
+
+    Use: to shorten as far as accuracy allows over a thousand updates, without a target.
+
+    Source: `acoer/reward.py` of [js-lee-AI/ACOER](https://github.com/js-lee-AI/ACOER), whose defaults are these, for
+    [the paper](https://huggingface.co/papers/2606.22716), which was not read.
+
+    Differs: the release counts characters of the thinking, four to a token, and here the length under control counts.
+    There each process has a state of its own, every call moves it, evaluation too, and it is lost on resume; here the
+    completions of all processes move it once per policy update. A batch without a correct answer counts there as one
+    of length 0, and here leaves the mean length alone.
+
+    Args:
+        alpha_init (`float`), alpha_min (`float`), alpha_max (`float`): Weight of the bonus, and its bounds.
+        alpha_up (`float`), alpha_down (`float`): Its factors per update while accuracy holds, and where it falls.
+        max_accuracy_drop (`float`): Fall $\tau$ of the mean accuracy over the window from which on the weight shrinks.
+        window (`int`): Updates $w$ over which accuracy is compared.
+        ema_span (`int`): Updates of the exponential means, whose newest batch has the weight 2 / (span + 1).
+        budget_ratio (`float`): Share $\rho$ of the mean length of correct answers that is the budget.
+        min_budget (`int`), budget_init (`int`): Least and first budget in tokens.
+        log_scale (`float`): $s$, dimensionless: how early the bonus flattens out.
+        warmup_steps (`int`): Updates before weight and budget begin to move.
+    """
+
+    name = "acoer"
+    paper: ClassVar[Paper | None] = Paper(
+        "Beyond Penalizing Mistakes: Stabilizing Efficiency Training in Large Reasoning Models via Adaptive "
+        "Correct-Only Rewards",
+        "2606.22716",
+        "Jungseob Lee and Seungyoon Lee and Seongtae Hong and Minhyuk Kim and Chanjun Park and Heuiseok Lim",
+    )
+
+    alpha_init: float = hyperparameter(0.02, ge=0)
+    alpha_min: float = hyperparameter(0.01, ge=0)
+    alpha_max: float = hyperparameter(0.5, ge=0)
+    alpha_up: float = hyperparameter(1.02, ge=1)
+    alpha_down: float = hyperparameter(0.95, gt=0, le=1)
+    max_accuracy_drop: float = hyperparameter(0.02, ge=0, le=1)
+    window: int = hyperparameter(100, ge=2)
+    ema_span: int = hyperparameter(50, ge=1)
+    budget_ratio: float = hyperparameter(0.85, gt=0)
+    min_budget: int = hyperparameter(512, ge=1)
+    budget_init: int = hyperparameter(4096, ge=1)
+    log_scale: float = hyperparameter(5.0, gt=0)
+    warmup_steps: int = hyperparameter(200, ge=0)
+    # means after each of the last updates, the mean length of correct answers in tokens, and what came since
+    accuracies: list[float] = state_field(list)
+    mean_length: float | None = state_field(lambda: None)
+    verdicts: list[float] = state_field(list)
+    correct_lengths: list[float] = state_field(list)
+    num_updates: int = state_field(int)
+    alpha: float = state_field(float)
+    budget: float = state_field(float)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.alpha, self.budget = float(self.alpha_init), float(self.budget_init)
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        saved = 1.0 - (rollouts.lengths.double() / self.budget).clamp(max=1.0)
+        bonus = torch.log1p(self.log_scale * saved) / math.log1p(self.log_scale)
+        return self.base_rewards(rollouts) * (1.0 + self.alpha * bonus)
+
+    def observe(self, rollouts: Rollouts) -> None:
+        self.verdicts += rollouts.correctness[rollouts.is_scorable].tolist()
+        self.correct_lengths += rollouts.lengths[rollouts.is_correct].tolist()
+
+    def step(self) -> None:
+        if not self.verdicts:
+            return
+        accuracy = sum(self.verdicts) / len(self.verdicts)
+        self.accuracies.append(self._averaged(self.accuracies[-1] if self.accuracies else None, accuracy))
+        self.accuracies = self.accuracies[-self.window :]
+        if self.correct_lengths:
+            self.mean_length = self._averaged(self.mean_length, sum(self.correct_lengths) / len(self.correct_lengths))
+        self.verdicts, self.correct_lengths = [], []
+        self.num_updates += 1
+        if self.num_updates <= self.warmup_steps or len(self.accuracies) < self.window:
+            return
+        if self.accuracies[0] - self.accuracies[-1] > self.max_accuracy_drop:
+            self.alpha = max(self.alpha_min, self.alpha * self.alpha_down)
+        else:
+            self.alpha = min(self.alpha_max, self.alpha * self.alpha_up)
+        if self.mean_length is not None:
+            self.budget = max(float(self.min_budget), self.budget_ratio * self.mean_length)
+
+    def _averaged(self, mean: float | None, new: float) -> float:
+        share = 2.0 / (self.ema_span + 1)
+        return new if mean is None else share * new + (1.0 - share) * mean
+
+    def statistics(self) -> dict[str, float]:
+        return {"alpha": self.alpha, "budget": self.budget}
