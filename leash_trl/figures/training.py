@@ -20,6 +20,10 @@ PANELS = {
     "leash/mean_length": "Mean length (tokens)",
 }
 ACCURACY = "leash/accuracy"
+OPTIONAL_PANELS = {
+    ACCURACY: "Mean accuracy",
+    "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
+}
 # The authors' published logs name the same curves otherwise: one of training, one of evaluation.
 CSV_COLUMNS = {
     "constraint/satisfaction_rate": "leash/satisfaction_rate",
@@ -109,7 +113,8 @@ def write_curves(trainer_state: Mapping[str, Any], path: Path) -> None:
 
 
 def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
-    """The four panels of the paper's training-dynamics figure and, where it was logged, accuracy; one line per run.
+    """The four panels of the paper's training-dynamics figure and, where logged, accuracy and how length and
+    correctness go together; one line per run.
 
     Source: figure "Training dynamics" of [LEASH](https://huggingface.co/papers/2512.21540).
 
@@ -117,15 +122,16 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
         runs (`Sequence[DataFrame]`): Curves of [`load_curves`]; the target is a dotted line where all runs that tell
             theirs agree. A run alone has a line for each of its budgets, and a dotted one in the same colour for the
             target of each.
-        columns (`int`): Panels beside each other, 4 as in the paper (5 with accuracy) or 2 for a narrow page.
+        columns (`int`): Panels beside each other, 4 as in the paper (6 with the others) or 2 for a narrow page.
 
     Returns:
-        `Figure`: 16 by 3.6 inches; in two columns 5.6 wide and 2.6 a row.
+        `Figure`: 16 (19.2 with six panels) by 3.6 inches; in two columns 5.6 wide and 2.6 a row.
     """
     drawn = by_budget(runs[0]) if len(runs) == 1 else runs
-    panels = {**PANELS, ACCURACY: "Mean accuracy"} if any(len(logged(run, ACCURACY)) for run in drawn) else PANELS
+    known = [key for key in OPTIONAL_PANELS if any(len(logged(run, key)) for run in drawn)]
+    panels = {**PANELS, **{key: OPTIONAL_PANELS[key] for key in known}}
     rows = math.ceil(len(panels) / columns) if columns < 4 else 1
-    size = (16, 3.6, 1, len(panels)) if rows == 1 else (style.NARROW, 2.6 * rows, rows, columns)
+    size = (3.2 * max(len(panels), 5), 3.6, 1, len(panels)) if rows == 1 else (style.NARROW, 2.6 * rows, rows, columns)
     figure, axes = style.new_figure(*size)
     for axis in axes[len(panels) :]:
         axis.remove()

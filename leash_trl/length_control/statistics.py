@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from leash_trl.length_control.advantages import standardised
 from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
@@ -34,6 +35,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
             "paying_share": _mean(score.penalty[correct] > 0),
             "mean_correct_length": _mean(lengths[correct]),
             "mean_wrong_length": _mean(lengths[wrong]),
+            "length_accuracy_correlation": length_accuracy_correlation(rollouts),
         }
     return {
         **method.statistics(),
@@ -50,6 +52,24 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         "clipped_share": _mean(clipped[~torch.isnan(shaped)]),
         **apart,
     }
+
+
+def length_accuracy_correlation(rollouts: Rollouts) -> float:
+    r"""Mean over prompts of the correlation of length and correctness; NaN if no prompt has both right and wrong.
+
+    $$ \frac{1}{P} \sum_b \frac{\mathrm{cov}_b(L, c)}{\sigma_b(L) \, \sigma_b(c)} $$
+
+    Negative while answers are too long, for then the longer ones of a prompt are the wrong ones; positive once they
+    are too short.
+
+    Source: [ICR](https://huggingface.co/papers/2605.07316), by its abstract.
+
+    Differs: unscorable completions, and prompts whose answers are equally long, do not count.
+    """
+    correct_PG, lengths_PG = rollouts.by_group(rollouts.correctness), rollouts.by_group(rollouts.scorable_lengths)
+    ones_PG = torch.ones_like(lengths_PG)
+    scores_PG = standardised(correct_PG, ones_PG, 0, 0.0) * standardised(lengths_PG, ones_PG, 0, 0.0)
+    return _mean(scores_PG.nanmean(dim=1))
 
 
 def _of_budget(method: LengthControl, rollouts: Rollouts, score: Score, rows: torch.Tensor) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -136,3 +137,22 @@ def test_what_is_there_is_not_written_over_and_a_folder_without_adapter_is_one_l
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
     assert not any((tmp_path / "merged").iterdir())
     assert merge(adapter, "--output_dir", tmp_path / "empty") == 0
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, -1.0])
+def test_a_strength_weighs_what_the_adapter_adds(adapter, merged, tiny_model_path, tmp_path, strength):
+    assert merge(adapter, "--output_dir", tmp_path / "out", "--strength", strength) == 0
+    base, whole, part = (
+        load_file(path / "model.safetensors") for path in (Path(tiny_model_path), merged, tmp_path / "out")
+    )
+    name = "model.layers.0.self_attn.q_proj.weight"
+    added = whole[name] - base[name]
+    assert added.abs().max() > 0.01
+    torch.testing.assert_close(part[name], base[name] + strength * added)
+
+
+def test_a_strength_of_a_module_that_is_replaced_is_refused(run, tmp_path, capsys):
+    config = json.loads((run / "adapter_config.json").read_text())
+    (run / "adapter_config.json").write_text(json.dumps({**config, "modules_to_save": ["lm_head"]}))
+    assert merge(run, "--output_dir", tmp_path / "out", "--strength", 0.5) == 2
+    assert "lm_head" in capsys.readouterr().err.splitlines()[-1]

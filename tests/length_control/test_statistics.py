@@ -9,7 +9,7 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
-from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.statistics import length_accuracy_correlation, length_statistics
 from leash_trl.length_control.toggle import Toggle
 
 
@@ -32,6 +32,7 @@ def test_statistics_by_hand():
         "mean_penalty": 0.5 * (0.5 + 1.0 + 2.0) / 4,
         "mean_effective_penalty": 0.5 * 0.5 / 4,  # the wrong one pays nothing
         "paying_share": 0.5,
+        "length_accuracy_correlation": -3 / 13**0.5,  # covariance -37.5, deviations 8125 ** 0.5 and 0.5
         "mean_length": 175,
         "p95_length": 285,  # 200 + 0.85 * 100
         "max_length": 300,
@@ -89,3 +90,15 @@ def test_the_logged_violation_is_what_the_dual_step_takes():
     method.observe(rollouts)
     method.step()
     assert method.lam == pytest.approx(0.7)
+
+
+def test_the_correlation_of_length_and_correctness_by_hand():
+    # covariance -20 / 4, deviations 125 ** 0.5 and 0.5; then a group of equal lengths, and one that is all right
+    lengths = [10, 20, 30, 40, 7, 7, 7, 7, 5, 6, 7, 8]
+    rollouts = toy_rollouts([1, 1, -1, -1, 1, -1, 1, -1, 1, 1, 1, 1], lengths, num_generations=4)
+    first = -5 / (125**0.5 * 0.5)
+    assert length_accuracy_correlation(rollouts) == pytest.approx(first)
+    # 10 and 30 with wrong and right; what could not be scored does not count
+    more = toy_rollouts([-1, 1, NAN, NAN, 1, 1, -1, -1], [10, 30, 1, 999, 10, 20, 30, 40], num_generations=4)
+    assert length_accuracy_correlation(more) == pytest.approx((1 + first) / 2)
+    assert math.isnan(length_accuracy_correlation(toy_rollouts([1, 1], [5, 6])))
