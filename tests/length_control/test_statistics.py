@@ -32,7 +32,7 @@ def test_statistics_by_hand():
         "mean_penalty": 0.5 * (0.5 + 1.0 + 2.0) / 4,
         "mean_effective_penalty": 0.5 * 0.5 / 4,  # the wrong one pays nothing
         "paying_share": 0.5,
-        "length_accuracy_correlation": -3 / 13**0.5,  # covariance -37.5, deviations 8125 ** 0.5 and 0.5
+        "length_accuracy_correlation": NAN,  # no prompt has both right and wrong
         "mean_length": 175,
         "p95_length": 285,  # 200 + 0.85 * 100
         "max_length": 300,
@@ -44,7 +44,7 @@ def test_statistics_by_hand():
         "shaped_reward": -0.0625,
         "clipped_share": 0.5,  # the wrong ones, below -1
     }
-    assert logged == pytest.approx(expected, abs=1e-12)
+    assert logged == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
