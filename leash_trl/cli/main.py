@@ -19,7 +19,6 @@ COMMANDS = {
     "plan": "memory per GPU and tokens per step of a recipe; refuses what cannot fit",
     "push": "put a run on the Hub, with model card, evaluation and checkpoints",
     "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",
-    "contamination": "find training problems that overlap with benchmarks, and drop them",
     "methods": "the table of length-control methods; leash methods NAME: formula, defaults, source, when to use it",
 }
 

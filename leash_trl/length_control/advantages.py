@@ -1,6 +1,5 @@
 """Turns shaped rewards into advantages, in float64: with an epsilon of 1e-8, float32 gives equal rewards up to 0.9."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -161,49 +160,6 @@ def group_advantages(
     return centred_PG.nan_to_num(nan=0.0).flatten()
 
 
-def decoupled_advantages(
-    objectives: Sequence[torch.Tensor], weights: Sequence[float], num_generations: int, epsilon: float
-) -> torch.Tensor:
-    r"""Advantages from several objectives, each normalised apart in its group, dimensionless.
-
-    $$ A_i = \sum_k w_k \frac{r_{k,i} - \mu_{k,b}}{\sigma_{k,b} + \epsilon}, \qquad
-       \hat A_i = \frac{A_i}{\sigma_A + \epsilon} $$
-
-    $\mu_{k,b}$ and $\sigma_{k,b}$ are those of objective $k$ in the group, $\sigma_A$ is over all completions of the
-    batch; both deviations are the sample ones (n - 1).
-
-    Source: [GDPO](https://huggingface.co/papers/2601.05242), as TRL's `multi_objective_aggregation:
-    normalize_then_sum` and `trl-GDPO` of the [release](https://github.com/NVlabs/GDPO) compute it.
-
-    Differs: they also subtract the mean of all $A_i$, which is 0 up to rounding; `verl-GDPO` of the release whitens
-    over tokens. Epsilon is 1e-4 in TRL and `trl-GDPO`; here it is the caller's. TRL counts a missing reward as its
-    group's mean and `trl-GDPO` as 0; here a completion that one objective cannot score has no advantage. Groups in
-    which the objectives cancel out have exactly 0, or dividing would turn rounding errors into advantages.
-
-    Args:
-        objectives (`Sequence[torch.Tensor]` of shape `(N,)`): Rewards of each objective; NaN where unscorable.
-        weights (`Sequence[float]`): $w_k$, dimensionless.
-        epsilon (`float`): Added to the standard deviations.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 where unscorable.
-
-    Example:
-        >>> task, length = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0.0, -0.1, 0.0, 0.0])
-        >>> decoupled_advantages([task, length], [1.0, 1.0], 4, 1e-8).sign().tolist()
-        [1.0, -1.0, -1.0, -1.0]
-    """
-    terms = [
-        weight * group_advantages(rewards, num_generations, "group", epsilon)
-        for rewards, weight in zip(objectives, weights, strict=True)
-    ]
-    sums_PG = torch.stack(terms).sum(dim=0).view(-1, num_generations)
-    sums = sums_PG.where(sums_PG.abs().amax(dim=1, keepdim=True) > NEGLIGIBLE, 0.0).flatten()
-    is_unscorable = torch.isnan(torch.stack(list(objectives))).any(dim=0)
-    scorable = sums.masked_fill(is_unscorable, torch.nan)
-    return (scorable / (mean_and_std(scorable)[1] + epsilon)).nan_to_num(nan=0.0)
-
-
 @dataclass(frozen=True)
 class AdvantageRule:
     """The run's rule that turns shaped rewards into advantages, in float64.
@@ -211,28 +167,21 @@ class AdvantageRule:
     Args:
         scale_rewards (`str`), epsilon (`float`): As for [`group_advantages`].
         reward_baseline (`str`): `"mean"`, or `"length_weighted"`: OPO's, weighted by the tokens that are trained on.
-        multi_objective_aggregation (`str`): Or `"normalize_then_sum"`: the reward before length and what length added
-            to it are normalised apart, see [`decoupled_advantages`].
-        length_objective_weight (`float`): GDPO's weight of the length objective; the task objective has 1.
         mask_truncated (`bool`): Whether the trainer leaves truncated completions out of the loss.
     """
 
     scale_rewards: Scaling = "group"
     epsilon: float = 1e-8
     reward_baseline: str = "mean"
-    multi_objective_aggregation: str = "sum_then_normalize"
-    length_objective_weight: float = 1.0
     mask_truncated: bool = False
 
     def __call__(self, score: Score, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages of a score, whose own do not count; 0 where `shaped` is NaN."""
-        shaped, num_generations = score.shaped, rollouts.num_generations
-        if self.multi_objective_aggregation == "normalize_then_sum":
-            weights = (1.0, self.length_objective_weight)
-            return decoupled_advantages((score.base, shaped - score.base), weights, num_generations, self.epsilon)
         trained_tokens = None
         if self.reward_baseline == "length_weighted":
             trained_tokens = rollouts.completion_lengths
             if self.mask_truncated:
                 trained_tokens = trained_tokens.where(~rollouts.is_truncated, 0)
-        return group_advantages(shaped, num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens)
+        return group_advantages(
+            score.shaped, rollouts.num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens
+        )

@@ -73,9 +73,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         reward_baseline (`str`): What is subtracted from the shaped rewards of a group: their `mean`, or for
             `length_weighted` their mean weighted by length, sum(L R) / sum(L) (OPO). The name is that of TRL's pull
             request 6620.
-        length_objective_weight (`float`): Weight of the length objective with
-            `multi_objective_aggregation="normalize_then_sum"` (GDPO); the task objective has 1. GDPO divides each
-            objective by its own deviation, so that the method's other weights cancel out.
         dynamic_sampling_rounds (`int`): Rounds in which groups without signal are replaced by fresh prompts (DAPO's
             dynamic sampling); 0 is off. LEASH leaves it out, DLER needs it.
         dynamic_sampling_oversample (`float`): Most extra groups that are generated together with a batch, as a share
@@ -108,7 +105,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
     reward_baseline: str = "mean"
-    length_objective_weight: float = 1.0
     dynamic_sampling_rounds: int = 0
     dynamic_sampling_oversample: float = 0.0
 
@@ -167,8 +163,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             scale_rewards=cast(Scaling, self.scale_rewards),
             epsilon=self.advantage_epsilon,
             reward_baseline=self.reward_baseline,
-            multi_objective_aggregation=self.multi_objective_aggregation,
-            length_objective_weight=self.length_objective_weight,
             mask_truncated=self.mask_truncated_completions,
         )
 
@@ -227,16 +221,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             raise ValueError(f"{product} a multiple of num_generations={self.num_generations}")
 
     def _check_advantages(self, method: LengthControl) -> None:
-        is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
-        by_mean = self.reward_baseline == "mean"
-        if not by_mean and self.reward_baseline != "length_weighted":
+        if self.reward_baseline not in ("mean", "length_weighted"):
             problem = "reward_baseline must be 'mean' or 'length_weighted'"
-        elif method.own_advantages and (is_decoupled or not by_mean):
-            problem = f"length_control={method.name!r} has a rule of its own; set 'mean' and 'sum_then_normalize'"
-        elif is_decoupled and not (by_mean and self.scale_rewards == "group"):
-            problem = "'normalize_then_sum' needs reward_baseline='mean' and scale_rewards='group'"
-        elif self.length_objective_weight != 1 and not is_decoupled:
-            problem = "length_objective_weight needs multi_objective_aggregation='normalize_then_sum'; set that, or 1"
+        elif method.own_advantages and self.reward_baseline != "mean":
+            problem = f"length_control={method.name!r} has a rule of its own; set reward_baseline='mean'"
+        elif self.multi_objective_aggregation != "sum_then_normalize":
+            problem = f"multi_objective_aggregation is {self.multi_objective_aggregation!r}; set 'sum_then_normalize'"
         elif not self.advantage_epsilon > 0:
             problem = f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8"
         else:
@@ -250,8 +240,5 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
             given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"
             yield f"{given}: truncated sampling biases the importance ratio and hides the tail; drop them"
-        is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
-        if is_decoupled and "lambda_init" in known and self.advantage_epsilon < 1e-3:
-            yield f"advantage_epsilon={self.advantage_epsilon} lets 'normalize_then_sum' cancel lambda; set it to 0.1"
         if self.mask_truncated_completions and method.needs_truncated:
             yield f"mask_truncated_completions is True, but {method.name} learns from what it masks; set it to False"

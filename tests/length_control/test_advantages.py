@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from toy_rollouts import close
 
 from leash_trl.length_control.advantages import (
-    decoupled_advantages,
     group_advantages,
     has_signal,
     mean_and_std,
@@ -85,37 +84,9 @@ def test_a_baseline_weighted_by_length_by_hand():
     close(scaled, advantages / doubles(0.5, 0.5, 0.5, 2, 2, 2).sqrt())
 
 
-def test_decoupled_advantages_by_hand():
-    # group 1, task 1 1 0 0: mean 1/2, std sqrt(1/3), so +-0.5 * sqrt(3) = +-0.8660; length 0 -0.1 0 0: mean -0.025,
-    # std 0.05, so 0.5 -1.5 0.5 0.5; sums 1.3660 -0.6340 -0.3660 -0.3660
-    # group 2, task 1 1 1 1: 0; length 0 0 -2 -2: mean -1, std sqrt(4/3), so +-1 / sqrt(4/3) = +-0.8660
-    task, length, half = doubles(1, 1, 0, 0, 1, 1, 1, 1), doubles(0, -0.1, 0, 0, 0, 0, -2, -2), 3**0.5 / 2
-    sums = doubles(half + 0.5, half - 1.5, 0.5 - half, 0.5 - half, half, half, -half, -half)
-    # squares: 1.8660 + 0.4019 + 2 * 0.1340 = 2.5359 and 4 * 0.75 = 3; over n - 1 = 7
-    std = (5.5358984 / 7) ** 0.5
-    close(decoupled_advantages([task, length], [1, 1], 4, 1e-12), sums / std, rtol=1e-7)
-    # the weight of length is 1/2: sums 1.1160 0.1160 -0.6160 -0.6160 and +-0.4330
-    halved = doubles(half + 0.25, half - 0.75, 0.25 - half, 0.25 - half, half / 2, half / 2, -half / 2, -half / 2)
-    halved = halved / ((halved**2).sum() / 7).sqrt()
-    close(decoupled_advantages([task, length], [1, 0.5], 4, 1e-12), halved)
-
-
-def test_objectives_that_cancel_out_give_exactly_nothing_and_no_signal():
-    task, length = doubles(1, -1, 1, -1), doubles(-0.3, 0, -0.1, 0)  # in pairs, both come to +-1 / sqrt(2)
-    advantages = decoupled_advantages([task, length], [1, 1], 2, 1e-8)
-    assert advantages.tolist() == [0.0] * 4
-    assert has_signal(task + length, advantages, 2).tolist() == [False, False]
-    # what one objective cannot score has no advantage
-    assert decoupled_advantages([doubles(1, -1), doubles(NAN, 0)], [1, 1], 2, 0.0)[0] == 0
-
-
 def test_what_is_below_a_millionth_is_a_rounding_error_and_what_is_above_is_a_signal():
     rewards = doubles(1, 0, 1, 0)
     for size, is_signal in ((0.9e-6, False), (2e-6, True)):
         assert has_signal(rewards, doubles(0, 0, size, -size), 2).tolist() == [False, is_signal]
     for spread, is_signal in ((0.9e-12, False), (2e-12, True)):
         assert has_signal(doubles(1, 0, 0, spread), doubles(1, -1, 1, -1), 2).tolist() == [True, is_signal]
-    # the same bound decides where two objectives cancel out: sums of 4e-6 and less than 1e-6
-    task, length = doubles(1, -1), doubles(-1, 1)
-    assert (decoupled_advantages([task, length], [1 + 4e-6, 1], 2, 0.0) != 0).all()
-    assert (decoupled_advantages([task, length], [1 + 9e-7, 1], 2, 0.0) == 0).all()

@@ -16,8 +16,6 @@ from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.methods import METHODS
 from leash_trl.rewards import math_reward
 
 
@@ -167,38 +165,6 @@ def test_with_opos_baseline_advantages_sum_to_zero_over_the_tokens_of_a_group(ma
         sums = (batch["advantages"] * tokens).view(-1, 4).sum(dim=1)
         assert sums.tolist() == pytest.approx([0.0] * 4, abs=1e-5)
         assert batch["advantages"].abs().max() > 0.1
-
-
-def test_gdpo_has_the_advantages_that_trl_computes_from_two_reward_functions(make_trainer, monkeypatch):
-    class PricePerToken(LengthControl):
-        name = "price_per_token"
-        uses_correctness = False
-
-        def shape(self, rollouts):
-            return self.base_rewards(rollouts) - 0.01 * rollouts.lengths
-
-    def length_reward(completion_ids, **kwargs):
-        return [-0.01 * len(ids) for ids in completion_ids]
-
-    monkeypatch.setitem(METHODS, "price_per_token", PricePerToken)
-    fields = {"multi_objective_aggregation": "normalize_then_sum", "per_device_train_batch_size": 16}
-    fields |= {"max_steps": 1, "lambda_lr": None, "target_length": None}
-    ours = make_trainer(length_control="price_per_token", advantage_epsilon=1e-4, **fields)
-    ours.train()
-    theirs = make_trainer([parity_reward, length_reward], GRPOTrainer, length_control="none", **fields)
-    theirs.train()
-    assert list(ours._logs["advantages"]) == pytest.approx(list(theirs._logs["advantages"]), abs=2e-5)
-    assert max(theirs._logs["advantages"]) > 0.1
-
-
-def test_after_refilling_one_deviation_divides_the_batch_that_remains(make_trainer):
-    fields = {"multi_objective_aggregation": "normalize_then_sum", "length_control": "none", "lambda_lr": None}
-    size = {"per_device_train_batch_size": 16, "dynamic_sampling_rounds": 2, "max_steps": 2}
-    trainer = make_trainer(some_dead, **fields, **size)
-    batches = generation_batches(trainer)
-    trainer.train()
-    assert max(logged(trainer, "leash/sampling_rounds")) > 0
-    assert [batch["advantages"].std().item() for batch in batches] == pytest.approx([1.0, 1.0])
 
 
 def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
