@@ -125,24 +125,19 @@ def group_advantages(
     scale_rewards: Scaling,
     epsilon: float,
     correction: int = 1,
-    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     r"""Group-relative advantages, dimensionless (in reward units for `scale_rewards="none"`).
 
-    $$ \hat A_{b,i} = \frac{\tilde r_{b,i} - \mu_b}{\sigma_b + \epsilon}, \qquad
-       \mu_b = \frac{\sum_i w_{b,i} \tilde r_{b,i}}{\sum_i w_{b,i}} $$
+    $$ \hat A_{b,i} = \frac{\tilde r_{b,i} - \mu_b}{\sigma_b + \epsilon} $$
 
-    Source: Algorithm 1, line 11, of [LEASH](https://huggingface.co/papers/2512.21540), with `epsilon` = 1e-8 and
-    $w = 1$. The paper does not say which standard deviation; this is the sample one (n - 1), as in TRL and in the
-    authors' release. $w_{b,i} = L_{b,i}$ is the baseline of [OPO](https://huggingface.co/papers/2505.23585), where
-    advantages sum to zero over tokens instead of completions.
+    Source: Algorithm 1, line 11, of [LEASH](https://huggingface.co/papers/2512.21540), with `epsilon` = 1e-8. The
+    paper does not say which standard deviation; this is the sample one (n - 1), as in TRL and in the authors' release.
 
     Args:
         rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards; NaN where unscorable.
         scale_rewards (`str`): Which deviation to divide by: `"group"`, `"batch"` or `"none"`.
         epsilon (`float`): Added to the standard deviation, in reward units.
         correction (`int`): 1 for the sample standard deviation, 0 for that of the population.
-        weights (`torch.Tensor` of shape `(N,)`): $w$ of the baseline; by default 1 each. The deviation has none.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 where unscorable.
@@ -152,8 +147,7 @@ def group_advantages(
         [1.0, 1.0, -1.0, -1.0]
     """
     rewards_PG = rewards.double().view(-1, num_generations)
-    means_P1, _ = mean_and_std(rewards_PG, None if weights is None else weights.view(-1, num_generations))
-    centred_PG = rewards_PG - means_P1
+    centred_PG = rewards_PG - mean_and_std(rewards_PG)[0]
     if scale_rewards != "none":
         _, stds = mean_and_std(rewards_PG if scale_rewards == "group" else rewards_PG.flatten(), correction=correction)
         centred_PG = centred_PG / (stds + epsilon)
@@ -166,22 +160,11 @@ class AdvantageRule:
 
     Args:
         scale_rewards (`str`), epsilon (`float`): As for [`group_advantages`].
-        reward_baseline (`str`): `"mean"`, or `"length_weighted"`: OPO's, weighted by the tokens that are trained on.
-        mask_truncated (`bool`): Whether the trainer leaves truncated completions out of the loss.
     """
 
     scale_rewards: Scaling = "group"
     epsilon: float = 1e-8
-    reward_baseline: str = "mean"
-    mask_truncated: bool = False
 
     def __call__(self, score: Score, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages of a score, whose own do not count; 0 where `shaped` is NaN."""
-        trained_tokens = None
-        if self.reward_baseline == "length_weighted":
-            trained_tokens = rollouts.completion_lengths
-            if self.mask_truncated:
-                trained_tokens = trained_tokens.where(~rollouts.is_truncated, 0)
-        return group_advantages(
-            score.shaped, rollouts.num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens
-        )
+        return group_advantages(score.shaped, rollouts.num_generations, self.scale_rewards, self.epsilon)

@@ -5,23 +5,20 @@ import torch
 from leash_trl.length_control.method import LengthControl, Rollouts, hyperparameter
 
 
-def solve_rate_prices(
-    rewards: torch.Tensor, lengths: torch.Tensor, longest: torch.Tensor | float | None = None
-) -> torch.Tensor:
+def solve_rate_prices(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     r"""`torch.Tensor` of shape `(P, G)`: Price of each completion's length, dimensionless, in float64.
 
     $$ \rho \frac{L_i}{L_{\max}}, \qquad \rho = \frac{1}{G} \sum_j r_j $$
 
-    A reward of NaN does not count; a length of NaN pays nothing, as NaN, and does not count for the longest. `longest`
-    is $L_{\max}$ in tokens, by default the longest of the prompt.
+    $L_{\max}$ is the longest of the prompt. A reward of NaN does not count; a length of NaN pays nothing, as NaN, and
+    does not count for the longest.
 
     Example:
         >>> solve_rate_prices(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()
         [[0.25, 0.5]]
     """
-    if longest is None:
-        longest = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
-    return rewards.double().nanmean(dim=1, keepdim=True) * lengths.double() / longest
+    longest_P1 = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
+    return rewards.double().nanmean(dim=1, keepdim=True) * lengths.double() / longest_P1
 
 
 class MAI(LengthControl):

@@ -70,9 +70,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             treat a completion for which it returns `None` as unscorable, not as wrong.
         advantage_epsilon (`float`): Added to the standard deviation of the shaped rewards when advantages are
             normalised. The paper has 1e-8, the authors' release 1e-6, TRL 1e-4.
-        reward_baseline (`str`): What is subtracted from the shaped rewards of a group: their `mean`, or for
-            `length_weighted` their mean weighted by length, sum(L R) / sum(L) (OPO). The name is that of TRL's pull
-            request 6620.
         dynamic_sampling_rounds (`int`): Rounds in which groups without signal are replaced by fresh prompts (DAPO's
             dynamic sampling); 0 is off. LEASH leaves it out, DLER needs it.
         dynamic_sampling_oversample (`float`): Most extra groups that are generated together with a batch, as a share
@@ -104,7 +101,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     max_accuracy_drop: float | None = None
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
-    reward_baseline: str = "mean"
     dynamic_sampling_rounds: int = 0
     dynamic_sampling_oversample: float = 0.0
 
@@ -126,7 +122,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)
-        self._check_advantages(method)
+        self._check_advantages()
         if self.process_index == 0:
             for problem in self._problems(method):
                 warnings.warn(problem, UserWarning, stacklevel=3)
@@ -159,12 +155,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def advantage_rule(self) -> AdvantageRule:
-        return AdvantageRule(
-            scale_rewards=cast(Scaling, self.scale_rewards),
-            epsilon=self.advantage_epsilon,
-            reward_baseline=self.reward_baseline,
-            mask_truncated=self.mask_truncated_completions,
-        )
+        return AdvantageRule(cast(Scaling, self.scale_rewards), self.advantage_epsilon)
 
     def target_at(self, step: int) -> float | None:
         """The target in tokens after `step` policy updates, or `None` if there is none."""
@@ -220,18 +211,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             product = f"per_device_train_batch_size * steps_per_generation is {share}, but dynamic sampling needs"
             raise ValueError(f"{product} a multiple of num_generations={self.num_generations}")
 
-    def _check_advantages(self, method: LengthControl) -> None:
-        if self.reward_baseline not in ("mean", "length_weighted"):
-            problem = "reward_baseline must be 'mean' or 'length_weighted'"
-        elif method.own_advantages and self.reward_baseline != "mean":
-            problem = f"length_control={method.name!r} has a rule of its own; set reward_baseline='mean'"
-        elif self.multi_objective_aggregation != "sum_then_normalize":
-            problem = f"multi_objective_aggregation is {self.multi_objective_aggregation!r}; set 'sum_then_normalize'"
-        elif not self.advantage_epsilon > 0:
-            problem = f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8"
-        else:
-            return
-        raise ValueError(f"{self.advantage_rule} cannot be followed: {problem}")
+    def _check_advantages(self) -> None:
+        if self.multi_objective_aggregation != "sum_then_normalize":
+            given = f"multi_objective_aggregation is {self.multi_objective_aggregation!r}"
+            raise ValueError(f"{given}, but length is priced in the sum of all rewards; set 'sum_then_normalize'")
+        if not self.advantage_epsilon > 0:
+            raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")
 
     def _problems(self, method: LengthControl) -> Iterator[str]:
         known = {field.name for field in fields(method) if field.init}

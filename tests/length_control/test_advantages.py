@@ -74,16 +74,6 @@ def test_equal_rewards_give_no_advantage_worth_the_name(reward, size):
     assert advantages.abs().max() < 1e-6
 
 
-def test_a_baseline_weighted_by_length_by_hand():
-    # group 1: b = (300 * 1 + 100 * 0) / 400 = 0.75, the unscorable has no weight; group 2: b = (10 - 40) / 50 = -0.6
-    rewards, lengths = torch.tensor([1.0, 0.0, NAN, 1.0, NAN, -1.0]), torch.tensor([300, 100, 9000, 10, 70, 40])
-    advantages = group_advantages(rewards, 3, "none", 1e-8, weights=lengths)
-    close(advantages, [0.25, -0.75, 0, 1.6, 0, -0.4])
-    # the deviations are those without weights: sqrt(1/2) and sqrt(2)
-    scaled = group_advantages(rewards, 3, "group", 1e-14, weights=lengths)
-    close(scaled, advantages / doubles(0.5, 0.5, 0.5, 2, 2, 2).sqrt())
-
-
 def test_what_is_below_a_millionth_is_a_rounding_error_and_what_is_above_is_a_signal():
     rewards = doubles(1, 0, 1, 0)
     for size, is_signal in ((0.9e-6, False), (2e-6, True)):

@@ -92,15 +92,6 @@ FACTS = {
     "grpo_lead": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", zero_mean=False),
     "grpo_lead:gate": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", {"gate": 60}, zero_mean=False),
     "prime_rl": Facts((1, 0), (-0.25, 1), "pays"),
-    "prime_rl:june": Facts((1, 0), (-0.25, 1), "pays", {"variant": "june"}),
-    "prime_rl:june_gated": Facts(
-        (1, 0),
-        (0, 1),
-        "unmoved",
-        {"variant": "june", "gate_by_correctness": True, "length_weighted_baseline": True},
-        zero_mean=False,  # over tokens instead
-    ),
-    "prime_rl:april": Facts((1, 0), (0, 2), "unmoved", {"variant": "april"}),
     "mai": Facts((1, 0), (0, 1), "unmoved"),
     "nemo_rl": Facts((1, 0), (0, 1.1), "unmoved", {"group_total_length_penalty_coeff": 0.1}),
     "nemo_rl:band": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),

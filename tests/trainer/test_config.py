@@ -26,7 +26,7 @@ def test_defaults_are_the_papers_recipe(config):
         **{"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "beta": 0.0, "entropy_coef": 0.0},
         **{"learning_rate": 1e-6, "lr_scheduler_type": "constant", "weight_decay": 0.1, "max_grad_norm": 1.0},
         "vllm_importance_sampling_correction": False,
-        "advantage_rule": AdvantageRule(scale_rewards="group", epsilon=1e-8, mask_truncated=False),
+        "advantage_rule": AdvantageRule(scale_rewards="group", epsilon=1e-8),
     }
     made = config()
     assert {name: getattr(made, name) for name in paper} == paper
@@ -35,11 +35,8 @@ def test_defaults_are_the_papers_recipe(config):
 
 
 def test_the_rule_of_advantages_is_that_of_the_fields(config):
-    fields = {"advantage_epsilon": 0.5, "mask_truncated_completions": True}
-    made = config(length_control="kimi", **fields)
-    assert made.advantage_rule == AdvantageRule(epsilon=0.5, mask_truncated=True)
-    made = config(reward_baseline="length_weighted", scale_rewards=False)
-    assert made.advantage_rule == AdvantageRule(scale_rewards="none", reward_baseline="length_weighted")
+    made = config(scale_rewards=False, advantage_epsilon=0.5)
+    assert made.advantage_rule == AdvantageRule("none", 0.5)
 
 
 @pytest.mark.parametrize(

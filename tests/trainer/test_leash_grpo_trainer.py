@@ -141,32 +141,6 @@ def test_environment_tokens_do_not_count(make_trainer, tokenizer):
     assert batches[0]["completion_mask"].sum() == sum(lengths) + 8 * len(words)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"length_control": "none", "mask_truncated_completions": True, "dynamic_sampling_rounds": 2},
-        {
-            "length_control": "dapo_overlong",
-            "length_control_kwargs": {"cache_length": 4},
-            "mask_truncated_completions": True,
-        },
-    ],
-    ids=lambda fields: fields["length_control"],
-)
-def test_with_opos_baseline_advantages_sum_to_zero_over_the_tokens_of_a_group(make_trainer, fields):
-    size = {"per_device_train_batch_size": 16, "max_completion_length": 16, "max_steps": 2, "lambda_lr": None}
-    trainer = make_trainer(some_dead, reward_baseline="length_weighted", scale_rewards="none", **size, **fields)
-    batches = generation_batches(trainer)
-    trainer.train()
-    assert "dynamic_sampling_rounds" not in fields or max(logged(trainer, "leash/sampling_rounds")) > 0
-    for batch in batches:
-        tokens = batch["completion_mask"].sum(dim=1)
-        assert (tokens == 0).any()
-        sums = (batch["advantages"] * tokens).view(-1, 4).sum(dim=1)
-        assert sums.tolist() == pytest.approx([0.0] * 4, abs=1e-5)
-        assert batch["advantages"].abs().max() > 0.1
-
-
 def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
     """Even where the generator leaves train mode on, as TRL's continuous batching does."""
     original = GRPOTrainer._generate_single_turn

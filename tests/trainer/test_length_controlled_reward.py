@@ -173,8 +173,6 @@ VARIANTS = [
     *((name, {}) for name in sorted(METHODS.keys() - {"nemo_rl"})),
     ("dler", {"variant": "release"}),
     ("gfpo", {"metric": "token_efficiency"}),
-    *(("prime_rl", {"variant": variant}) for variant in ("june", "april")),
-    ("prime_rl", {"variant": "june", "length_weighted_baseline": True}),
     ("leash_predictive", {"multiplier_per": "level"}),
     *(("toggle", {"method": name}) for name in ("dapo_overlong", "gr3", "lead")),
     ("toggle", {"method": "dler", "method_kwargs": {"cut_generation": False}}),
