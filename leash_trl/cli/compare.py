@@ -37,7 +37,9 @@ class CompareArguments:
     The same command goes on where it was stopped. Fields of leash train may follow, for every arm. The file holds base
     (a recipe or its fields, for all), eval (options of leash eval; as in training unless said), arms (methods with
     their own fields, label and number of seeds: 3 unless said) and grid (lists of values, for arms without such a
-    field or grid; null takes a field out), as own_task_compare.yaml; or it is a recipe, then the only arm.
+    field or grid; null takes a field out), as own_task_compare.yaml; or it is a recipe, then the only arm. An arm
+    with train: false has options of leash eval instead, such as request or max_new_tokens, and is the base model
+    asked or cut so, or the one of its model_name_or_path.
 
     Args:
         comparison (`str`): The file.
@@ -76,20 +78,29 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     for name in options.arms or arms:
         own = {**(arms[name] or {})}
         label, num_seeds = own.pop("label", name), own.pop("seeds", DEFAULT_SEEDS)
-        for point, recipe in _points(own, base, grid, f"{config}: arm {name!r}", overrides):
+        where, is_trained = f"{config}: arm {name!r}", own.pop("train", True)
+        for point, fields in _points(own, base if is_trained else {}, grid if is_trained else {}, where, overrides):
+            asked = {} if is_trained else fields
+            model = {field: asked.pop(field) for field in ONE_MODEL if field in asked}
+            untrained = {**base, "length_control": "none", **model}
+            recipe = _checked(fields if is_trained else untrained, where, overrides)
+            evaluation = _evaluation(recipe, {**own_eval, **asked}, config)
             arm = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
             for place in (arm, repr((label, recipe.get("target_length"), point))):
                 if place in taken:
                     raise UserError(f"{config}: {arm!r} (label {label!r}) is also {taken[place]!r}; rename one")
                 taken[place] = arm
-            run = partial(Run, arm, label, recipe, point, _evaluation(recipe, own_eval, config))
+            run = partial(Run, arm, label, recipe, point, evaluation, is_trained)
             seeds = dict.fromkeys(options.seeds or range(num_seeds))
             turns.append([run(seed, folder / arm / f"seed-{seed}") for seed in seeds])
     runs = [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
-    facts = [{**run.evaluation, **{name: run.recipe.get(name) for name in ONE_MODEL}} for run in runs]
+    trained = [run for run in runs if run.is_trained]
+    if not trained:
+        raise UserError(f"{config}: no arm is trained; take leash eval")
+    facts = [{**run.evaluation, **{name: run.recipe.get(name) for name in ONE_MODEL}} for run in trained]
     if apart := {name for one in facts for other in facts for name in one if one[name] != other.get(name)}:
         raise UserError(f"{config}: arms differ in {', '.join(apart)}; take one model, and say the rest under eval")
-    return [Run(BASE, BASE, runs[0].recipe, {}, runs[0].evaluation, None, folder / BASE), *runs]
+    return [Run(BASE, BASE, trained[0].recipe, {}, trained[0].evaluation, False, None, folder / BASE), *runs]
 
 
 def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dict[str, Any]:
@@ -124,9 +135,7 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
 def _points(
     own: dict[str, Any], base: dict[str, Any], grid: dict[str, Any], where: str, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The points of an arm's grid, and the recipe at each, checked."""
-    from leash_trl.cli.training_arguments import arguments_of, training_parser
-
+    """The points of an arm's grid, and the fields of the arm at each."""
     varied = _varied_fields(own, grid)
     axes = {name: values for name, values in varied.items() if values is not None}
     for name, values in axes.items():
@@ -134,15 +143,22 @@ def _points(
             raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and give no such option")
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
-        recipe = copy.deepcopy({**base, **own})
+        fields = copy.deepcopy({**base, **own})
         for name in varied:
-            _set_field(recipe, name, point.get(name))
-        recipe = {**training_parser().checked(recipe, where), **overrides}
-        try:
-            arguments_of(recipe)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
-        yield point, recipe
+            _set_field(fields, name, point.get(name))
+        yield point, fields
+
+
+def _checked(fields: dict[str, Any], where: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of these fields; `UserError` if one does not fit."""
+    from leash_trl.cli.training_arguments import arguments_of, training_parser
+
+    recipe = {**training_parser().checked(fields, where), **overrides}
+    try:
+        arguments_of(recipe)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    return recipe
 
 
 def _varied_fields(own: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
@@ -220,16 +236,19 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     arms = [*dict.fromkeys(run.arm for run in runs)]
     done = sorted((run for run in runs if run.is_done()), key=lambda run: arms.index(run.arm))
     samples = {(run, part): load_samples(run.folder / part) for run in done for part in run.asked}
-    curves = {run: load_curves(run.folder) for run in done[1:]}
+    curves = {run: load_curves(run.folder) for run in done if run.is_trained}
     cut = [(run.arm, (own["finish_reason"] == "length").mean()) for (run, _), own in samples.items()]
     shares = pd.DataFrame(cut, columns=["arm", "share"]).groupby("arm", sort=False)["share"].mean()
     measure, untrained = tables.measure_of(samples.values()), samples.pop((done[0], EVALUATION))
     base = tables.measured(untrained, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
     for (run, part), own in samples.items():
-        log, (effort, target) = curves[run], run.asked[part]
-        row = tables.seed_row(own, base, target, run.lengths(log), logged(log, "leash/lambda"))
-        row["generated_tokens"] = int(log["leash/generated_tokens"].max())
+        log, (effort, target) = curves.get(run), run.asked[part]
+        lengths = multipliers = pd.Series(dtype=float)
+        if log is not None:
+            lengths, multipliers = run.lengths(log), logged(log, "leash/lambda")
+        row = tables.seed_row(own, base, target, lengths, multipliers)
+        row["generated_tokens"] = 0 if log is None else int(log["leash/generated_tokens"].max())
         settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
         settings |= {} if effort is None else {"effort": effort}
         rows.append({"name": run.label, "seeds": str(run.seed), **row, **settings})

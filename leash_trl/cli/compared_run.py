@@ -26,13 +26,15 @@ EVALUATION = "eval"  # folder of the evaluation, or the start of those of severa
 
 @dataclass(eq=False)
 class Run:
-    """One seed of one arm at one point of its grid; without a seed, the model before training.
+    """One seed of one arm at one point of its grid; without training, the model before it, asked in the arm's way.
 
     Args:
         arm (`str`): The arm's name and its point, such as `leash-target_length-12`.
         label (`str`): The arm's name in table and picture, the same at all points.
         recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of its recipe, and those of its grid among them.
         evaluation (`dict[str, Any]`): Options of `leash eval`.
+        is_trained (`bool`), seed (`int`): Whether it trains a model, and the seed of that or of its samples; the base
+            has none.
     """
 
     arm: str
@@ -40,6 +42,7 @@ class Run:
     recipe: dict[str, Any]
     point: dict[str, Any]
     evaluation: dict[str, Any]
+    is_trained: bool
     seed: int | None
     folder: Path
 
@@ -53,9 +56,9 @@ class Run:
         """The folders of its evaluations, with the effort that each asks for and the target, in tokens."""
         from leash_trl.trainer.leash_grpo_config import mapping_field
 
-        efforts = mapping_field("efforts", None if self.seed is None else self.recipe.get("efforts"))
+        efforts = mapping_field("efforts", self.recipe.get("efforts") if self.is_trained else None)
         if not efforts:
-            return {EVALUATION: (None, self.recipe.get("target_length"))}
+            return {EVALUATION: (None, self.recipe.get("target_length") if self.is_trained else None)}
         return {f"{EVALUATION}-{effort}": (effort, target) for effort, target in efforts.items()}
 
     def lengths(self, log: "pd.DataFrame") -> "pd.Series[float]":
@@ -74,7 +77,7 @@ class Run:
     def claim(self) -> dict[str, str]:
         """The content of its files: recipe and evaluation, with digests of all that they name as comments."""
         comments = "".join(f"# {name}: {digest}\n" for name, digest in self._digests().items())
-        recipe = {} if self.seed is None else {RECIPE_FILE: yaml.safe_dump({**self.recipe, "seed": self.seed})}
+        recipe = {RECIPE_FILE: yaml.safe_dump({**self.recipe, "seed": self.seed})} if self.is_trained else {}
         return {**recipe, EVALUATION_FILE: yaml.safe_dump(self.evaluation) + comments}
 
     def _digests(self) -> dict[str, str]:
@@ -84,7 +87,7 @@ class Run:
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.length_control.methods import find_method
 
-        trained = {} if self.seed is None else self.recipe
+        trained = self.recipe if self.is_trained else {}
         *kinds, _ = find_method(trained.get("length_control", "leash")).__mro__
         rewards = [*(trained.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
         mixed = [str(part.get("data_files") or part["path"]) for part in trained.get("datasets") or []]
@@ -108,17 +111,17 @@ class Run:
 
     def commands(self, num_devices: int) -> Iterator[list[str]]:
         """What trains and evaluates it, or does what is left: modules with their arguments."""
-        model = self.recipe["model_name_or_path"] if self.seed is None else str(self.folder)
-        if self.seed is not None and read_trainer_state(self.folder) is None:  # the final model is not there yet
+        model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
+        if self.is_trained and read_trainer_state(self.folder) is None:  # the final model is not there yet
             processes = ["torch.distributed.run", "--standalone", f"--nproc_per_node={num_devices}", "--module"]
             given = ["--config", str(self.folder / RECIPE_FILE), "--output_dir", model]
             resumed = ["--resume_from_checkpoint", "true"] if any(whole_checkpoints(self.folder)) else []
             yield [*(processes if num_devices > 1 else []), "leash_trl", "train", *given, *resumed]
         given = ["--config", str(self.folder / EVALUATION_FILE), "--model_name_or_path", model, f"--label={self.name}"]
-        if self.seed is None and (revision := self.recipe.get("model_revision")):
+        if not self.is_trained and (revision := self.recipe.get("model_revision")):
             given += ["--revision", revision]
         for part, (effort, _) in self.asked.items():
-            own = [f"--seed={self.seed or 0}", f"--request={self._request(effort)}"]
+            own = [f"--seed={self.seed or 0}"] + ([f"--request={self._request(effort)}"] if self.is_trained else [])
             yield ["leash_trl", "eval", *given, "--output_dir", str(self.folder / part), *own]
 
     def _request(self, effort: str | None) -> str:
@@ -126,8 +129,6 @@ class Run:
         from leash_trl.cli.training_arguments import arguments_of
         from leash_trl.data.efforts import effort_suffix
 
-        if self.seed is None:
-            return ""
         script_args, args, *_ = arguments_of({**self.recipe, "output_dir": str(self.folder)})
         method = args.make_length_control()
         if (saved := length_control_state(self.folder)) is not None:

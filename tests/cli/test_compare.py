@@ -80,6 +80,29 @@ def test_arms_run_at_every_point_of_their_grids_and_what_is_said_later_wins(conf
     assert [run.recipe.get("target_length") for run in runs[4:]] == [None, 20, 28]
 
 
+def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
+    rivals = {
+        "asked": {"train": False, "request": " Be concise.", "label": "asked"},
+        "cut": {"train": False, "grid": {"max_new_tokens": [20, 30]}},
+        "other": {"train": False, "model_name_or_path": "gym", "max_new_tokens": 25},
+    }
+    grid, own_eval = {"target_length": [12, 18]}, {"num_samples": 2}
+    runs = planned(config(arms={**rivals, **ARMS}, grid=grid, eval=own_eval), seeds=[5])
+    asked, first, second, other, *trained = runs
+    assert [run.is_trained for run in runs] == [False] * 4 + [True] * 4
+    assert [run.arm for run in (first, second, other)] == ["cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
+    usual = trained[0].evaluation
+    assert asked.evaluation == {**usual, "request": " Be concise."}
+    assert (usual["max_new_tokens"], second.evaluation["max_new_tokens"]) == (64, 30)
+    assert (second.point, other.recipe["model_name_or_path"]) == ({"max_new_tokens": 30}, "gym")
+    (command,) = second.commands(1)
+    assert command[:2] == ["leash_trl", "eval"]
+    assert command[command.index("--model_name_or_path") + 1] == "gym"
+    assert "--seed=5" in command
+    assert {*second.claim()} == {"eval.yaml"}
+    assert {*trained[0].claim()} == {"eval.yaml", "recipe.yaml"}
+
+
 def test_a_grid_takes_one_entry_of_a_mapping(config):
     kwargs = {"length_control": "l1_max", "length_control_kwargs": {"alpha": 0.5, "budget_range": None}}
     arms = {
@@ -104,6 +127,8 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
         ({"arms": {"base": {}}}, [], "base"),
+        ({"arms": {"x": {"train": False}}}, [], "leash eval"),
+        ({"arms": {**ARMS, "x": {"train": False, "lambda_lr": 0.1}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
