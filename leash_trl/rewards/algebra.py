@@ -49,6 +49,14 @@ def gold_values(expression: str) -> tuple[object, ...]:
     return _values(expression) or _values(f"\\boxed{{{expression}}}")
 
 
+def _found(expression: str) -> str | None:
+    """The text of an answer: that of its box, else what math-verify takes for the answer."""
+    if (answer := boxed_answer(expression)) is not None:
+        return answer.text
+    found = [value for value in _values(expression) if isinstance(value, str)]
+    return found[-1] if found else None
+
+
 @functools.lru_cache(maxsize=512)
 def _formula(text: str) -> sympy.Expr | None:
     if CALL.search(text):
@@ -98,6 +106,7 @@ def same(one: str, other: str) -> bool | None:
     points = range(len(SCALES) if letters else 1)
     values = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
     pairs: list[tuple[Any, Any]] = [(x, y) for x, y in values if x is not None and y is not None]
+    pairs = [(x, y) for x, y in pairs if x.is_real and y.is_real] or pairs
     if is_equation:  # compare the differences of the sides up to a factor
         pairs = [(x * pairs[0][1], y * pairs[0][0]) for x, y in pairs[1:] if 0 not in pairs[0]]
     verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
@@ -152,10 +161,10 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     Both are expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`. `None` if math-verify finds
     nothing in the gold. Undefined values, such as `\frac{1}{0}`, equal nothing.
     """
-    one, other = boxed_answer(answer), boxed_answer(gold)
+    one, other = _found(answer), _found(gold)
     for compare in (functools.partial(comparison, same=same), _same_reals):
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-            if one and other and (verdict := compare(one.text, other.text)) is not None:
+            if one and other and (verdict := compare(one, other)) is not None:
                 return verdict
     expected, found = gold_values(gold.replace('"', " ")), _values(answer.replace('"', " "))
     if not expected:

@@ -75,6 +75,11 @@ def _equal(one: Reading, gold: Reading, same: Same) -> bool | None:
         return minutes == gold_minutes or (is_sure != gold_is_sure and (minutes - gold_minutes) % 720 == 0)
     if kinds == {"numeral"}:
         return one.key == gold.key
+    if "dots" in kinds:
+        return one == gold
+    if "sequence" in kinds:
+        is_like = len(kinds) == 1 and len(one.items) == len(gold.items)
+        return is_like and _all([_equal(*pair, same) for pair in zip(one.items, gold.items, strict=True)])
     if kinds == {"value"}:
         return _same_quantity(one, gold, same)
     if kinds & {"numeral", "time"}:

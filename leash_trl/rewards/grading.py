@@ -21,7 +21,7 @@ from leash_trl.rewards.comparison import comparison
 from leash_trl.rewards.grader_pool import GraderPool
 from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
 from leash_trl.rewards.reading import read
-from leash_trl.rewards.wording import commitment, words_verdict
+from leash_trl.rewards.wording import alike, commitment, words_verdict
 
 
 MAX_LENGTH = 5_000  # characters; longer texts are left to the workers and their clock
@@ -80,10 +80,15 @@ def grade(
     answers = [find_answer(opening + completion, lenient) for completion in completions]
     grades, hard = [], {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
-        is_equal = None if answer else False
+        is_equal, said = None if answer else False, answer and answer.text
+        if answer and gold and answer.is_found and max(len(answer.text), len(gold.text)) <= MAX_LENGTH:
+            if (texts := alike(answer.text, gold.text)) is None:
+                is_equal, answer = False, None
+            else:
+                answer, gold = map(Answer, texts)
         if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
             hard[index] = (_expression(answer), _expression(gold))
-        grades.append(Grade(None if answer is None else answer.text, is_equal))
+        grades.append(Grade(said, is_equal))
     for index, verdict in zip(hard, _pool().verdicts([*hard.values()]), strict=True):
         grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
     return grades

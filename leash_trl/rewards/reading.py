@@ -41,7 +41,7 @@ LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
 class Reading:
     """A parsed answer.
 
-    Its kind is `value`, `list`, `set`, `tuple`, `ratio`, `time`, `numeral`, `reals` (a set of them, not parsed
+    Its kind is `value`, `list`, `set`, `tuple`, `sequence` (a list with `dots` among its terms), `ratio`, `time`, `numeral`, `reals` (a set of them, not parsed
     further), or `nothing`, which equals nothing.
     """
 
@@ -62,6 +62,7 @@ class Reading:
 
 
 NOTHING = Reading("nothing")
+DOTS = Reading("dots")
 
 
 def split(text: str, mark: re.Pattern[str]) -> list[str]:
@@ -121,11 +122,15 @@ def _list(text: str) -> Reading:
     if not parts:
         raise Unreadable
     items = [_several(part) if len(parts) > 1 and part[0] in OPEN else _item(part) for part in parts]
-    return items[0] if len(items) == 1 and items[0].kind != "value" else Reading("list", tuple(items))
+    if len(items) == 1 and items[0].kind != "value":
+        return items[0]
+    return Reading("sequence" if DOTS in items else "list", tuple(items))
 
 
 def _item(text: str) -> Reading:
-    """A quantity, a ratio, or an equation and the value it states."""
+    """A quantity, a ratio, an equation and the value it states, or dots between terms."""
+    if text == r"\ldots":
+        return DOTS
     sides = [side.strip() for side in split(text, EQUALS)]
     if len(sides) == 1:
         return _quantity_or_ratio(text)

@@ -6,7 +6,7 @@ import unicodedata
 
 COMMANDS = (
     r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
-    r"∅ \emptyset ℝ \mathbb{R} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
+    r"∅ \emptyset ℝ \mathbb{R} ℤ \mathbb{Z} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
 )
 SIGNS: dict[int, int | str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
@@ -24,6 +24,9 @@ ROOT = re.compile(r"([√∛]|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|(\d+|[A-Za-
 NAMES = r"sqrt|pi|ln|log|exp|sinh|cosh|tanh|sin|cos|tan|cot|csc|arcsin|arccos|arctan"
 BARE_NAME = re.compile(rf"(?<![\\A-Za-z])({NAMES})(?=\s*[({{\d^_\\+\-*/)]|\s+[a-z]\b|\s*$)")
 POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
+INFINITY = re.compile(
+    r"(?i)\\(?:text|mathrm|operatorname)\s*\{\s*inf(?:inity)?\s*\}|(?<![\\A-Za-z])inf(?:inity)?(?![A-Za-z])"
+)
 NATURAL_LOG = re.compile(r"\\log_(?:e(?![A-Za-z])|\{e\})")
 LOOSE_MARK = re.compile(r"(?<=\d)\s?\{ ?, ?\}\s?(?=\d)")
 REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
@@ -46,6 +49,7 @@ SPELLINGS = [
         (r'"\s*(?:,\s*)?(and|or)\s*"', r" \1 "),
         (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
+        (r"\.{2,}|…|\\[cd]?dots(?![A-Za-z])", r"\\ldots "),
         (r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=", "≤"),
         (r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=", "≥"),
         (r"\\(?:neq|ne)(?![A-Za-z])|!=", "≠"),
@@ -97,7 +101,7 @@ def latex(text: str) -> str:
     text = SCRIPTS.sub(lambda match: f"{'^' if match[1] else '_'}{{{match[0].translate(PLAIN_SCRIPTS)}}}", text)
     text = OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(SIGNS))
     text = ROOT.sub(_root, POWER.sub("^", text))
-    text = NATURAL_LOG.sub(r"\\ln ", text)
+    text = INFINITY.sub(r"\\infty ", NATURAL_LOG.sub(r"\\ln ", text))
     text = LOOSE_MARK.sub("{,}", text)
     return REPEATING.sub(_repeating, BARE_NAME.sub(r"\\\1", text))
 

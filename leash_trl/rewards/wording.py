@@ -39,6 +39,7 @@ NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "und", "oder", "et", "ou", "y", "o", "e", "и", "или", "和", "或", "和", "及", "与"])
 BOUNDED = "between from least most more less fewer over under than up maybe or to zwischen entre между tra"
 BOUNDS = frozenset(re.findall(r"\w+", BOUNDED))
+LIST_GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
 GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
 # Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
 CHANGED = re.compile(
@@ -91,6 +92,8 @@ def commitment(text: str) -> str | None:
     """
     if r"\begin" in text:
         return text
+    if LIST_GOES_ON.search(text):
+        return text
     if GOES_ON.search(text):
         return None
     said = BASE.sub(r"_{\1}", flat(text))
@@ -138,7 +141,60 @@ def _stated(said: str, is_rest: bool = False) -> str | None:
     return f'{formula} "{unit.strip(" .")}"' if unit and not VERB.match(unit) else formula
 
 
+SETS_OF_WORDS = {"integer": "Z", "real": "R", "natural": "N"}
+RANGE = re.compile(
+    r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|integer|real|natural|\\in))"
+    r"[,;(\s]*(?:for|where|with|\\forall)?\s*(?:(?:all|any|each|every)\s+)?"
+    r"(?:(integer|real|natural)s?\s+(?:numbers?\s+)?)?(?P<letter>[A-Za-z])"
+    r"(?:\s*\\in\s*\\mathbb\s*\{?([A-Z])\}?|\s+is\s+an?\s+(integer|real|natural)(?:\s+number)?)?\)?$"
+)
+COUNTER = re.compile(r"(?<![\\A-Za-z])[k-n](?![A-Za-z])")
+PERIOD = re.compile(r"\\pi(?![A-Za-z])|\\circ")
+
+
+def _without_range(text: str) -> tuple[str, str, str]:
+    r"""A statement, its letter for any integer, and the set that its letter ranges over; empty if it has none.
+
+    The letter is named by the range, as in `3k, k \in \mathbb{Z}`, or it is the only one of k, l, m, n in a formula
+    with a period, as in `\frac{\pi}{2} + k\pi`.
+    """
+    said = flat(text)
+    found = RANGE.search(said)
+    if found and re.search(rf"(?<![\\A-Za-z]){found['letter']}(?![A-Za-z])", said[: found.start()]):
+        kind = found[1] or found[3] or found[4] or ""
+        domain = SETS_OF_WORDS.get(kind, kind)
+        text, letter = said[: found.start()], found["letter"] if domain == "Z" else ""
+    else:
+        domain, letter = "", ""
+    counters = set(COUNTER.findall(text))
+    if not letter and PERIOD.search(text) and len(counters) == 1:
+        letter = counters.pop()
+    return text, letter, domain
+
+
+def alike(answer: str, gold: str) -> tuple[str, str] | None:
+    r"""Two statements without the ranges of their letters, where a letter for any integer has the gold's name.
+
+    `None` if their letters range over different sets, so that they differ.
+
+    Example:
+        >>> alike(r"k\pi", r"n\pi"), alike(r"2t \text{ for all } t", "2t"), alike("2k", "2n")
+        (('n\\pi', 'n\\pi'), ('2t', '2t'), ('2k', '2n'))
+    """
+    said, letter, domain = _without_range(answer)
+    expected, gold_letter, gold_domain = _without_range(gold)
+    if domain and gold_domain and domain != gold_domain:
+        return None
+    if letter and gold_letter and gold_letter not in COUNTER.findall(said):
+        said = re.sub(rf"(?<![\\A-Za-z]){letter}(?![A-Za-z])", gold_letter, said)
+    return said, expected
+
+
 TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
+NO_SOLUTION = re.compile(
+    r"(?i)(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set|\\emptyset|\\varnothing"
+    r"|\\(?:left\\)?\{ ?\\(?:right\\)?\}"
+)
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 
 
@@ -150,7 +206,7 @@ def words_verdict(answer: str, gold: str) -> bool | None:
         (True, False, None)
     """
     said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
-    if said == expected and said:
+    if said and (said == expected or (NO_SOLUTION.fullmatch(said) and NO_SOLUTION.fullmatch(expected))):
         return True
     one, other = said.casefold(), expected.casefold()
     is_text = (r"\text" in gold or TEXT_GOLD.search(expected)) and len(one) > 1 and not NUMBER.search(answer + gold)
