@@ -30,46 +30,32 @@ INFINITY = re.compile(
 NATURAL_LOG = re.compile(r"\\log_(?:e(?![A-Za-z])|\{e\})")
 LOOSE_MARK = re.compile(r"(?<=\d)\s?\{ ?, ?\}\s?(?=\d)")
 REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
-FONTS = r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|mbox|operatorname|underline|emph)\s*"
-SPELLINGS = [
+THOUSANDS = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
+LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits)(?![A-Za-z])|\\!")
+ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
+SAME_COMMANDS = (
+    r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div / mid |"
+    r" langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset dots \ldots cdots \ldots degree ^\circ"
+)
+SPELLING = dict(re.findall(r"(\S+) (\S+)", SAME_COMMANDS))
+COMMAND = re.compile(r"\\([A-Za-z]+)")
+UPRIGHT = r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|boldsymbol|mbox|operatorname|underline|emph)\s*"
+PATTERNS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))", "'"),
-        (r"(?<=\d)\{,\}(?=\d)", "."),
-        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits|mathstrut)(?![A-Za-z])|\\!", ""),
-        (r"\\(?:text)?color\s*\{\w+\}", ""),
-        (r"\\\{", "«"),
-        (r"\\\}", "»"),
-        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # a unit
-        (r"\\([%$])", r"\1"),
-        (r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|operatorname)\s*\{\s*(\w)\s*\}", r"\1"),
-        (r"\\text\s*\{\s*([ie])\s*\}", r"\1"),
-        (FONTS + r"\{\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),
-        (FONTS + r"\{([^{}]*)\}", r" \1 "),
-        (r'"\s*(?:,\s*)?(and|or)\s*"', r" \1 "),
-        (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+        (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
+        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5\,\mathrm{N}
+        (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie])\s*\}}", r"\1\2"),  # \mathbf{x}, \text{i}
+        (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # \text{girls}
+        (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
-        (r"\.{2,}|…|\\[cd]?dots(?![A-Za-z])", r"\\ldots "),
-        (r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=", "≤"),
-        (r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=", "≥"),
-        (r"\\(?:neq|ne)(?![A-Za-z])|!=", "≠"),
-        (r"\\(?:to|equiv)(?![A-Za-z])|[:=]=", "="),
-        (r"\\(?:times|cdot|ast)(?![A-Za-z])|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
-        (r"\\l(or|and)(?![A-Za-z])", r"\1"),
-        (r"\\lt(?![A-Za-z])", "<"),
-        (r"\\gt(?![A-Za-z])", ">"),
-        (r"\\div(?![A-Za-z])", "/"),
-        (r"\\langle(?![A-Za-z])", "("),
-        (r"\\rangle(?![A-Za-z])", ")"),
-        (r"\\approx(?![A-Za-z])", "≈"),
-        (r"\\[lr]?(?:mid|vert)(?![A-Za-z])", "|"),
-        (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
-        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),
-        (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),
-        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
+        (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),  # 3 x 10^4
+        (r"\.{2,}|…", r"\\ldots "),
+        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),  # \frac12
+        (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),  # \frac{1}2
+        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),  # \sqrt3
         (r"\s*(?:\{:\}|:|\\colon(?![A-Za-z]))\s*", ":"),
-        (r" *\^ *(?:\{ *\\circ *\}|\\circ)|\\degree(?![A-Za-z])", r"^\\circ"),
+        (r" *\^ *(?:\{ *\\circ *\}|\\circ)", r"^\\circ"),
         (r" +(?=\^)|(?<= ) +", ""),
     )
 ]
@@ -109,6 +95,10 @@ def latex(text: str) -> str:
 def plain(text: str) -> str:
     """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
     text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
-    for pattern, replacement in SPELLINGS:
+    text = LAYOUT.sub("", THOUSANDS.sub("'", text))
+    for sign, replacement in ESCAPED.items():
+        text = text.replace(sign, replacement)
+    text = COMMAND.sub(lambda command: SPELLING.get(command[1], command[0]), text)
+    for pattern, replacement in PATTERNS:
         text = pattern.sub(replacement, text)
     return text.rstrip(" .,;").lstrip()
