@@ -49,7 +49,7 @@ def _comparison(answer: str, gold: str, same: Same) -> bool | None:
     if match and is_unit and all(item.is_closed for item in other.items):
         verdict = _equal(read(f'{match[1]} "{match[3]}{match[4]}"') or one, other, same)
     if verdict is not True and (len(one.items), len(other.items)) == (2, 1) and DECIMAL_COMMA.fullmatch(answer):
-        return _equal(read(answer.replace(",", ".")) or one, other, same)
+        return _equal(read(answer.replace(".", "").replace(",", ".")) or one, other, same)
     if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
         value = rational(one.items[0].formula)  # without one, math-verify rounds
         return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)

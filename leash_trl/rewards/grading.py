@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
 from leash_trl.rewards.comparison import comparison
 from leash_trl.rewards.grader_pool import GraderPool
-from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
+from leash_trl.rewards.multiple_choice import choice_letter, choice_verdict
 from leash_trl.rewards.reading import read
 from leash_trl.rewards.wording import alike, commitment, words_verdict
 
@@ -107,7 +107,7 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
     hard = {
         row: gold.expression
         for row, gold in golds.items()
-        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letters(gold.text) or read(gold.text)))
+        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or read(gold.text)))
     }
     for row, verdict in zip(hard, _pool().verdicts([(None, gold) for gold in hard.values()]), strict=True):
         if not verdict.is_equal:

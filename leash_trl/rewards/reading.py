@@ -41,8 +41,8 @@ LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
 class Reading:
     """A parsed answer.
 
-    Its kind is `value`, `list`, `set`, `tuple`, `sequence` (a list with `dots` among its terms), `ratio`, `time`, `numeral`, `reals` (a set of them, not parsed
-    further), or `nothing`, which equals nothing.
+    Its kind is `value`, `list`, `set`, `tuple`, `sequence` (a list with `dots` among its terms), `ratio`, `time`,
+    `numeral`, `reals` (a set of them, not parsed further), or `nothing`, which equals nothing.
     """
 
     kind: str

@@ -19,7 +19,6 @@ RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "₀₁₂₃₄
 SCRIPTS = re.compile(f"([{RAISED}]+)|([{LOWERED}]+)")
 PLAIN_SCRIPTS = str.maketrans(RAISED + LOWERED, "0123456789+-()n" * 2)
 VULGAR = re.compile("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
-OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 ROOT = re.compile(r"([√∛]|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|(\d+|[A-Za-z](?![A-Za-z])))")
 NAMES = r"sqrt|pi|ln|log|exp|sinh|cosh|tanh|sin|cos|tan|cot|csc|arcsin|arccos|arctan"
 BARE_NAME = re.compile(rf"(?<![\\A-Za-z])({NAMES})(?=\s*[({{\d^_\\+\-*/)]|\s+[a-z]\b|\s*$)")
@@ -27,11 +26,11 @@ POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
 INFINITY = re.compile(
     r"(?i)\\(?:text|mathrm|operatorname)\s*\{\s*inf(?:inity)?\s*\}|(?<![\\A-Za-z])inf(?:inity)?(?![A-Za-z])"
 )
-NATURAL_LOG = re.compile(r"\\log_(?:e(?![A-Za-z])|\{e\})")
-LOOSE_MARK = re.compile(r"(?<=\d)\s?\{ ?, ?\}\s?(?=\d)")
 REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
 THOUSANDS = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
-LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits)(?![A-Za-z])|\\!")
+LAYOUT = re.compile(
+    r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits)(?![A-Za-z])|\\!|\\(?:text)?color\{\w+\}"
+)
 ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
 SAME_COMMANDS = (
     r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div / mid |"
@@ -44,7 +43,7 @@ PATTERNS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
-        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5\,\mathrm{N}
+        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
         (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie])\s*\}}", r"\1\2"),  # \mathbf{x}, \text{i}
         (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # \text{girls}
         (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
@@ -59,7 +58,6 @@ PATTERNS = [
         (r" +(?=\^)|(?<= ) +", ""),
     )
 ]
-GERMAN_NUMBER = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -85,16 +83,13 @@ def latex(text: str) -> str:
     """
     text = VULGAR.sub(_vulgar, UNSEEN.sub("", text))
     text = SCRIPTS.sub(lambda match: f"{'^' if match[1] else '_'}{{{match[0].translate(PLAIN_SCRIPTS)}}}", text)
-    text = OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(SIGNS))
-    text = ROOT.sub(_root, POWER.sub("^", text))
-    text = INFINITY.sub(r"\\infty ", NATURAL_LOG.sub(r"\\ln ", text))
-    text = LOOSE_MARK.sub("{,}", text)
+    text = ROOT.sub(_root, POWER.sub("^", text.translate(SIGNS)))
+    text = INFINITY.sub(r"\\infty ", text)
     return REPEATING.sub(_repeating, BARE_NAME.sub(r"\\\1", text))
 
 
 def plain(text: str) -> str:
     """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
-    text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
     text = LAYOUT.sub("", THOUSANDS.sub("'", text))
     for sign, replacement in ESCAPED.items():
         text = text.replace(sign, replacement)
