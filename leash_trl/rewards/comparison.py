@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from leash_trl.rewards.rational import rational, rationals_equal
-from leash_trl.rewards.reading import SIMPLE_NAME, Reading, read
+from leash_trl.rewards.reading import Reading, read
 from leash_trl.rewards.units import Same, quantities_equal
 
 
@@ -80,20 +80,11 @@ def _equal(one: Reading, gold: Reading, same: Same) -> bool | None:
     if "sequence" in kinds:
         is_like = len(kinds) == 1 and len(one.items) == len(gold.items)
         return is_like and _all([_equal(*pair, same) for pair in zip(one.items, gold.items, strict=True)])
-    if kinds == {"value"}:
+    if "value" in kinds <= {"value", "time"}:
         return _same_quantity(one, gold, same)
-    if kinds & {"numeral", "time"}:
-        return None if "numeral" in kinds or "ratio" in kinds else False
-    return _same_ratio(one, gold, same) if "ratio" in kinds else _same_collection(one, gold, same)
-
-
-def _same_ratio(one: Reading, gold: Reading, same: Same) -> bool | None:
-    ratios = []
-    for reading in (one, gold):
-        only = reading.items[0] if reading.kind == "list" and len(reading.items) == 1 else reading
-        ratios.append([part.formula for part in only.items] if only.kind == "ratio" else [only.formula, "1"])
-    (first, *rest), (gold_first, *gold_rest) = ratios
-    return _all([same(f"({first})*({b})", f"({a})*({gold_first})") for a, b in zip(rest, gold_rest, strict=True)])
+    if "numeral" in kinds:
+        return None
+    return _same_collection(one, gold, same)
 
 
 def _same_collection(one: Reading, gold: Reading, same: Same) -> bool | None:
@@ -116,7 +107,7 @@ def _assigned(reading: Reading) -> dict[str, Reading]:
 
 
 def _bare_number(reading: Reading) -> Fraction | None:
-    return None if reading.unit or reading.equation or not reading.formula else rational(reading.formula)
+    return rational(reading.formula) if reading.formula and reading.is_solved and not reading.unit else None
 
 
 def _same_members(a: Sequence[Reading], b: Sequence[Reading], same: Same) -> bool | None:
@@ -132,10 +123,6 @@ def _same_members(a: Sequence[Reading], b: Sequence[Reading], same: Same) -> boo
 
 
 def _same_quantity(one: Reading, gold: Reading, same: Same) -> bool | None:
-    is_gold_solved = not gold.equation or bool(SIMPLE_NAME.fullmatch(gold.name))
-    is_solved = not one.equation or bool(SIMPLE_NAME.fullmatch(one.name))
-    if one.equation and gold.equation and not (is_solved and is_gold_solved):
-        return same(one.equation, gold.equation)
-    if not one.formula or not gold.formula or (not is_gold_solved and not one.name):
+    if not gold.is_solved or (gold.name and not one.is_solved):
         return None
     return quantities_equal(one.formula, one.unit, gold.formula, gold.unit, same)

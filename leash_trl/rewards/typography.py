@@ -43,7 +43,7 @@ PATTERNS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
-        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
+        (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
         (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie])\s*\}}", r"\1\2"),  # \mathbf{x}, \text{i}
         (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # \text{girls}
         (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }

@@ -13,7 +13,7 @@ from leash_trl.rewards.units import unit_of
 
 
 WRAPPER = re.compile(
-    r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it)|mbox|operatorname|boldsymbol|underline|emph|boxed|fbox)\s*"
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|operatorname|boldsymbol|underline|emph|boxed|fbox)\s*"
     r"\{([^{}]*)\}"
 )
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
