@@ -71,8 +71,8 @@ def _equal(one: Reading, gold: Reading, same: Same) -> bool | None:
     if "reals" in kinds:
         return None if kinds <= {"reals", "tuple", "set"} else False
     if kinds == {"time"}:
-        (minutes, is_sure), (gold_minutes, gold_is_sure) = one.key, gold.key
-        return minutes == gold_minutes or (is_sure != gold_is_sure and (minutes - gold_minutes) % 720 == 0)
+        (minute, half), (gold_minute, gold_half) = one.key, gold.key
+        return minute == gold_minute and (half == gold_half or not half or not gold_half)
     if kinds == {"numeral"}:
         return one.key == gold.key
     if "dots" in kinds:
@@ -80,6 +80,8 @@ def _equal(one: Reading, gold: Reading, same: Same) -> bool | None:
     if "sequence" in kinds:
         is_like = len(kinds) == 1 and len(one.items) == len(gold.items)
         return is_like and _all([_equal(*pair, same) for pair in zip(one.items, gold.items, strict=True)])
+    if kinds == {"time", "value"} and not (":" in one.name + gold.name and one.formula and gold.formula):
+        return False
     if "value" in kinds <= {"value", "time"}:
         return _same_quantity(one, gold, same)
     if "numeral" in kinds:
@@ -107,7 +109,7 @@ def _assigned(reading: Reading) -> dict[str, Reading]:
 
 
 def _bare_number(reading: Reading) -> Fraction | None:
-    return rational(reading.formula) if reading.formula and reading.is_solved and not reading.unit else None
+    return rational(reading.formula) if reading.kind == "value" and reading.is_solved and not reading.unit else None
 
 
 def _same_members(a: Sequence[Reading], b: Sequence[Reading], same: Same) -> bool | None:

@@ -80,7 +80,7 @@ def grade(
     answers = [find_answer(opening + completion, lenient) for completion in completions]
     grades, hard = [], {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
-        is_equal, said = None if answer else False, answer and answer.text
+        is_equal, said = (None, answer.text) if answer else (False, None)
         if answer and gold and answer.is_found and max(len(answer.text), len(gold.text)) <= MAX_LENGTH:
             if (texts := alike(answer.text, gold.text)) is None:
                 is_equal, answer = False, None

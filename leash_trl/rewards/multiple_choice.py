@@ -39,8 +39,9 @@ def choice_letter(text: str) -> str | None:
         return None
     rest = said[match.end() :].rstrip(" .,*(")
     is_marked = match[0][-1] in ")]" or TEXT.match(rest)
-    is_one = is_marked and not SECOND.match(rest) and not ANY_LABEL.search(rest)
-    return match[1] if is_one or not rest else None
+    is_statement = match[1] != "I" and re.match(r"\W*[IVX]+\b(?! is)", rest)  # (B) I and II only
+    is_one = is_statement or not (SECOND.match(rest) or ANY_LABEL.search(rest))
+    return match[1] if not rest or (is_marked and is_one) else None
 
 
 def choice_verdict(answer: str, gold: str) -> bool | None:

@@ -1,8 +1,7 @@
 r"""Reads the numbers of a formula, and its value where this is a fraction.
 
-Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}`, an
-exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after
-the blank). Two numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read
+Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567`), an
+exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after the blank). Two numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read
 raises [`Unreadable`].
 """
 
@@ -16,7 +15,7 @@ from fractions import Fraction
 MAX_LENGTH = 2_000  # characters of a formula
 MAX_BITS = 30_000  # of a power
 
-GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?"
+GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
 MIXED = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
 NUMBER = re.compile(rf"(?:{MIXED.pattern}|(?:{GROUPED}|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,4}}(?!\d))?)(?!\.?\d)")
 WHOLE = re.compile(r"([+-]?) ?(\d{1,4000})\.?")
@@ -48,6 +47,7 @@ def read_number(text: str) -> Fraction:
             raise Unreadable
         return whole * top / bottom
     mantissa, _, exponent = text.lower().partition("e")
+    mantissa = mantissa.replace(".", "") if mantissa.count(".") > 1 else mantissa
     return Fraction(re.sub("[ ',]", "", mantissa)) * Fraction(10) ** int(exponent or 0)
 
 

@@ -11,8 +11,7 @@ from leash_trl.rewards.units import UNITS, Unit, read_unit, times, unit_of
 
 
 NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-BASES = {name: base for base, name in enumerate(DIGITS)} | {"sixteen": 16}
+BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
@@ -51,9 +50,7 @@ class Reading:
     unit: Unit | None = None  # of a value
     name: str = ""  # of a value, as in "x = 5"; of a tuple or set, its first bracket
     is_solved: bool = True  # unless a value was stated by an equation of formulas
-    key: tuple[
-        int, ...
-    ] = ()  # of a numeral, its value; of a time, its minute and whether its half of the day is clear
+    key: tuple[int | str, ...] = ()  # of a numeral, its value; of a time, its minute and half of the day, if clear
 
     @property
     def is_closed(self) -> bool:
@@ -94,14 +91,16 @@ def read(text: str) -> Reading | None:
 
 
 def _read(text: str) -> Reading:
-    if match := NUMERAL.fullmatch(text):
-        base = BASES.get(match[2].lower()) or (int(match[2]) if match[2].isdigit() else 0)
-        if 2 <= base <= 36:
-            return Reading("numeral", key=(int(match[1], base),))
-    if (match := TIME.fullmatch(text)) and int(match[1]) < 24:
-        hour = int(match[1]) % 12 + 12 * (match[3].lower() == "p") if match[3] else int(match[1])
-        ratio = "" if match[3] else f"({match[1]})/({match[2]})"  # 7:32 may be one
-        return Reading("time", formula=ratio, key=(60 * hour + int(match[2]), bool(match[3]) or not 0 < hour <= 12))
+    numeral, clock = NUMERAL.fullmatch(text), TIME.fullmatch(text)
+    base = BASES.get(numeral[2].lower(), numeral[2]) if numeral else ""
+    if numeral and base.isdigit() and 2 <= int(base) <= 36:
+        return Reading("numeral", key=(int(numeral[1], int(base)),))
+    if clock and int(clock[1]) < 24:
+        hour = int(clock[1])
+        clear = {0: "a"} | dict.fromkeys(range(13, 24), "p")  # hours that say which half of the day it is
+        half = (clock[3] or clear.get(hour, "")).lower()
+        ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be one
+        return Reading("time", formula=ratio, key=(60 * (hour % 12) + int(clock[2]), half))
     return Reading("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
 
 
@@ -150,7 +149,7 @@ def _named_tuple(left: str, right: str) -> Reading:
 
 
 def _equation(sides: list[str], is_exact: bool) -> Reading:
-    """The value that an equation states: of a name, else of a formula, as in `\\cos x = 1`; a false one states nothing."""
+    r"""The value that an equation states for a name or a formula, as `\cos x = 1` does; a false one states nothing."""
     readings = [_readable(side) for side in sides]
     closed = [one for one in readings if one and one.is_closed]
     values = {rational(one.formula) for one in closed if not one.unit} - {None}
@@ -177,7 +176,7 @@ def _readable(text: str) -> Reading | None:
 def _quantity_or_ratio(text: str) -> Reading:
     """A quantity; a ratio of two is their quotient, and one of more the tuple of the quotients by its first part."""
     first, *rest = [_quantity(part) for part in split(text, RATIO)]
-    quotients = [replace(part, formula=f"({first.formula})/({part.formula})") for part in rest]
+    quotients = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in rest]
     return Reading("tuple", tuple(quotients), name=":") if len(quotients) > 1 else [first, *quotients][-1]
 
 

@@ -26,15 +26,14 @@ POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
 INFINITY = re.compile(
     r"(?i)\\(?:text|mathrm|operatorname)\s*\{\s*inf(?:inity)?\s*\}|(?<![\\A-Za-z])inf(?:inity)?(?![A-Za-z])"
 )
-REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
+PERIOD = r"\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^])|(\d{1,6})\5{1,9}(?:\.\.\.|…|\\l?dots)"
+REPEATING = re.compile(rf"(\d{{0,9}})\.(\d{{0,9}}?)(?:{PERIOD})")
 THOUSANDS = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
-LAYOUT = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits)(?![A-Za-z])|\\!|\\(?:text)?color\{\w+\}"
-)
+LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}")
 ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
 SAME_COMMANDS = (
-    r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div / mid |"
-    r" langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset dots \ldots cdots \ldots degree ^\circ"
+    r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div /"
+    r" mid | langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset dots \ldots cdots \ldots degree ^\circ"
 )
 SPELLING = dict(re.findall(r"(\S+) (\S+)", SAME_COMMANDS))
 COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -44,8 +43,11 @@ PATTERNS = [
     for pattern, replacement in (
         (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
         (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
-        (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie])\s*\}}", r"\1\2"),  # \mathbf{x}, \text{i}
-        (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # \text{girls}
+        (
+            rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}",
+            r"\1\2",
+        ),  # \mathbf{x}, \text{i}
+        (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # girls
         (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),  # 3 x 10^4
@@ -69,7 +71,7 @@ def _root(match: re.Match[str]) -> str:
 
 
 def _repeating(match: re.Match[str]) -> str:
-    before, period = (match[1] or "0") + match[2], match[3] or match[4]
+    before, period = (match[1] or "0") + match[2], match[3] or match[4] or match[5]
     nines = 10 ** len(period) - 1
     return rf"\frac{{{int(before) * nines + int(period)}}}{{{nines * 10 ** len(match[2])}}}"
 

@@ -9,19 +9,17 @@ r"""Finds what an answer with words in it commits to: one number, one list, or n
 
 import re
 
+from leash_trl.rewards.typography import UPRIGHT
 from leash_trl.rewards.units import unit_of
 
 
-WRAPPER = re.compile(
-    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|operatorname|boldsymbol|underline|emph|boxed|fbox)\s*"
-    r"\{([^{}]*)\}"
-)
+WRAPPER = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
 SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
 LABEL = re.compile(r"\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
 ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
 HEAD = re.compile(
-    r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right|best) )*(?:answer|option))"
+    r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
     r"\s+(?:is|must be)\s*:?\s+"
 )
 JUDGED = re.compile(
@@ -158,12 +156,10 @@ def _spoken(said: str) -> set[str]:
     return {word[0].lower().rstrip(".") for word in _words(said)}
 
 
-SETS = {"integer": "Z", "real": "R", "natural": "N"}
-SET = re.compile(r"integer|real|natural|(?<=\\mathbb\{)[A-Z]|(?<=\\mathbb )[A-Z]")
 RANGE = re.compile(
     r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|integer|real|natural|\\in))"
     r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|integers?|real|natural|numbers?)\b|\\forall)*"
-    r"([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{?[A-Z]\}?|is an? (?:integer|real number|natural number))?\)?$"
+    r"([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{?([A-Z])\}?|is an? (?:integer|real number|natural number))?\)?$"
 )
 COUNTER = re.compile(r"(?<![\\A-Za-z])[k-n](?![A-Za-z])")
 PERIOD = re.compile(r"\\pi(?![A-Za-z])|\\circ")
@@ -178,8 +174,8 @@ def _without_range(text: str) -> tuple[str, str, str]:
     domain, said = "", flat(text)
     found = RANGE.search(said)
     if found and re.search(rf"(?<![\\A-Za-z]){found[1]}(?![A-Za-z])", said[: found.start()]):
-        text, stated = said[: found.start()], SET.search(found[0])
-        domain = SETS.get(stated[0], stated[0]) if stated else ""
+        text = said[: found.start()]
+        domain = "Z" if "integer" in found[0] else found[2] or ""
         if domain == "Z":
             return text, found[1], domain
     counters = set(COUNTER.findall(text))
@@ -205,6 +201,7 @@ def alike(answer: str, gold: str) -> tuple[str, str] | None:
 
 
 TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
+ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 NO_SOLUTION = re.compile(
     r"(?i)(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set|\\emptyset|\\varnothing"
     r"|\\(?:left\\)?\{ ?\\(?:right\\)?\}"
@@ -218,7 +215,7 @@ def words_verdict(answer: str, gold: str) -> bool | None:
         >>> words_verdict("Even", r"\text{even}"), words_verdict("odd", "even"), words_verdict("x", "even")
         (True, False, None)
     """
-    said, expected = (flat(text).strip(' ."') for text in (answer, gold))
+    said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
     if said and (said == expected or (NO_SOLUTION.fullmatch(said) and NO_SOLUTION.fullmatch(expected))):
         return True
     one, other = said.casefold(), expected.casefold()
