@@ -1,8 +1,9 @@
 r"""Reads the numbers of a formula, and its value where this is a fraction.
 
 Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567`), an
-exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after the blank). Two numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read
-raises [`Unreadable`].
+exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after the blank). Two
+numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read raises
+[`Unreadable`].
 """
 
 import ast

@@ -46,7 +46,6 @@ NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "和", "或"])
 BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
 GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
-LIST_GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
 # Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
 CHANGED = re.compile(
     r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
@@ -94,9 +93,10 @@ def commitment(text: str) -> str | None:
         >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
         ('34 "girls"', None, 'x = 3')
     """
-    if r"\begin" in text or LIST_GOES_ON.search(text):
+    dots = GOES_ON.search(text)
+    if r"\begin" in text or (dots and dots[0][0] in ",;"):  # a matrix, a sequence
         return text
-    if GOES_ON.search(text):
+    if dots:
         return None
     said = BASE.sub(r"_{\1}", flat(text))
     label = LABEL.match(said)
@@ -156,6 +156,7 @@ def _spoken(said: str) -> set[str]:
     return {word[0].lower().rstrip(".") for word in _words(said)}
 
 
+RANGE_LENGTH = 80  # characters at the end of an answer
 RANGE = re.compile(
     r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|integer|real|natural|\\in))"
     r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|integers?|real|natural|numbers?)\b|\\forall)*"
@@ -172,7 +173,7 @@ def _without_range(text: str) -> tuple[str, str, str]:
     with a period, as in `\frac{\pi}{2} + k\pi`.
     """
     domain, said = "", flat(text)
-    found = RANGE.search(said)
+    found = RANGE.search(said, max(0, len(said) - RANGE_LENGTH))
     if found and re.search(rf"(?<![\\A-Za-z]){found[1]}(?![A-Za-z])", said[: found.start()]):
         text = said[: found.start()]
         domain = "Z" if "integer" in found[0] else found[2] or ""
