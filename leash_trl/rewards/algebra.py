@@ -37,28 +37,24 @@ RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
 
 
 @functools.lru_cache(maxsize=512)
-def _values(expression: str) -> tuple[object, ...]:
+def values(expression: str) -> tuple[object, ...]:
+    """What math-verify finds in an answer."""
     # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
-
-
-def gold_values(expression: str) -> tuple[object, ...]:
-    """What math-verify finds in a gold answer; it reads words, such as "no solution", only in a box."""
-    return _values(expression) or _values(f"\\boxed{{{expression}}}")
 
 
 def _found(expression: str) -> str | None:
     """The text of an answer: that of its box, else what math-verify takes for the answer."""
     if (answer := boxed_answer(expression)) is not None:
         return answer.text
-    found = [value for value in _values(expression) if isinstance(value, str)]
+    found = [value for value in values(expression) if isinstance(value, str)]
     return found[-1] if found else None
 
 
 @functools.lru_cache(maxsize=512)
 def _formula(text: str) -> sympy.Expr | None:
     text = NAME.sub(_symbol, ANGLE.sub(r"(\\frac{\\pi*\1}{180})", text))
-    found = _values(f"\\boxed{{{text}}}")
+    found = values(f"\\boxed{{{text}}}")
     if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
         return None
     letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
@@ -157,5 +153,5 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
             if one and other and (verdict := compare(one, other)) is not None:
                 return verdict
-    expected, found = gold_values(gold.replace('"', " ")), _values(answer.replace('"', " "))
+    expected, found = values(gold.replace('"', " ")), values(answer.replace('"', " "))
     return bool(verify([*expected], [*found], timeout_seconds=None)) if expected else None

@@ -82,10 +82,7 @@ def grade(
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
         is_equal, said = (None, answer.text) if answer else (False, None)
         if answer and gold and answer.is_found and max(len(answer.text), len(gold.text)) <= MAX_LENGTH:
-            if (texts := alike(answer.text, gold.text)) is None:
-                is_equal, answer = False, None
-            else:
-                answer, gold = map(Answer, texts)
+            answer, gold = map(Answer, alike(answer.text, gold.text))
         if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
             hard[index] = (_expression(answer), _expression(gold))
         grades.append(Grade(said, is_equal))

@@ -16,7 +16,7 @@ from leash_trl.rewards.units import unit_of
 WRAPPER = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
 SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
-LABEL = re.compile(r"\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
+LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
 ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
 HEAD = re.compile(
     r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
@@ -99,10 +99,8 @@ def commitment(text: str) -> str | None:
     if dots:
         return None
     said = BASE.sub(r"_{\1}", flat(text))
-    label = LABEL.match(said)
-    if label:
-        said = said[label.end() :]
-    if label and ANY_LABEL.search(said):
+    said, labels = LABEL.subn("", said)
+    if labels and ANY_LABEL.search(said):
         return None
     if not _words(said):
         return text if said == flat(text) else said
@@ -183,10 +181,10 @@ def _without_range(text: str) -> tuple[str, str, str]:
     return text, counters.pop() if PERIOD.search(text) and len(counters) == 1 else "", domain
 
 
-def alike(answer: str, gold: str) -> tuple[str, str] | None:
+def alike(answer: str, gold: str) -> tuple[str, str]:
     r"""Two statements without the ranges of their letters, where a letter for any integer has the gold's name.
 
-    `None` if their letters range over different sets, so that they differ.
+    If their letters range over different sets, so that they differ, the first one is left empty.
 
     Example:
         >>> alike(r"k\pi", r"n\pi"), alike(r"2t \text{ for all } t", "2t"), alike("2k", "2n")
@@ -195,7 +193,7 @@ def alike(answer: str, gold: str) -> tuple[str, str] | None:
     said, letter, domain = _without_range(answer)
     expected, gold_letter, gold_domain = _without_range(gold)
     if domain and gold_domain and domain != gold_domain:
-        return None
+        return "", expected
     if letter and gold_letter and gold_letter not in COUNTER.findall(said):
         said = re.sub(rf"(?<![\\A-Za-z]){letter}(?![A-Za-z])", gold_letter, said)
     return said, expected
