@@ -1,8 +1,7 @@
 """math-verify's verdict, in the worker process: what [`~leash_trl.rewards.comparison`] asks about formulas, and more.
 
 Two formulas are equal if they agree to 50 digits, where a letter stands for a number: formulas with letters are
-compared at several points, positive and negative ones. So 0.3333333 is not 1/3. Two equations are equal if the
-differences of their sides are proportional.
+compared at several points, positive and negative ones, as long as their values are real. So 0.3333333 is not 1/3.
 """
 
 import contextlib
@@ -24,7 +23,6 @@ DIGITS, DIFFERENT = 50, 1e-30
 SCALES = ("13/10", "37", "-2/7")  # of the letters, so that most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
 NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
-CALL = re.compile(r"[fghFGP]'*\(")  # f(x) is no product
 ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
 
 ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
@@ -39,22 +37,24 @@ RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
 
 
 @functools.lru_cache(maxsize=512)
-def _values(expression: str) -> tuple[object, ...]:
+def values(expression: str) -> tuple[object, ...]:
+    """What math-verify finds in an answer."""
     # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
 
 
-def gold_values(expression: str) -> tuple[object, ...]:
-    """What math-verify finds in a gold answer; it reads words, such as "no solution", only in a box."""
-    return _values(expression) or _values(f"\\boxed{{{expression}}}")
+def _found(expression: str) -> str | None:
+    """The text of an answer: that of its box, else what math-verify takes for the answer."""
+    if (answer := boxed_answer(expression)) is not None:
+        return answer.text
+    found = [value for value in values(expression) if isinstance(value, str)]
+    return found[-1] if found else None
 
 
 @functools.lru_cache(maxsize=512)
 def _formula(text: str) -> sympy.Expr | None:
-    if CALL.search(text):
-        return None
     text = NAME.sub(_symbol, ANGLE.sub(r"(\\frac{\\pi*\1}{180})", text))
-    found = _values(f"\\boxed{{{text}}}")
+    found = values(f"\\boxed{{{text}}}")
     if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
         return None
     letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
@@ -80,28 +80,24 @@ def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.E
 
 
 def same(one: str, other: str) -> bool | None:
-    r"""Whether two formulas or two equations are equal, by the rule at the head of this file; `None` if that is open.
+    r"""Whether two formulas are equal, by the rule at the head of this file; `None` if that is open.
 
     Example:
-        >>> same(r"\sqrt{12}", r"2\sqrt{3}"), same("x+y=1", "2-2y=2x"), same("0.3333333", r"\frac{1}{3}")
-        (True, True, False)
+        >>> same(r"\sqrt{12}", r"2\sqrt{3}"), same("0.3333333", r"\frac{1}{3}"), same("x=1", "x=1")
+        (True, False, None)
     """
-    is_equation = "=" in one
-    found = [_formula(side) for text in (one, other) for side in text.split("=")]
-    sides = [side for side in found if side is not None]
-    if len(sides) < len(found) or len(sides) != (4 if is_equation else 2):
+    a, b = (None if "=" in text else _formula(text) for text in (one, other))
+    if a is None or b is None:
         return None
-    a, b = (sides[0] - sides[1], sides[2] - sides[3]) if is_equation else sides
     letters = sorted(a.free_symbols | b.free_symbols, key=str)
-    if not letters and not is_equation and (difference := (a - b).doit()).is_Rational:
+    if not letters and (difference := (a - b).doit()).is_Rational:
         return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
     points = range(len(SCALES) if letters else 1)
     values = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
     pairs: list[tuple[Any, Any]] = [(x, y) for x, y in values if x is not None and y is not None]
-    if is_equation:  # compare the differences of the sides up to a factor
-        pairs = [(x * pairs[0][1], y * pairs[0][0]) for x, y in pairs[1:] if 0 not in pairs[0]]
+    pairs = [(x, y) for x, y in pairs if x.is_real and y.is_real] or pairs
     verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
-    return False not in verdicts if len(verdicts) == 1 or (verdicts and is_equation) else None
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _number(text: str) -> sympy.Expr:
@@ -150,17 +146,12 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     r"""Whether an answer equals a gold: by [`~leash_trl.rewards.comparison`] with [`same`], else by math-verify.
 
     Both are expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`. `None` if math-verify finds
-    nothing in the gold. Undefined values, such as `\frac{1}{0}`, equal nothing.
+    nothing in the gold.
     """
-    one, other = boxed_answer(answer), boxed_answer(gold)
+    one, other = _found(answer), _found(gold)
     for compare in (functools.partial(comparison, same=same), _same_reals):
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-            if one and other and (verdict := compare(one.text, other.text)) is not None:
+            if one and other and (verdict := compare(one, other)) is not None:
                 return verdict
-    expected, found = gold_values(gold.replace('"', " ")), _values(answer.replace('"', " "))
-    if not expected:
-        return None
-    # math-verify takes 12:00 for a division by zero, equal to 3:00
-    if any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in (*expected, *found)):
-        return False
-    return bool(verify([*expected], [*found], timeout_seconds=None))
+    expected, found = values(gold.replace('"', " ")), values(answer.replace('"', " "))
+    return bool(verify([*expected], [*found], timeout_seconds=None)) if expected else None

@@ -3,7 +3,7 @@ r"""Finds the answer in the text of a completion, by one rule.
 The answer must follow the last `</think>`; a completion that never closes its thinking has none.
 
 1. The last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate are one answer, so a hedge between
-   two answers equals neither of them.
+   two answers equals neither of them. If the last box never closes, the completion was cut off and has no answer.
 2. Else the last `Answer: ...`, DAPO's form, to the end of its line, or the next line if the rest of it is empty.
 3. Only on request (`lenient`): the last `<answer>` tag, else whatever math-verify finds in the text, such as a bare
    trailing number.
@@ -103,6 +103,12 @@ def boxed_answer(text: str) -> Answer | None:
     return Answer(", ".join(contents)) if any(contents) else None
 
 
+def _is_cut_off(text: str) -> bool:
+    """Whether the last box never closes, as where the completion ended at its limit of tokens."""
+    starts = [match.start() for match in BOX.finditer(text)]
+    return bool(starts) and starts[-1] not in [start for start, _, _ in _boxes(text)]
+
+
 def _bare(text: str) -> str:
     """A text in ASCII's signs, without its outer pair of math delimiters and without its full stop."""
     text = latex(text).strip()
@@ -127,6 +133,8 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
         '34'
     """
     text = visible_text(completion)
+    if _is_cut_off(text):
+        return None
     if (answer := boxed_answer(text)) is not None:
         return answer
     if lines := ANSWER_LINE.findall(text):

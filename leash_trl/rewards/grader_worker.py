@@ -13,7 +13,7 @@ import sys
 import time
 from typing import IO
 
-from leash_trl.rewards.algebra import are_equivalent, gold_values
+from leash_trl.rewards.algebra import are_equivalent, values
 
 
 MEMORY_LIMIT_BYTES = 1_000_000_000
@@ -26,7 +26,7 @@ def _serve(answers: IO[str]) -> None:
         is_equal, failure = None, None
         signal.setitimer(signal.ITIMER_PROF, seconds)  # the system ends this process at this much processor time
         try:
-            is_equal = bool(gold_values(gold)) if answer is None else are_equivalent(answer, gold)
+            is_equal = bool(values(gold)) if answer is None else are_equivalent(answer, gold)
         except MemoryError:  # what earlier cases left behind may be the cause, so a fresh process tries again
             os._exit(1)
         except Exception as error:  # no answer may end a run

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
 from leash_trl.rewards.comparison import comparison
 from leash_trl.rewards.grader_pool import GraderPool
-from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
+from leash_trl.rewards.multiple_choice import choice_letter, choice_verdict
 from leash_trl.rewards.reading import read
-from leash_trl.rewards.wording import commitment, words_verdict
+from leash_trl.rewards.wording import alike, commitment, words_verdict
 
 
 MAX_LENGTH = 5_000  # characters; longer texts are left to the workers and their clock
@@ -80,10 +80,12 @@ def grade(
     answers = [find_answer(opening + completion, lenient) for completion in completions]
     grades, hard = [], {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
-        is_equal = None if answer else False
+        is_equal, said = (None, answer.text) if answer else (False, None)
+        if answer and gold and answer.is_found and max(len(answer.text), len(gold.text)) <= MAX_LENGTH:
+            answer, gold = map(Answer, alike(answer.text, gold.text))
         if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
             hard[index] = (_expression(answer), _expression(gold))
-        grades.append(Grade(None if answer is None else answer.text, is_equal))
+        grades.append(Grade(said, is_equal))
     for index, verdict in zip(hard, _pool().verdicts([*hard.values()]), strict=True):
         grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
     return grades
@@ -102,7 +104,7 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
     hard = {
         row: gold.expression
         for row, gold in golds.items()
-        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letters(gold.text) or read(gold.text)))
+        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or read(gold.text)))
     }
     for row, verdict in zip(hard, _pool().verdicts([(None, gold) for gold in hard.values()]), strict=True):
         if not verdict.is_equal:

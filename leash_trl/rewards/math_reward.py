@@ -22,11 +22,9 @@ def _text(completion: str | list[dict]) -> str:
 def _gold(index: int, solution: Any) -> str:
     """A gold answer as text; if there is none, empty text, which cannot be compared with any answer."""
     value: Any = solution.item() if getattr(solution, "ndim", None) == 0 else solution  # numpy's and torch's scalars
-    if isinstance(value, str):
-        return value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    if type(value) in (int, float):
+    if isinstance(value, str) or type(value) in (int, float):
         return str(value)
     raise ValueError(
         f"solution of completion {index} is {value!r:.200}, but must be text or a number; make it one answer a row "

@@ -1,9 +1,9 @@
 r"""Reads the numbers of a formula, and its value where this is a fraction.
 
-Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567` and
-`1.234,56`), an exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after
-the blank). Two numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read
-raises [`Unreadable`].
+Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567`), an
+exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after the blank). Two
+numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read raises
+[`Unreadable`].
 """
 
 import ast
@@ -16,12 +16,9 @@ from fractions import Fraction
 MAX_LENGTH = 2_000  # characters of a formula
 MAX_BITS = 30_000  # of a power
 
-GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?"
-GERMAN = r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}(?!\d)|\d{1,3}(?: \d{3})+,\d{1,2}(?!\d)"
+GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
 MIXED = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
-NUMBER = re.compile(
-    rf"(?:{MIXED.pattern}|(?:{GERMAN}|{GROUPED}|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,4}}(?!\d))?)(?!\.?\d)"
-)
+NUMBER = re.compile(rf"(?:{MIXED.pattern}|(?:{GROUPED}|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,4}}(?!\d))?)(?!\.?\d)")
 WHOLE = re.compile(r"([+-]?) ?(\d{1,4000})\.?")
 IN_A_ROW = re.compile(
     r"\d *\)? +\(?(?:\d|\\frac\{\d)|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
@@ -40,8 +37,8 @@ def read_number(text: str) -> Fraction:
     """The value of a number in any form that the head of this file names.
 
     Example:
-        >>> read_number("1 234"), read_number("1.234,50"), read_number("1.5e-3")
-        (Fraction(1234, 1), Fraction(2469, 2), Fraction(3, 2000))
+        >>> read_number("1 234"), read_number("1.5e-3")
+        (Fraction(1234, 1), Fraction(3, 2000))
     """
     if mixed := MIXED.fullmatch(text):
         whole, top, bottom = (read_number(part) for part in mixed.groups() if part)
@@ -51,8 +48,7 @@ def read_number(text: str) -> Fraction:
             raise Unreadable
         return whole * top / bottom
     mantissa, _, exponent = text.lower().partition("e")
-    if re.fullmatch(GERMAN, mantissa):
-        mantissa = mantissa.replace(".", "").replace(" ", "").replace(",", ".")
+    mantissa = mantissa.replace(".", "") if mantissa.count(".") > 1 else mantissa
     return Fraction(re.sub("[ ',]", "", mantissa)) * Fraction(10) ** int(exponent or 0)
 
 

@@ -5,14 +5,13 @@ import itertools
 import re
 from dataclasses import dataclass, replace
 
-from leash_trl.rewards.rational import Unreadable, rationals_equal, with_plain_numbers
+from leash_trl.rewards.rational import Unreadable, rational, with_plain_numbers
 from leash_trl.rewards.typography import plain
-from leash_trl.rewards.units import UNITS, Unit, quantities_equal, read_unit, times, unit_of
+from leash_trl.rewards.units import UNITS, Unit, read_unit, times, unit_of
 
 
 NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-BASES = {name: base for base, name in enumerate(DIGITS)} | {"sixteen": 16}
+BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
@@ -41,19 +40,17 @@ LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
 class Reading:
     """A parsed answer.
 
-    Its kind is `value`, `list`, `set`, `tuple`, `ratio`, `time`, `numeral`, `reals` (a set of them, not parsed
-    further), or `nothing`, which equals nothing.
+    Its kind is `value`, `list`, `set`, `tuple`, `sequence` (a list with `dots` among its terms), `time`, `numeral`,
+    `reals` (a set of them, not parsed further), or `nothing`, which equals nothing.
     """
 
     kind: str
-    items: tuple["Reading", ...] = ()  # members of a list, set, tuple or ratio
-    formula: str = ""  # of a value, with plain numbers; empty for an equation that states no value
+    items: tuple["Reading", ...] = ()  # members of a list, set or tuple
+    formula: str = ""  # of a value, with plain numbers
     unit: Unit | None = None  # of a value
     name: str = ""  # of a value, as in "x = 5"; of a tuple or set, its first bracket
-    equation: str = ""  # both sides, as formulas, where a value was stated as an equation
-    key: tuple[
-        int, ...
-    ] = ()  # of a numeral, its value; of a time, its minute and whether its half of the day is clear
+    is_solved: bool = True  # unless a value was stated by an equation of formulas
+    key: tuple[int | str, ...] = ()  # of a numeral, its value; of a time, its minute and half of the day, if clear
 
     @property
     def is_closed(self) -> bool:
@@ -62,6 +59,7 @@ class Reading:
 
 
 NOTHING = Reading("nothing")
+DOTS = Reading("dots")
 
 
 def split(text: str, mark: re.Pattern[str]) -> list[str]:
@@ -93,13 +91,16 @@ def read(text: str) -> Reading | None:
 
 
 def _read(text: str) -> Reading:
-    if match := NUMERAL.fullmatch(text):
-        base = BASES.get(match[2].lower()) or (int(match[2]) if match[2].isdigit() else 0)
-        if 2 <= base <= 36:
-            return Reading("numeral", key=(int(match[1], base),))
-    if (match := TIME.fullmatch(text)) and int(match[1]) < 24:
-        hour = int(match[1]) % 12 + 12 * (match[3].lower() == "p") if match[3] else int(match[1])
-        return Reading("time", key=(60 * hour + int(match[2]), bool(match[3]) or not 0 < hour <= 12))
+    numeral, clock = NUMERAL.fullmatch(text), TIME.fullmatch(text)
+    base = BASES.get(numeral[2].lower(), numeral[2]) if numeral else ""
+    if numeral and base.isdigit() and 2 <= int(base) <= 36:
+        return Reading("numeral", key=(int(numeral[1], int(base)),))
+    if clock and int(clock[1]) < 24:
+        hour = int(clock[1])
+        clear = {0: "a"} | dict.fromkeys(range(13, 24), "p")  # hours that say which half of the day it is
+        half = (clock[3] or clear.get(hour, "")).lower()
+        ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be one
+        return Reading("time", formula=ratio, key=(60 * (hour % 12) + int(clock[2]), half))
     return Reading("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
 
 
@@ -121,41 +122,48 @@ def _list(text: str) -> Reading:
     if not parts:
         raise Unreadable
     items = [_several(part) if len(parts) > 1 and part[0] in OPEN else _item(part) for part in parts]
-    return items[0] if len(items) == 1 and items[0].kind != "value" else Reading("list", tuple(items))
+    if len(items) == 1 and items[0].kind != "value":
+        return items[0]
+    return Reading("sequence" if DOTS in items else "list", tuple(items))
 
 
 def _item(text: str) -> Reading:
-    """A quantity, a ratio, or an equation and the value it states."""
+    """A quantity, a ratio, an equation, a tuple with names, or dots between terms."""
+    if text == r"\ldots":
+        return DOTS
     sides = [side.strip() for side in split(text, EQUALS)]
     if len(sides) == 1:
         return _quantity_or_ratio(text)
-    if any(inside(side, "()") and "," in side for side in sides):  # (x, y) = (1, 2)
-        names, reading = split(sides[0][1:-1], COMMA), _several(sides[-1])
-        if len(names) != len(reading.items):
-            return reading
-        named = [replace(item, name=name.strip()) for item, name in zip(reading.items, names, strict=True)]
-        return replace(reading, items=tuple(named))
+    if any(inside(side, "()") and "," in side for side in sides):
+        return _named_tuple(sides[0], sides[-1])
+    return _equation(sides, is_exact="≈" not in text)
+
+
+def _named_tuple(left: str, right: str) -> Reading:
+    """A tuple whose members have names, as in `(x, y) = (1, 2)`."""
+    names, reading = split(left[1:-1], COMMA), _several(right)
+    if len(names) != len(reading.items):
+        return reading
+    named = [replace(item, name=name.strip()) for item, name in zip(reading.items, names, strict=True)]
+    return replace(reading, items=tuple(named))
+
+
+def _equation(sides: list[str], is_exact: bool) -> Reading:
+    r"""The value that an equation states for a name or a formula, as `\cos x = 1` does; a false one states nothing."""
     readings = [_readable(side) for side in sides]
-    closed = [one for one in readings if one and one.formula and one.is_closed]
-    if "≈" not in text and any(_differ(closed[0], one) for one in closed[1:]):
+    closed = [one for one in readings if one and one.is_closed]
+    values = {rational(one.formula) for one in closed if not one.unit} - {None}
+    if is_exact and len(values) > 1:
         return NOTHING
     left, right = (re.sub(r"\s", "", side) for side in (sides[0], sides[-1]))
-    equation = ""
-    if all(one and one.formula and not one.unit for one in readings):
-        equation = "=".join(one.formula for one in readings if one)
-    for name, other in ((left, readings[-1]), (right, readings[0])):
-        if SIMPLE_NAME.fullmatch(name) and name not in ("e", "i") and other:
-            return replace(other, name=name, equation=equation)
-    if closed:
-        name = right if closed[0] is readings[0] else left
-        return NOTHING if LINEAR.fullmatch(name) else replace(closed[0], name=name, equation=equation)  # 2x = 10
-    if not equation:
+    for name, stated in ((left, readings[-1]), (right, readings[0])):
+        if SIMPLE_NAME.fullmatch(name) and name not in ("e", "i") and stated:
+            return replace(stated, name=name)
+    if not closed:
         raise Unreadable
-    return Reading("value", name="=", equation=equation)
-
-
-def _differ(one: Reading, other: Reading) -> bool:
-    return quantities_equal(one.formula, one.unit, other.formula, other.unit, rationals_equal) is False
+    name = right if closed[0] is readings[0] else left
+    is_solved = not all(one and one.formula and not one.unit for one in readings)
+    return NOTHING if LINEAR.fullmatch(name) else replace(closed[0], name=name, is_solved=is_solved)  # 2x = 10
 
 
 def _readable(text: str) -> Reading | None:
@@ -166,8 +174,10 @@ def _readable(text: str) -> Reading | None:
 
 
 def _quantity_or_ratio(text: str) -> Reading:
-    parts = split(text, RATIO)
-    return Reading("ratio", tuple(map(_quantity, parts))) if len(parts) > 1 else _quantity(text)
+    """A quantity; a ratio of two is their quotient, and one of more the tuple of the quotients by its first part."""
+    first, *rest = [_quantity(part) for part in split(text, RATIO)]
+    quotients = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in rest]
+    return Reading("tuple", tuple(quotients), name=":") if len(quotients) > 1 else [first, *quotients][-1]
 
 
 def _quantity(text: str) -> Reading:

@@ -6,7 +6,7 @@ import unicodedata
 
 COMMANDS = (
     r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
-    r"∅ \emptyset ℝ \mathbb{R} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
+    r"∅ \emptyset ℝ \mathbb{R} ℤ \mathbb{Z} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
 )
 SIGNS: dict[int, int | str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
@@ -19,57 +19,46 @@ RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "₀₁₂₃₄
 SCRIPTS = re.compile(f"([{RAISED}]+)|([{LOWERED}]+)")
 PLAIN_SCRIPTS = str.maketrans(RAISED + LOWERED, "0123456789+-()n" * 2)
 VULGAR = re.compile("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
-OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 ROOT = re.compile(r"([√∛]|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|(\d+|[A-Za-z](?![A-Za-z])))")
 NAMES = r"sqrt|pi|ln|log|exp|sinh|cosh|tanh|sin|cos|tan|cot|csc|arcsin|arccos|arctan"
 BARE_NAME = re.compile(rf"(?<![\\A-Za-z])({NAMES})(?=\s*[({{\d^_\\+\-*/)]|\s+[a-z]\b|\s*$)")
 POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
-NATURAL_LOG = re.compile(r"\\log_(?:e(?![A-Za-z])|\{e\})")
-LOOSE_MARK = re.compile(r"(?<=\d)\s?\{ ?, ?\}\s?(?=\d)")
-REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
-FONTS = r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|mbox|operatorname|underline|emph)\s*"
-SPELLINGS = [
+INFINITY = re.compile(
+    r"(?i)\\(?:text|mathrm|operatorname)\s*\{\s*inf(?:inity)?\s*\}|(?<![\\A-Za-z])inf(?:inity)?(?![A-Za-z])"
+)
+PERIOD = r"\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^])|(\d{1,6})\5{1,9}(?:\.\.\.|…|\\l?dots)"
+REPEATING = re.compile(rf"(\d{{0,9}})\.(\d{{0,9}}?)(?:{PERIOD})")
+THOUSANDS = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
+LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}")
+ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
+SAME_COMMANDS = (
+    r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div /"
+    r" mid | langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset dots \ldots cdots \ldots degree ^\circ"
+)
+SPELLING = dict(re.findall(r"(\S+) (\S+)", SAME_COMMANDS))
+COMMAND = re.compile(r"\\([A-Za-z]+)")
+UPRIGHT = r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|boldsymbol|mbox|operatorname|underline|emph)\s*"
+PATTERNS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))", "'"),
-        (r"(?<=\d)\{,\}(?=\d)", "."),
-        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits|mathstrut)(?![A-Za-z])|\\!", ""),
-        (r"\\(?:text)?color\s*\{\w+\}", ""),
-        (r"\\\{", "«"),
-        (r"\\\}", "»"),
-        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # a unit
-        (r"\\([%$])", r"\1"),
-        (r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|operatorname)\s*\{\s*(\w)\s*\}", r"\1"),
-        (r"\\text\s*\{\s*([ie])\s*\}", r"\1"),
-        (FONTS + r"\{\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),
-        (FONTS + r"\{([^{}]*)\}", r" \1 "),
-        (r'"\s*(?:,\s*)?(and|or)\s*"', r" \1 "),
-        (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+        (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
+        (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
+        (
+            rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}",
+            r"\1\2",
+        ),  # \mathbf{x}, \text{i}
+        (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # girls
+        (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
-        (r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=", "≤"),
-        (r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=", "≥"),
-        (r"\\(?:neq|ne)(?![A-Za-z])|!=", "≠"),
-        (r"\\(?:to|equiv)(?![A-Za-z])|[:=]=", "="),
-        (r"\\(?:times|cdot|ast)(?![A-Za-z])|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
-        (r"\\l(or|and)(?![A-Za-z])", r"\1"),
-        (r"\\lt(?![A-Za-z])", "<"),
-        (r"\\gt(?![A-Za-z])", ">"),
-        (r"\\div(?![A-Za-z])", "/"),
-        (r"\\langle(?![A-Za-z])", "("),
-        (r"\\rangle(?![A-Za-z])", ")"),
-        (r"\\approx(?![A-Za-z])", "≈"),
-        (r"\\[lr]?(?:mid|vert)(?![A-Za-z])", "|"),
-        (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
-        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),
-        (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),
-        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
+        (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),  # 3 x 10^4
+        (r"\.{2,}|…", r"\\ldots "),
+        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),  # \frac12
+        (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),  # \frac{1}2
+        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),  # \sqrt3
         (r"\s*(?:\{:\}|:|\\colon(?![A-Za-z]))\s*", ":"),
-        (r" *\^ *(?:\{ *\\circ *\}|\\circ)|\\degree(?![A-Za-z])", r"^\\circ"),
         (r" +(?=\^)|(?<= ) +", ""),
     )
 ]
-GERMAN_NUMBER = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -81,7 +70,7 @@ def _root(match: re.Match[str]) -> str:
 
 
 def _repeating(match: re.Match[str]) -> str:
-    before, period = (match[1] or "0") + match[2], match[3] or match[4]
+    before, period = (match[1] or "0") + match[2], match[3] or match[4] or match[5]
     nines = 10 ** len(period) - 1
     return rf"\frac{{{int(before) * nines + int(period)}}}{{{nines * 10 ** len(match[2])}}}"
 
@@ -95,16 +84,17 @@ def latex(text: str) -> str:
     """
     text = VULGAR.sub(_vulgar, UNSEEN.sub("", text))
     text = SCRIPTS.sub(lambda match: f"{'^' if match[1] else '_'}{{{match[0].translate(PLAIN_SCRIPTS)}}}", text)
-    text = OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(SIGNS))
-    text = ROOT.sub(_root, POWER.sub("^", text))
-    text = NATURAL_LOG.sub(r"\\ln ", text)
-    text = LOOSE_MARK.sub("{,}", text)
+    text = ROOT.sub(_root, POWER.sub("^", text.translate(SIGNS)))
+    text = INFINITY.sub(r"\\infty ", text)
     return REPEATING.sub(_repeating, BARE_NAME.sub(r"\\\1", text))
 
 
 def plain(text: str) -> str:
     """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
-    text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
-    for pattern, replacement in SPELLINGS:
+    text = LAYOUT.sub("", THOUSANDS.sub("'", text))
+    for sign, replacement in ESCAPED.items():
+        text = text.replace(sign, replacement)
+    text = COMMAND.sub(lambda command: SPELLING.get(command[1], command[0]), text)
+    for pattern, replacement in PATTERNS:
         text = pattern.sub(replacement, text)
     return text.rstrip(" .,;").lstrip()

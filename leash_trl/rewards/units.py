@@ -16,7 +16,6 @@ SIZES = {
     " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
     "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
     "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
-    "volume": "ml milliliter 0.001 l liter litre 1",
     "money": "dollar usd $ 1 cent ¢ 0.01",
     "angle": "degree deg ° 1",
     "radian": "radian rad 1",
@@ -43,18 +42,19 @@ def read_unit(text: str) -> Unit | None:
 
     Example:
         >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")
-        (('length', Fraction(1, 100)), 'length 2', None)
+        (('length 1', Fraction(1, 100)), 'length 2', None)
     """
     if not text.strip():
         return None
     text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower().replace(".", " "))
-    power = next((match[1] for match in re.finditer(r"\^\s*\{?\s*([23])", text)), "1")
-    power = "2" if re.search(r"\bsq(uare)?\b", text) else "3" if "cubic" in text else power
+    power = (
+        2 if re.search(r"\bsq(?:uare)?\b|\^\s*\{?\s*2", text) else 3 if re.search(r"cubic|\^\s*\{?\s*3", text) else 1
+    )
     name = unit_of(re.sub(r"\^\s*\{?\s*\d\s*\}?|\b(?:square|sq|cubic)\b", " ", text).strip())
     if not name:
         return None
     dimension, factor = UNITS[name]
-    return (dimension, factor) if power == "1" else (f"{dimension} {power}", factor ** int(power))
+    return f"{dimension} {power}", factor**power
 
 
 def times(formula: str, factor: Fraction) -> str:
@@ -68,7 +68,7 @@ def quantities_equal(one: str, unit: Unit | None, gold: str, gold_unit: Unit | N
     if kind and gold_kind:
         return kind == gold_kind and same(times(one, factor), times(gold, gold_factor))
     verdict = same(one, gold)
-    if "percent" not in (kind, gold_kind):
+    if "percent 1" not in (kind, gold_kind):
         return verdict
     percent = Fraction(1, 100)
     share = same(times(one, percent), gold) if kind else same(one, times(gold, percent))

