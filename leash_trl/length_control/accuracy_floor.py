@@ -7,7 +7,7 @@ from typing import NamedTuple
 WINDOW = 10  # batches: the weight of a new one is 1 / WINDOW, and that of each of the first ones 1 / their number
 TREND_RATE = 0.02
 HORIZON = 10.0  # updates: what a price has started goes on for about as long, by the momentum of the optimizer
-MARGIN = 0.04  # above the floor, over which the price comes back: accuracy settles within it
+MARGIN = 0.08  # above the floor, over which the price comes back; much less makes accuracy swing
 
 
 class RunningAccuracy(NamedTuple):
@@ -48,12 +48,12 @@ class RunningAccuracy(NamedTuple):
     def price_share(self, floor: float) -> float:
         r"""The share of the price on length that acts, in [0, 1]; 1 before the first batch.
 
-        $$ \mathrm{clip}\left(\frac{\min(a, a + 10 d) - f}{0.04}, 0, 1\right) $$
+        $$ \mathrm{clip}\left(\frac{\min(a, a + 10 d) - f}{0.08}, 0, 1\right) $$
 
         $f$ is the floor. The forecast counts only where accuracy falls. Source: ours.
 
         Example:
-            >>> falling = RunningAccuracy(level=0.75, trend=-0.023, num_batches=10)
+            >>> falling = RunningAccuracy(level=0.75, trend=-0.021, num_batches=10)
             >>> [round(falling.price_share(floor), 9) for floor in (0.5, 0.75)]
             [0.5, 0.0]
         """
