@@ -93,8 +93,8 @@ def same(one: str, other: str) -> bool | None:
     if not letters and (difference := (a - b).doit()).is_Rational:
         return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
     points = range(len(SCALES) if letters else 1)
-    values = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
-    pairs: list[tuple[Any, Any]] = [(x, y) for x, y in values if x is not None and y is not None]
+    both = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
+    pairs: list[tuple[Any, Any]] = [(x, y) for x, y in both if x is not None and y is not None]
     pairs = [(x, y) for x, y in pairs if x.is_real and y.is_real] or pairs
     verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
     return verdicts.pop() if len(verdicts) == 1 else None

@@ -1,10 +1,11 @@
 r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations, quantities.
 
 A verdict here is final. These are equal: numbers of one value, lists and sets with the same members, tuples with the
-same members in order, the same time of day, numerals of one value in their bases. A name ("x = 5", "5 = x") or a unit
-that one side leaves out does not matter; units that both name are converted. An equation of numbers must be true, and
-states its value. The verdict is `None` if one side cannot be read, and where it depends on formulas that have no
-rational value: the worker then asks again with [`~leash_trl.rewards.algebra.same`].
+same members in order, sequences ("1, 2, ..., n") with the same terms, the same time of day, ratios, numerals of one
+value in their bases. A name ("x = 5", "5 = x") or a unit that one side leaves out does not matter; units that both
+name are converted. An equation of numbers must be true, and states its value. The verdict is `None` if one side cannot
+be read, and where it depends on formulas that have no rational value: the worker then asks again with
+[`~leash_trl.rewards.algebra.same`].
 """
 
 import re

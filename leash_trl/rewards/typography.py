@@ -43,10 +43,7 @@ PATTERNS = [
     for pattern, replacement in (
         (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
         (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
-        (
-            rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}",
-            r"\1\2",
-        ),  # \mathbf{x}, \text{i}
+        (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}", r"\1\2"),  # x, i, A_{16}
         (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # girls
         (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),

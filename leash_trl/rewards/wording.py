@@ -5,6 +5,8 @@ r"""Finds what an answer with words in it commits to: one number, one list, or n
    number ("not 34"), or one that is only bounded ("34 or more", "between 3 and 4"), is not an answer.
 3. Of several numbers, those after "answer is", or after the first verb, count. If only commas, "and" or "or" join
    them, they are a list, which equals no single number. Other words between them make a hedge: no answer.
+
+Before this, [`alike`] takes the range of a letter ("for all x") from a statement.
 """
 
 import re
@@ -156,8 +158,8 @@ def _spoken(said: str) -> set[str]:
 
 RANGE_LENGTH = 80  # characters at the end of an answer
 RANGE = re.compile(
-    r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|integer|real|natural|\\in))"
-    r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|integers?|real|natural|numbers?)\b|\\forall)*"
+    r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|some|integer|real|natural|\\in))"
+    r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|some|integers?|real|natural|numbers?|constants?)\b|\\forall)*"
     r"([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{?([A-Z])\}?|is an? (?:integer|real number|natural number))?\)?$"
 )
 COUNTER = re.compile(r"(?<![\\A-Za-z])[k-n](?![A-Za-z])")
@@ -172,7 +174,7 @@ def _without_range(text: str) -> tuple[str, str, str]:
     """
     domain, said = "", flat(text)
     found = RANGE.search(said, max(0, len(said) - RANGE_LENGTH))
-    if found and re.search(rf"(?<![\\A-Za-z]){found[1]}(?![A-Za-z])", said[: found.start()]):
+    if found and found[1] in said[: found.start()]:
         text = said[: found.start()]
         domain = "Z" if "integer" in found[0] else found[2] or ""
         if domain == "Z":

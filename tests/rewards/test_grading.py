@@ -85,6 +85,7 @@ CASES = [
     (r"\boxed{5k}", "5n", False),
     (r"\boxed{x = 5k + 1, k \in \mathbb{Z}}", r"x = 5n + 1 \text{ for all integers } n", True),
     (r"\boxed{f(t) = 2t \text{ for every real number } t}", "f(t) = 2t", True),
+    (r"\boxed{f(t) = at, a \in \mathbb{R}}", "f(t) = at", True),
     (r"\boxed{f(t) = 2t, t \in \mathbb{R}}", "f(t) = 3t", False),
     (r"\boxed{m = 4j, j \in \mathbb{N}}", r"m = 4j, j \in \mathbb{Z}", False),
     (r"\boxed{f(t) = 2t \text{ for } t > 1}", "f(t) = 2t", False),
