@@ -41,8 +41,7 @@ def test_means_are_exponential_and_warm_up_counts_updates():
     assert (method.alpha, method.budget) == (0.02, 4096)
     assert method.accuracies == [0.5, 0.75]
     assert method.mean_length == 60  # the batch without a correct answer counts nothing
-    after(method, ([1, 1], [60, 60]))
-    assert (method.alpha, method.budget) == pytest.approx((0.02 * 1.02, 0.85 * 60))
+    assert after(method, ([1, 1], [60, 60])).statistics() == pytest.approx({"alpha": 0.0204, "budget": 0.85 * 60})
 
 
 def test_a_batch_without_a_reward_moves_nothing():
