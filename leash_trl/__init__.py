@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer as LeashGRPOTrainer
     from leash_trl.trainer.length_controlled_reward import LengthControlledReward as LengthControlledReward
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "LeashGRPOConfig": "leash_trl.trainer.leash_grpo_config",

@@ -1,5 +1,5 @@
-"""The launch recipes of clusters and of one machine: accelerate reads them, scripts and page start what they plan, and
-the batch is the paper's."""
+"""The launch recipes of clusters and of one machine: accelerate reads them, scripts and pages start what they plan,
+and the batch is the paper's."""
 
 import os
 import re
@@ -154,18 +154,13 @@ def test_script_stops_where_it_does_not_fit_or_is_not_in_a_clone_and_with_its_tr
     assert (code, [*started]) == (1, ["leash-0"])
     code, _, started = run_script(name, EXIT_ACCELERATE="3")
     assert (code, "accelerate-0" in started) == (3, True)
-
-
-def test_server_script_stops_with_its_server(run_script):
-    code, errors, _ = run_script("leash_server", EXIT_TRL="4", STAYS="accelerate")
-    assert (code, "ended with 4" in errors) == (1, True)
-
-
-PAGE = (ROOT / "recipes" / "one_machine_8_gpus.md").read_text()
+    if name == "leash_server":
+        code, errors, _ = run_script(name, EXIT_TRL="4", STAYS="accelerate")
+        assert (code, "ended with 4" in errors) == (1, True)
 
 
 class Command(NamedTuple):
-    """One command of the page: its variables, its name, the words after it, and the output that the page shows."""
+    """One command of a page: its variables, its name, the words after it, and the output that the page shows."""
 
     environment: dict[str, str]
     name: str
@@ -181,7 +176,10 @@ def read_command(block: str, output: str) -> Command:
 
 
 BLOCK = re.compile(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-COMMANDS = [read_command(*block) for block in BLOCK.findall(PAGE)]
+COMMANDS, ON_ONE_GPU = (
+    [read_command(*block) for block in BLOCK.findall((ROOT / "recipes" / page).read_text())]
+    for page in ("one_machine_8_gpus.md", "one_gpu.md")
+)
 PLANS, LAUNCHES, SERVERS = (
     [index for index, command in enumerate(COMMANDS) if command.name == name]
     for name in ("leash plan", "accelerate launch", "trl vllm-serve")
@@ -193,9 +191,11 @@ def processes(launch) -> int:
     return launch.num_processes or yaml.safe_load(Path(launch.config_file).read_text())["num_processes"]
 
 
-@pytest.mark.parametrize("index", PLANS)
-def test_the_plan_prints_what_the_page_shows(index, capsys):
-    command = COMMANDS[index]
+@pytest.mark.parametrize("command", [each for each in COMMANDS + ON_ONE_GPU if each.name == "leash plan"])
+def test_the_plan_prints_what_the_page_shows(command, capsys, monkeypatch):
+    sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
+    of_4b = PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"]
+    monkeypatch.setitem(PAPER_MODELS, "Qwen/Qwen3-0.6B", of_4b | sizes)
     assert len(COMMANDS) - 1 == len(PLANS) + len(LAUNCHES) + len(SERVERS)  # all are tested but the installation
     assert plan(command.words) == 0
     printed = capsys.readouterr().out.splitlines()

@@ -45,9 +45,7 @@ def test_a_notebook_runs_without_noise(path, tmp_path, monkeypatch):
     from nbclient import NotebookClient
 
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv(
-        "JUPYTER_DATA_DIR", str(tmp_path / "jupyter")
-    )  # the user's kernels; python3 is this interpreter
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))  # not the user's kernel named python3
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
     folder = {"metadata": {"path": str(tmp_path)}}
     # seconds a cell may take; a notebook takes one to two minutes on a core of its own
