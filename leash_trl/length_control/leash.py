@@ -54,7 +54,7 @@ class Leash(LengthControl):
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
     for each value of a column, whose multiplier climbs on the violation of its own prompts alone. So is the floor
-    under accuracy: of lambda, the share of [`RunningAccuracy.price_share`] acts, and lambda does not climb while that
+    under accuracy: of lambda, the share that [`RunningAccuracy.above`] allows acts, and lambda does not climb while that
     is below 1. With a target far below what the floor allows, the answers become as short as it allows.
 
     Differs: the paper has one generation batch per policy update. Several updates on one batch make one dual step,
@@ -120,11 +120,7 @@ class Leash(LengthControl):
 
     def price_share(self, name: str) -> float:
         """The share of a multiplier that acts on the coming batch, in [0, 1]."""
-        if not self.has_floor:
-            return 1.0
-        running = RunningAccuracy(*self.accuracies.get(name, ()))
-        drop = 1.0 if self.max_accuracy_drop is None else self.max_accuracy_drop
-        return running.price_share(max(self.min_accuracy or 0.0, running.best - drop))
+        return RunningAccuracy(*self.accuracies.get(name, ())).price_share
 
     def price(self, name: str) -> float:
         """What a multiplier's prompts pay in the coming batch, in reward units per unit of relative overshoot."""
@@ -189,8 +185,11 @@ class Leash(LengthControl):
             self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_sampled=not observed)
         for name, own in verdicts.items():
             known = [verdict for verdict in own if not math.isnan(verdict)]
-            running = RunningAccuracy(*self.accuracies.get(name, ()))
-            self.accuracies[name] = running.after(fmean(known) if known else math.nan)
+            if not known:
+                continue
+            running = RunningAccuracy(*self.accuracies.get(name, ())).after(fmean(known))
+            drop = 1.0 if self.max_accuracy_drop is None else self.max_accuracy_drop
+            self.accuracies[name] = running.above(max(self.min_accuracy or 0.0, running.best - drop))
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
         """One multiplier after a policy update.
