@@ -54,8 +54,8 @@ class Leash(LengthControl):
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
     for each value of a column, whose multiplier climbs on the violation of its own prompts alone. So is the floor
-    under accuracy: of lambda, the share that [`RunningAccuracy.above`] allows acts, and lambda does not climb while that
-    is below 1. With a target far below what the floor allows, the answers become as short as it allows.
+    under accuracy: a share of lambda acts, the one that [`RunningAccuracy.above`] allows, and lambda does not climb
+    while that share is below 1. With a target far below what the floor allows, answers become as short as it allows.
 
     Differs: the paper has one generation batch per policy update. Several updates on one batch make one dual step,
     after the first of them; several batches in one update make one on their pooled mean, and so do a batch whose
