@@ -73,11 +73,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             having no reward, not as wrong.
         advantage_epsilon (`float`): Value added to the standard deviation of the shaped rewards when advantages are
             normalised. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
-        dynamic_sampling_rounds (`int`): Most rounds of generation in which new prompts replace groups without signal
-            (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
-        dynamic_sampling_oversample (`float`): Most extra groups to generate together with a batch, as a fraction of
-            the batch, since some groups will have no signal; 0 turns it off. Their number follows the running share of
-            groups with signal. The rounds above then only replace the groups that still have no signal.
+        dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
+            groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
+        dynamic_sampling_oversample (`float`): Maximum number of extra groups to generate together with a batch, as a
+            fraction of the batch, since some groups will have no signal; 0 turns it off. Their number follows the
+            running share of groups with signal. The rounds above then only replace the groups that still have no
+            signal.
         max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
             `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
             decides.
