@@ -1,23 +1,23 @@
-"""A floor under accuracy, ours: the price on length acts only as far as the accuracy of training batches allows."""
+"""The accuracy floor, ours: reduces the length penalty when the accuracy of training batches comes near a minimum."""
 
 import math
 from typing import NamedTuple
 
 
-WINDOW = 10  # batches: the weight of a new one is 1 / WINDOW, and that of each of the first ones 1 / their number
+WINDOW = 10  # batches: a new batch has weight 1 / WINDOW in the mean; the first batches have equal weights
 TREND_RATE = 0.02
-HORIZON = 10.0  # updates: what a price has started goes on for about as long, by the momentum of the optimizer
-MARGIN = 0.08  # above the floor, over which the price comes back; much less makes accuracy swing
+HORIZON = 10.0  # updates to look ahead: for about as long, the optimizer's momentum carries a change further
+MARGIN = 0.08  # accuracy above the floor at which the full penalty applies; a much smaller margin makes accuracy swing
 
 
 class RunningAccuracy(NamedTuple):
     """Accuracy of the training batches so far.
 
     Args:
-        level (`float`): $a$, running mean in [0, 1]; NaN before the first batch.
+        level (`float`): $a$, running mean of the accuracy, in [0, 1]; NaN before the first batch.
         trend (`float`): $d$, its change per policy update.
         best (`float`): The highest running mean so far.
-        num_batches (`int`): Batches that it has seen, up to `WINDOW`.
+        num_batches (`int`): Number of batches so far, at most `WINDOW`.
     """
 
     level: float = math.nan
@@ -26,7 +26,7 @@ class RunningAccuracy(NamedTuple):
     num_batches: int = 0
 
     def after(self, accuracy: float) -> "RunningAccuracy":
-        r"""The running accuracy after one more batch; a batch whose accuracy is NaN changes nothing.
+        r"""Returns the running accuracy after one more batch; a batch whose accuracy is NaN changes nothing.
 
         $$ e = a_t - (a + d), \qquad a \leftarrow a + d + \frac{e}{\min(n, 10)}, \qquad d \leftarrow d + 0.02 \, e $$
 
@@ -46,11 +46,12 @@ class RunningAccuracy(NamedTuple):
         return RunningAccuracy(level, self.trend + TREND_RATE * surprise, max(self.best, level), num_batches)
 
     def price_share(self, floor: float) -> float:
-        r"""The share of the price on length that acts, in [0, 1]; 1 before the first batch.
+        r"""Returns the share of the length penalty to apply, in [0, 1]; 1 before the first batch.
 
         $$ \mathrm{clip}\left(\frac{\min(a, a + 10 d) - f}{0.08}, 0, 1\right) $$
 
-        $f$ is the floor. The forecast counts only where accuracy falls. Source: ours.
+        $f$ is the floor. Where accuracy falls, its forecast $a + 10 d$ is used instead of its present value. Source:
+        ours.
 
         Example:
             >>> falling = RunningAccuracy(level=0.75, trend=-0.021, num_batches=10)
