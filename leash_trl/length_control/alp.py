@@ -6,8 +6,7 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class ALP(LengthControl):
-    r"""ALP: correctness (1 or 0) minus a penalty per token, proportional to the solve rate of the prompt, for all
-    answers.
+    r"""ALP: correctness (1 or 0) minus a penalty per token, proportional to the solve rate, for all answers.
 
     $$ r_i = c_i - \beta \cdot L_i \cdot \max(p, 1/K) $$
 

@@ -8,8 +8,7 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class HAPO(LengthControl):
-    r"""HAPO: correctness (1 or 0) plus a reward for being shorter than the shortest correct answer to the question so
-    far.
+    r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer to the question so far.
 
     $$ r'_i = r_i + w \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases}, \qquad
        f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad

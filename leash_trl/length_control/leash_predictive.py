@@ -119,8 +119,7 @@ class Forecast(NamedTuple):
 
 
 class LeashPredictive(Leash):
-    r"""LEASH-Predictive, ours: a length advantage among correct answers, whose weight follows a forecast of the
-    length.
+    r"""LEASH-Predictive, ours: a length advantage among correct answers, weighted by a forecast of the length.
 
     $$ \hat A_i = \hat A_i^{\text{task}} + \lambda \hat A_i^{\text{length}}, \qquad
        \hat A_i^{\text{length}} = \frac{\bar \Delta - \Delta_i}{\sigma_\Delta + \epsilon}, \qquad

@@ -58,8 +58,7 @@ class PercentileBudget(LengthControl):
 
 
 class Toggle(LengthControl):
-    r"""Toggle of Kimi K2.5: applies a budget or another method in every other period, and only to prompts solved
-    often.
+    r"""Toggle of Kimi K2.5: a budget or another method, in every other period and only for prompts solved often.
 
     $$ \tilde r(x, y) = \begin{cases}
        r(x, y) \cdot \mathbb{I}\left(\frac{1}{K} \sum_i r(x, y_i) < \lambda \ \text{or}\ |y| \le b(x)\right)

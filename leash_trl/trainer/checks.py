@@ -138,7 +138,7 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
         suffix = prompts[0].removeprefix(rows[0]["prompt"])
         is_written = any(token in prompts[0] for token in tokenizer.get_added_vocab())  # by a chat template
         if suffix or (tokenizer.chat_template is not None and not is_written):
-            problem = f"prompts are strings, to which no chat template applies, and end with {suffix!r}"
+            problem = f"prompts are strings, which get no chat_template, and end with {suffix!r}"
             yield f"{problem}: turn them into messages with train_dataset.map(leash_trl.data.as_conversation)"
     else:
         options = {"tools": trainer.tools or None, "tokenize": False, "add_generation_prompt": True}
