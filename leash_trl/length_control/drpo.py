@@ -8,7 +8,7 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper,
 
 
 class DRPO(LengthControl):
-    r"""DRPO: correct answers have positive advantages that fall with their length; wrong ones share the opposite sum.
+    r"""DRPO: correct answers have positive advantages that fall with length; wrong ones share a negative advantage.
 
     $$ \omega_i = \frac{\exp(r_l(o_i) / \lambda)}{\sum_{j: c_j = 1} \exp(r_l(o_j) / \lambda)}, \qquad
        r_l(o_i) = 1 - \frac{|o_i|}{C}, \qquad

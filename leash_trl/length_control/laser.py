@@ -14,7 +14,7 @@ DIFFICULTIES = ("hard", "medium", "easy")
 
 
 class Laser(LengthControl):
-    r"""LASER: 1 for a correct answer, plus a bonus if it is within the target; wrong answers earn -0.5 at any length.
+    r"""LASER: 1 for a correct answer, plus a bonus if it is within the target; the length of wrong ones has no effect.
 
     $$ r(y) = C(y) + \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
 

@@ -142,7 +142,7 @@ class LEAD(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
-            raise ValueError(f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or the limit, {most}")
+            raise ValueError(f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {most}")
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self._weighed(rollouts.correctness, self._efficiency(rollouts))

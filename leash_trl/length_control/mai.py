@@ -22,8 +22,7 @@ def solve_rate_prices(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Ten
 
 
 class MAI(LengthControl):
-    r"""MAI: a correct answer earns 1 minus a penalty for its relative length, times the solve rate; a wrong one earns
-    0.
+    r"""MAI: a correct answer earns 1 minus its relative length times the solve rate and a weight; a wrong one earns 0.
 
     $$ r'_i = c_i \left(1 - w \, \rho \, \frac{L_i}{\max_{j: c_j = 1} L_j}\right) $$
 

@@ -9,8 +9,7 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollou
 
 
 class PrimeRL(LengthControl):
-    r"""prime-rl: correctness (1 or 0) minus a penalty proportional to the group's mean; the advantage is `reward -
-    mean`.
+    r"""prime-rl: correctness (1 or 0) minus a penalty times the group's mean; the advantage is `reward - mean`.
 
     $$ r'_i = r_i - w \, \bar r \, \frac{L_i}{L_{\max}} $$
 

@@ -52,7 +52,7 @@ def own_target(row: Mapping[str, Any]) -> float | None:
     if target is None or target != target:
         return None
     if not (is_number(target) and target > 0):
-        raise ValueError(f"{TARGET_COLUMN} of a row is {target!r}, but must be a positive number of tokens, or None")
+        raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number of tokens, or None")
     return target
 
 
