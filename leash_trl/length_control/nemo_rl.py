@@ -138,9 +138,7 @@ class NemoRL(LengthControl):
         has_band = not math.isnan(self.configured[0])
         self.multiplies = has_band if self.profile_band_total is None else self.profile_band_total
         if self.group_length_penalty_profile_gate and not (has_band or self.profile_band_column):
-            raise ValueError(
-                "group_length_penalty_profile_gate is True, which needs profile_band or profile_band_column"
-            )
+            raise ValueError("group_length_penalty_profile_gate is True, but there are no bands; set profile_band")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.multiplies and not self.needs_group:

@@ -86,9 +86,7 @@ class DualStepCallback(TrainerCallback):
         if (entry := state.stateful_callbacks.get(STATE_ENTRY)) is not None:
             self.restore(entry)
         elif state.global_step > 0:
-            warnings.warn(
-                f"the checkpoint has no length control; {self.method.name} starts from its initial state", stacklevel=2
-            )
+            warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
 
     def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         self._loss_scale = _loss_scale(optimizer)

@@ -152,6 +152,4 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
     contexts = [context_length(trainer.model.config), args.vllm_max_model_length if args.use_vllm else None]
     context, limit = min(filter(None, contexts), default=math.inf), args.generation_limit
     if longest + (limit if limit < math.inf else 1) > context:
-        yield (
-            f"max_completion_length is {limit}, but a prompt of {longest} tokens leaves less in a context of {context}"
-        )
+        yield f"max_completion_length={limit} and a prompt of {longest} tokens exceed the context of {context}"

@@ -252,9 +252,8 @@ class LengthControlledReward:
                 return size
         if self.method.needs_group or self.method.own_advantages:
             raise ValueError(
-                f"{self.method.name} needs whole groups, but a call holds part of a group; set "
-                f"per_device_eval_batch_size to a multiple of num_generations={settings.num_generations}, or of "
-                "num_generations_eval"
+                f"{self.method.name} needs whole groups, but a call splits a group; set per_device_eval_batch_size "
+                f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
             )
         return 1
 
