@@ -108,8 +108,8 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
         if request.max_new_tokens > room:
             raise ValueError(
                 f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {len(request.prompt_ids)} tokens "
-                f"the model's context of {max_length} tokens has room for {max(0, room)}; lower max_new_tokens to "
-                "that, remove longer prompts, or use a model with a longer context"
+                f"the model's context of {max_length} tokens holds only {max(0, room)}; lower max_new_tokens to that, "
+                "remove longer prompts, or use a model with a longer context"
             )
 
 

@@ -127,10 +127,9 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
 
 
 def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
-    """A field without the columns beyond these widths; values of shape `(N, 1)` stay as they are.
+    """Trims a field to these widths; values of shape `(N, 1)` stay unchanged.
 
-    A decoder's output does not depend on what stands to its right, nor, in `RELATIVE_MODELS`, on how far from the left
-    edge a row begins.
+    The output of a decoder does not depend on padding to the right, nor, in `RELATIVE_MODELS`, on padding to the left.
     """
     if name not in PADDING:
         return values
@@ -138,7 +137,7 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
-    """The rows of all parts in their original order, of shape `(N, width)`, padded with zeros.
+    """Returns the rows of all parts in their original order, with shape `(N, width)`, padded with zeros.
 
     Example:
         >>> scattered([torch.tensor([[5, 6]]), torch.tensor([[7]])], [[1], [0]], width=2)
