@@ -108,7 +108,7 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
         if request.max_new_tokens > room:
             raise ValueError(
                 f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {len(request.prompt_ids)} tokens "
-                f"the model's context of {max_length} tokens holds only {max(0, room)}; lower max_new_tokens to that, "
+                f"the model's context of {max_length} tokens holds {max(0, room)} more; lower max_new_tokens to that, "
                 "remove longer prompts, or use a model with a longer context"
             )
 
