@@ -84,9 +84,7 @@ class CommandParser(TrlParser):
         super().__init__(list(kinds), allow_abbrev=False, **texts)
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
-            self.add_argument(
-                "--config", help=f"YAML file of options, which others override, such as {DEFAULT_RECIPE}"
-            )
+            self.add_argument("--config", help=f"YAML file of options, which others override: {DEFAULT_RECIPE}, say")
             self.add_argument("--env", type=dict, help="environment variables, as JSON or YAML")
 
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:

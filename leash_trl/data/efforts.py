@@ -51,9 +51,7 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
     """
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):
-            raise ValueError(
-                f"efforts has {name!r}: {target!r}, but must map text, such as 'off', to positive numbers"
-            )
+            raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
         effort_suffix(name, suffix)
     columns = rows.column_names or ["prompt"]
     if taken := {EFFORT_COLUMN, TARGET_COLUMN}.intersection(columns):

@@ -1,4 +1,4 @@
-"""Loads problems to evaluate on or to filter, and rows to train on, from published data, files, folders and the Hub."""
+"""Loads problems to evaluate on or to filter, and rows to train on, from published data, files and the Hub."""
 
 import hashlib
 import json

@@ -45,9 +45,8 @@ _RELATIVE_NAMES = (
     "olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next smollm3 starcoder2"
 )
 RELATIVE_MODELS = frozenset(_RELATIVE_NAMES.split())
-"""`model_type` of text models whose output depends only on differences of positions; a test checks each of them. The
-output of other models, such as those with learned positions, position-dependent temperatures, chunked attention or
-unmasked recurrences, also depends on the number of padding tokens on the left."""
+"""`model_type` of text models, each checked by a test, whose output does not depend on the number of padding tokens on
+the left. It does with learned positions, temperatures by position, chunked attention or unmasked recurrences."""
 
 Batch = dict[str, torch.Tensor]
 

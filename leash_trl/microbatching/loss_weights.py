@@ -13,16 +13,13 @@ if TYPE_CHECKING:
 
 
 WINDOW_NORMALIZED = frozenset({"dapo", "cispo", "vespo"})
-"""Losses that divide a sum over tokens by the tokens of the whole window, so that every split has the same
-gradient."""
+"""Sums over tokens, divided by the tokens of the whole window: every split has the same gradient."""
 
 ROW_NORMALIZED = frozenset({"grpo", "dr_grpo", "sapo", "luspo"})
-"""Losses that are means over the rows of a micro-batch. Every split has the same gradient if micro-batches are
-weighted by their rows."""
+"""Means over the rows of a micro-batch: with weights by rows, every split has the same gradient."""
 
 TOKEN_NORMALIZED = frozenset({"bnpo"})
-"""Losses that are means over the tokens of a micro-batch. Another split has another gradient, but rows without signal
-can be left out."""
+"""Means over the tokens of a micro-batch: another split has another gradient, but can drop rows without signal."""
 
 LOSS_TYPES = WINDOW_NORMALIZED | ROW_NORMALIZED | TOKEN_NORMALIZED
 
