@@ -24,7 +24,7 @@ RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "reci
 DEFAULT_RECIPE = "gym/leash.yaml"
 # keys of published recipes that the current TRL does not know, with what to write instead
 REPLACED = {
-    "warmup_ratio": "write warmup_steps, which may be a ratio such as 0.1",
+    "warmup_ratio": "write warmup_steps: 0.1, since warmup_steps may be a ratio",
     "max_prompt_length": "leave it out: prompts are not truncated",
     "torch_dtype": "write dtype",
     "dataset_configs": "write dataset_config, one name",

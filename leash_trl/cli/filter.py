@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
     if num_ungraded := sum(verdict[None] for verdict in verdicts):
         print(f"{num_ungraded} completions could not be graded; problems for which they matter are left out.")
     if not rows:
-        raise UserError("no problem is left to train on; use other problems, another model or other bounds")
+        raise UserError("nothing is left to train on; use other problems, another model or other bounds")
     with user_errors():
         lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)  # str for dates
         write_whole(folder / DATASET_FILE, "".join(lines))

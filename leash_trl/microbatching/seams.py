@@ -9,7 +9,7 @@ from trl import GRPOTrainer
 
 
 Seams = Mapping[str, Sequence[str] | None]
-"""Names of a trainer's members: a method has its parameters in the order in which we pass them, an attribute `None`."""
+"""Names of a trainer's members: a method has its parameters in the order in which we pass them, an attribute None."""
 
 
 def check_seams(trainer: GRPOTrainer, seams: Seams) -> None:
