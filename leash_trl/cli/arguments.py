@@ -91,12 +91,12 @@ class CommandParser(TrlParser):
         """Adds an option or, with `positional`, an argument without a name."""
         name = names[0].removeprefix("--")
         options.setdefault("help", " ".join(self.helps.get(name, "").split()).replace("%", "%%"))
-        if options.pop("required", False):  # a recipe may give it
+        if options.pop("required", False):  # not required by argparse, since a recipe may set it
             options["help"] += " (required)"
         if positional:
             return super().add_argument(name, **options)
         if options.get("default") in (None, [], {}):
-            options["default"] = argparse.SUPPRESS  # no "(default: None)"
+            options["default"] = argparse.SUPPRESS  # suppresses "(default: None)"
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
+"""Finds the reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
 
 import hashlib
 import os

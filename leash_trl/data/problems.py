@@ -236,10 +236,10 @@ def _read_row(
     asked = dict(row)
     if schema is not None:
         has_prompt = "prompt" in schema.columns
-        has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages stay messages
+        has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages need no template
         try:
             question, made["solution"] = schema.read(row)
-            stays = has_prompt and not isinstance(question, str)  # with all fields of its messages
+            stays = has_prompt and not isinstance(question, str)  # keep all fields of the messages
             asked["prompt"] = row["prompt"] if stays else question
         # the value may be a label or a list for the user's own reward function
         except (AttributeError, TypeError, ValueError) as error:

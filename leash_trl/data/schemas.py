@@ -32,7 +32,7 @@ ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
 @dataclass(frozen=True)
 class Schema:
-    """How to read the rows of one family of data sets."""
+    """Columns of one family of data sets, and how to read its rows."""
 
     columns: tuple[str, ...]  # columns that the data set must have; it may have more
     read: Callable[[Row], tuple[str | Messages, str]]  # returns question, as text or as messages to keep, and gold

@@ -33,7 +33,7 @@ MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
 COLUMNS = ("benchmark", "num_problems", "num_graded", "num_samples", "metric", "at", "value", "low", "high")
 
-# the vote of a completion: correct answers are one class, wrong ones differ by their text, None is no vote
+# the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
 Vote = Literal[True] | str | None
 
 

@@ -111,7 +111,7 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     below, above = reach, reach
     if abs(skewness) > 1e-6:
         ends = 1 + skewness * (np.array([reach, -reach]) - skewness / (6 * size))
-        below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # each U of T
+        below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # U at the ends of T
     return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
 
 
@@ -164,7 +164,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
         # times B, because the contributions of the B benchmarks are added, but the mean below divides by B
         parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
-    return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # NaN stays NaN
+    return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # max keeps NaN
 
 
 def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:

@@ -112,7 +112,7 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     if not Path(name).is_dir():
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
         found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
-        return None if found is None else Path(found).parent.name  # the snapshot's folder
+        return None if found is None else Path(found).parent.name  # the folder name is the commit
     sha = hashlib.sha256()
     for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
         size = path.stat().st_size
@@ -201,7 +201,7 @@ def sample_problems(
         for first in range(num_done // size * size, len(problems), size):
             unit = sampled(engine, name, problems[first : first + size], plan, rewards)
             missing = [{"index": index, **line} for index, line in enumerate(unit, first) if index >= num_done]
-            texts = [json.dumps(line, ensure_ascii=False, default=str) for line in missing]  # a gold may be a date
+            texts = [json.dumps(line, ensure_ascii=False, default=str) for line in missing]  # str for dates
             file.writelines(f"{text}\n".encode() for text in texts)
             file.flush()
             os.fsync(file.fileno())

@@ -329,7 +329,7 @@ def comparison_markdown(seeds: pd.DataFrame) -> str:
     paragraphs, trained = [_comparison_table(comparison_rows(seeds)), COMPARISON_LEGEND], seeds[1:]
     words = [in_words(row) for row in trained.to_dict("records")]
     points = words + trained["target_length"].map(lambda length: _shown(length, " at {:g}"))
-    known = trained.assign(words=words, point=points)[points.duplicated(keep=False)]  # two seeds or more
+    known = trained.assign(words=words, point=points)[points.duplicated(keep=False)]  # points with two seeds or more
     if known["point"].nunique() > 1:
         paragraphs += [*_pairs_told(known), *_equal_length_table(known)]
     return "\n\n".join(paragraphs)

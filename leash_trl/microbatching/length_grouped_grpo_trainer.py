@@ -112,7 +112,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """Regroups the micro-batches whenever TRL has created new ones."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is None or self._buffered_inputs is before:  # evaluation, or read from the buffer
+        if self._buffered_inputs is None or self._buffered_inputs is before:  # evaluation, or a batch from the buffer
             return inputs
         # TRL: GRPOTrainer._prepare_inputs returns one of the micro-batches that it has just created
         place = next(place for place, batch in enumerate(self._buffered_inputs) if batch is inputs)

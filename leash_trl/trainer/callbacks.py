@@ -25,8 +25,8 @@ from leash_trl.trainer.shared_state import Scored
 
 logger = get_logger(__name__)  # logs on the main process only
 
-STATE_ENTRY = "LengthControl"  # in `state.stateful_callbacks`
-MOST_BLANK = 10  # batches in a row without a single reward
+STATE_ENTRY = "LengthControl"  # key in `state.stateful_callbacks`
+MOST_BLANK = 10  # number of batches in a row without any reward after which a run ends
 
 SHOWN_BESIDE_THE_BAR = {
     "lambda": "leash/lambda",

@@ -35,7 +35,7 @@ def _norm(gradients: list[torch.Tensor]) -> float:
 
 
 def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
-    """Raises `FloatingPointError`, before anything is saved, if a weight that training moves is not finite.
+    """Raises `FloatingPointError`, before anything is saved, if a trained weight is not finite.
 
     Otherwise, `save_total_limit` would delete the last good checkpoint.
     """

@@ -189,7 +189,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
-        given = cast(float, target)  # milestones come with a target
+        given = cast(float, target)  # a configuration with milestones has a target
         for milestone in self._milestones.values():
             moved = min(given * milestone / cast(int, self.target_length), max(given, limit))
             method.check(math.ceil(moved), limit, self.num_generations)

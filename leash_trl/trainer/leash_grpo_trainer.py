@@ -302,7 +302,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if (is_alive := round_.has_signal).all():
                 break
             asked = {question for part in generated for question in part.rollouts.questions.tolist()}
-            most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # of a process
+            most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # largest number in any process
             generated.append(self._new_round(self._fresh_rows(most_dead, asked)))
             both = round_.followed_by(generated[-1], num_processes, self._pad_token_id)
             round_ = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)

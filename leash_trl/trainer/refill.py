@@ -68,7 +68,7 @@ class Refill:
         if epoch != self.epoch:
             self.epoch, self.from_end, self.from_start = epoch, 0, 0
         order, used = self._order(), {*without}
-        most_repeats = self._size  # after so many, the data set has no other question
+        most_repeats = self._size  # after this many repeats, the data set has no other question
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
             row = self._dataset[order[self._next_place(batch * self._batch_size)]]
