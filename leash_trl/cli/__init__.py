@@ -1,1 +1,1 @@
-"""The `leash` command: parse, call, exit code."""
+"""The `leash` command: reads options, calls the other rooms and returns an exit code."""

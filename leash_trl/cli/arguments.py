@@ -1,4 +1,4 @@
-"""A command's options: the fields of a dataclass, with the values of a recipe and, over them, of the command line."""
+"""Reads a command's options: the fields of a dataclass, with values of a recipe, which the command line overrides."""
 
 import argparse
 import inspect
@@ -22,11 +22,10 @@ PACKAGE = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
 DEFAULT_RECIPE = "gym/leash.yaml"
-# name, and the first sentence of a docstring's entry such as "beta (`float`): Weight of the KL term."
-# keys of published recipes that today's TRL does not know, and what to write for them
+# keys of published recipes that the current TRL does not know, with what to write instead
 REPLACED = {
-    "warmup_ratio": "write warmup_steps: 0.1, say, which takes a ratio, too",
-    "max_prompt_length": "leave it out: prompts are not cut",
+    "warmup_ratio": "write warmup_steps: 0.1, since warmup_steps may be a ratio",
+    "max_prompt_length": "leave it out: prompts are not truncated",
     "torch_dtype": "write dtype",
     "dataset_configs": "write dataset_config, one name",
     "dataset_prompt_column": "rename the column to prompt, or problem",
@@ -36,46 +35,48 @@ REPLACED = {
     "wandb_project": "write env: {WANDB_PROJECT: name}",
     "wandb_entity": "write env: {WANDB_ENTITY: name}",
 }
+# name and first sentence of an entry in a docstring, such as "beta (`float`): Weight of the KL term."
 ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that a mapping names twice, of which PyYAML would silently take the last."""
+    """Refuses a mapping that has a key twice, of which PyYAML would silently use the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         lines: dict[Any, int] = {}
         for key_node in (key for key, _ in node.value if key.value != "<<"):
             line = key_node.start_mark.line + 1
             if lines.setdefault(key_node.value, line) != line:
-                raise ValueError(f"{key_node.value!r} stands twice, in lines {lines[key_node.value]} and {line}")
+                raise ValueError(f"{key_node.value!r} occurs twice, in lines {lines[key_node.value]} and {line}")
         return super().construct_mapping(node, deep)
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """The mapping of the user's own YAML file or, where there is none, of the package's recipe of that name."""
+    """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
     recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
     path = Path(name) if Path(name).is_file() else recipes.get(name.removeprefix("recipes/"))
     if path is None:
-        raise FileNotFoundError(f"--config {name}: no such file, nor a recipe of the package: {', '.join(recipes)}")
+        raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
     try:
         return dict(_beside(path.parent, yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)))
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise ValueError(f"{name} is no YAML mapping of names to values: {error}") from error
+        raise ValueError(f"{name} is not a YAML mapping of names to values: {error}") from error
 
 
 def _beside(folder: Path, value: Any) -> Any:
-    """A recipe's value, with the recipe's folder before files that are there and not in the working folder."""
+    """Returns a recipe's value, in which files that exist only in the recipe's folder get the path of this folder."""
     if isinstance(value, dict):
         return {key: _beside(folder, entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_beside(folder, entry) for entry in value]
     file = value.partition(":")[0] if isinstance(value, str) else ""
-    is_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)  # pathlib's raise if long
+    # functions of pathlib raise for long texts
+    is_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)
     return str(folder / value) if is_beside else value
 
 
 class CommandParser(TrlParser):
-    """TRL's parser, which reads recipes, null, `positional` fields and docstrings, and says a mistake in one line."""
+    """TRL's parser with recipes, null values, `positional` fields, help from docstrings, and errors of one line."""
 
     def __init__(self, kinds: Sequence[type], takes_recipe: bool = False, **texts: Any):
         docstrings = [base.__doc__ or "" for kind in kinds for base in reversed(kind.__mro__)]
@@ -83,30 +84,31 @@ class CommandParser(TrlParser):
         super().__init__(list(kinds), allow_abbrev=False, **texts)
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
-            self.add_argument("--config", help=f"YAML recipe of options, which others override: {DEFAULT_RECIPE}, say")
-            self.add_argument("--env", type=dict, help="variables of the environment, as JSON or YAML")
+            self.add_argument("--config", help=f"YAML file of options, which others override: {DEFAULT_RECIPE}, say")
+            self.add_argument("--env", type=dict, help="environment variables, as JSON or YAML")
 
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
-        """Adds one option or, with `positional`, the command's words without a name."""
+        """Adds an option or, with `positional`, an argument without a name."""
         name = names[0].removeprefix("--")
         options.setdefault("help", " ".join(self.helps.get(name, "").split()).replace("%", "%%"))
-        if options.pop("required", False):  # a recipe may give it
+        if options.pop("required", False):  # not required by argparse, since a recipe may set it
             options["help"] += " (required)"
         if positional:
             return super().add_argument(name, **options)
         if options.get("default") in (None, [], {}):
-            options["default"] = argparse.SUPPRESS  # no "(default: None)"
+            options["default"] = argparse.SUPPRESS  # suppresses "(default: None)"
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Refuses a command line in one line, without the usage in front."""
+        """Raises `UserError` with a message of one line, without the usage text."""
         raise UserError(f"{message}; see {self.prog} --help")
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
         return None if words == ["null"] else super()._get_values(action, words)
 
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
-        """A recipe's values by field, read as on the command line; what mappings and lists of them hold, as it is."""
+        """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
+        unchanged."""
         values: dict[str, Any] = {}
         if unknown := [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]:
             raise UserError(f"{where}: unknown {self._said(unknown)}")
@@ -124,21 +126,21 @@ class CommandParser(TrlParser):
         return values
 
     def given(self, argv: Sequence[str]) -> dict[str, Any]:
-        """What recipe and command line say, by field; `env` goes into the environment."""
+        """Returns the values of recipe and command line by field, and sets the environment variables of `env`."""
         values, rest = self.known(argv)
         if rest:
             raise UserError(f"unknown {self._said(rest)}")
         return values
 
     def _said(self, unknown: Sequence[str]) -> str:
-        """Unknown keys or words, with what replaces them, and the help that lists all that there are."""
+        """Names unknown keys or words, what to write instead, and the help that lists all options."""
         remedies = {word: REPLACED.get(word.removeprefix("--")) for word in unknown}
         *_, longest_help = (option for option in self._option_string_actions if option.startswith("--help"))
         names = (f"{word} ({remedy})" if remedy else word for word, remedy in remedies.items())
         return f"{', '.join(names)}; see {self.prog} {longest_help}"
 
     def known(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """As [`given`], with the words that no option reads."""
+        """Returns the values as in [`given`], and the words that belong to no option."""
         unsaid = object()
         namespace = argparse.Namespace(**{action.dest: unsaid for action in self._actions})
         _, rest = self.parse_known_args(list(argv), namespace)
@@ -152,7 +154,7 @@ class CommandParser(TrlParser):
 
 
 def make(kind: type[T], values: dict[str, Any]) -> T:
-    """The dataclass with those of the values that are its fields'; `UserError` if one is missing or wrong."""
+    """Creates the dataclass from those values that are its fields; raises `UserError` if one is missing or wrong."""
     parameters = inspect.signature(kind).parameters
     own = {name: values[name] for name in parameters if name in values}
     for name, parameter in parameters.items():
@@ -161,25 +163,25 @@ def make(kind: type[T], values: dict[str, Any]) -> T:
     for name, value in own.items():
         hint = str(parameters[name].annotation)
         if (value is None and "None" not in hint) or (isinstance(value, list) and "list[" not in hint):
-            raise UserError(f"{name} is {json.dumps(value)}, but must be one value; leave it out for the default")
+            raise UserError(f"{name} is {json.dumps(value)}, but must be one value; remove it to use the default")
     try:
         return kind(**own)
-    except (TypeError, *SET_UP_ERRORS) as error:  # TypeError: a value of another type, such as a list for a number
+    except (TypeError, *SET_UP_ERRORS) as error:  # TypeError: a value of the wrong type, such as a list for a number
         raise UserError(said(error)) from error
 
 
 def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False) -> T:
-    """A command's dataclass with the values of its command line and, where it `takes_recipe`, of `--config`.
+    """Returns a command's dataclass with the values of its command line and, if it `takes_recipe`, of `--config`.
 
-    Fields are options; one without a default is required, and `positional=True` makes one the words without a name.
-    A `dict` is read as JSON or YAML, a `list` takes several words. The docstring is the help. A mistake is a
-    `UserError`.
+    Every field is an option. Fields without a default are required, and fields with `positional=True` take the words
+    without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring is the
+    help text. A mistake raises `UserError`.
     """
     return make(kind, CommandParser([kind], takes_recipe, prog=prog, description=_description(kind)).given(argv))
 
 
 def parse_known(kind: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
-    """As [`parse`], with the words that belong to no option, which are for `leash train`."""
+    """Parses as [`parse`] does, and also returns the words that belong to no option, which are for `leash train`."""
     values, rest = CommandParser([kind], prog=prog, description=_description(kind)).known(argv)
     return make(kind, values), rest
 

@@ -1,4 +1,4 @@
-"""`leash compare`: arms of one recipe, trained and evaluated over the same seeds, then one table and one picture."""
+"""`leash compare`: trains and evaluates variants of a recipe, called arms, over the same seeds: a table, a figure."""
 
 import copy
 import itertools
@@ -26,28 +26,28 @@ BASE = "base"
 ONE_MODEL = ("model_name_or_path", "model_revision")
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
-# One thread a run: several runs at once use the cores better than several threads in one run.
+# One thread per run, since several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass
 class CompareArguments:
-    """Train and evaluate methods over the same seeds: a table with 95 % intervals and a picture.
+    """Train and evaluate methods over the same seeds, and write a table with 95 % intervals and a figure.
 
-    The same command goes on where it was stopped. Fields of leash train may follow, for every arm. The file holds base
-    (a recipe or its fields, for all), eval (options of leash eval; as in training unless said), arms (methods with
-    their own fields, label and number of seeds: 3 unless said) and grid (lists of values, for arms without such a
-    field or grid; null takes a field out), as own_task_compare.yaml; or it is a recipe, then the only arm. An arm
-    with train: false has options of leash eval instead, such as request or max_new_tokens, and is the base model
-    asked or cut so, or the one of its model_name_or_path.
+    Run the same command again to resume. Fields of leash train on the command line apply to every arm. The file is a
+    recipe, which is then the only arm, or it has four parts, as in own_task_compare.yaml: base, a recipe or its
+    fields, which all arms share; eval, options of leash eval (default: the settings of training); arms, each with its
+    own fields, label and number of seeds (default: 3); and grid, with lists of values for fields that an arm does not
+    set itself, where null removes a field. An arm with train: false is not trained: it is the base model, or its own
+    model_name_or_path, evaluated with options of leash eval such as request or max_new_tokens.
 
     Args:
-        comparison (`str`): The file.
-        arms (`list[str]`): Only these arms, at all points of their grids.
-        seeds (`list[int]`): Seeds of every arm, over the arms' own number of seeds.
-        jobs (`int`): Runs at the same time (default: 2, or 1 where there is a GPU).
-        devices (`str`): GPUs of each of the runs at the same time: '0,1;2,3' for two runs on two each.
-        output_dir (`str`): Folder for everything, of one comparison.
+        comparison (`str`): File that describes the comparison.
+        arms (`list[str]`): Arms to run, at all points of their grids (default: all).
+        seeds (`list[int]`): Seeds of every arm, instead of the arms' own number of seeds.
+        jobs (`int`): Number of runs at the same time (default: 2, or 1 if there is a GPU).
+        devices (`str`): GPUs for each of the runs at the same time, such as '0,1;2,3' for two runs on two GPUs each.
+        output_dir (`str`): Folder for everything in this comparison.
     """
 
     comparison: str = field(metadata={"aliases": ["--config"]})
@@ -59,10 +59,11 @@ class CompareArguments:
 
 
 def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> list[Run]:
-    """The base, then all runs, every arm's first seed before any second, so that a stopped comparison is balanced.
+    """Returns the base and then all runs, with the first seed of every arm before any second one, so that a stopped
+    comparison is balanced.
 
     Raises:
-        `UserError`: If the file is missing, something in it has no meaning, or runs cannot be told apart.
+        `UserError`: If the file is missing or has an unknown entry, or if two runs would have the same name.
     """
     config, folder = options.comparison, Path(options.output_dir)
     with user_errors():
@@ -96,21 +97,22 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     runs = [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
     trained = [run for run in runs if run.is_trained]
     if not trained:
-        raise UserError(f"{config}: no arm is trained; take leash eval")
+        raise UserError(f"{config}: no arm is trained; use leash eval")
     facts = [{**run.evaluation, **{name: run.recipe.get(name) for name in ONE_MODEL}} for run in trained]
     if apart := {name for one in facts for other in facts for name in one if one[name] != other.get(name)}:
-        raise UserError(f"{config}: arms differ in {', '.join(apart)}; take one model, and say the rest under eval")
+        raise UserError(f"{config}: arms differ in {', '.join(apart)}; use one model, and set the rest under eval")
     return [Run(BASE, BASE, trained[0].recipe, {}, trained[0].evaluation, False, None, folder / BASE), *runs]
 
 
 def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dict[str, Any]:
-    """Options of `leash eval` for a recipe, as in training unless the comparison says otherwise."""
+    """Returns the options of `leash eval` for a recipe: the settings of training, unless the comparison sets
+    others."""
     from leash_trl.cli.eval import EvalArguments
     from leash_trl.cli.training_arguments import arguments_of
 
     script_args, args, *_ = arguments_of(recipe)
     if script_args.reward_model_name_or_path and "reward_funcs" not in own:
-        raise UserError(f"{config}: reward_model_name_or_path is no reward function; name those of eval, reward_funcs")
+        raise UserError(f"{config}: leash eval has no reward_model_name_or_path; set reward_funcs under eval")
     data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
     rewards = {name: recipe.get(name) for name in ("reward_funcs", "reward_weights", "correctness_func")}
     settings = {
@@ -135,12 +137,12 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
 def _points(
     own: dict[str, Any], base: dict[str, Any], grid: dict[str, Any], where: str, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The points of an arm's grid, and the fields of the arm at each."""
+    """Yields the points of an arm's grid with the fields of the arm at each point."""
     varied = _varied_fields(own, grid)
     axes = {name: values for name, values in varied.items() if values is not None}
     for name, values in axes.items():
         if not isinstance(values, list) or name.partition(".")[0] in overrides:
-            raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and give no such option")
+            raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and do not set it elsewhere")
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         fields = copy.deepcopy({**base, **own})
@@ -150,7 +152,7 @@ def _points(
 
 
 def _checked(fields: dict[str, Any], where: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of these fields; `UserError` if one does not fit."""
+    """Returns the recipe of these fields; raises `UserError` if a value is wrong."""
     from leash_trl.cli.training_arguments import arguments_of, training_parser
 
     recipe = {**training_parser().checked(fields, where), **overrides}
@@ -162,8 +164,8 @@ def _checked(fields: dict[str, Any], where: str, overrides: Mapping[str, Any]) -
 
 
 def _varied_fields(own: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
-    """Values of each field of an arm's grid, which leaves `own`: those of the common grid that the arm itself does
-    not set, and its own ones."""
+    """Returns the values of each field of an arm's grid: those of the common grid that the arm does not set itself,
+    and those of its own grid, which is removed from `own`."""
     set_by_arm = {*own}
     for name, value in own.items():
         if name != "grid" and isinstance(value, dict):
@@ -172,7 +174,7 @@ def _varied_fields(own: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_field(recipe: dict[str, Any], name: str, value: Any) -> None:
-    """Sets a field of a recipe, or an entry of one by a name such as `length_control_kwargs.alpha`; `None` removes
+    """Sets a field of a recipe, or an entry of a field by a name such as `length_control_kwargs.alpha`; `None` removes
     it."""
     field_name, _, entry = name.partition(".")
     fields = recipe.setdefault(field_name, {}) if entry else recipe
@@ -182,14 +184,14 @@ def _set_field(recipe: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _devices(options: CompareArguments) -> list[str | None]:
-    """The devices of each of the runs at the same time; `None` leaves them as they are."""
+    """Returns the devices of each of the runs at the same time; `None` keeps the environment unchanged."""
     if options.devices is None:
         import torch
 
         return [None] * (options.jobs or (1 if torch.cuda.is_available() else 2))
     devices: list[str | None] = [*options.devices.split(";")]
     if len({each.count(",") for each in options.devices.split(";")}) > 1 or options.jobs not in (None, len(devices)):
-        raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job as many devices")
+        raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job equally many devices")
     return devices
 
 
@@ -209,7 +211,7 @@ def main(argv: list[str]) -> int:
     num_devices = 1 + (devices[0] or "").count(",")
     jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices) for run in to_do}
     num_failed = 0
-    with going_on(options.output_dir, "the same command goes on from here"), only_run_in(options.output_dir):
+    with going_on(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
         for run in to_do:
             for name, content in claims[run].items():
                 write_whole(run.folder / name, content)
@@ -224,7 +226,7 @@ def main(argv: list[str]) -> int:
 
 
 def _report(command: str, runs: list[Run], output_dir: Path) -> None:
-    """Writes tables and picture of the finished runs, and prints the table."""
+    """Writes tables and figure of the finished runs, and prints the table."""
     import pandas as pd
 
     from leash_trl.evaluation import tables
@@ -265,7 +267,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     write_whole(output_dir / "table.csv", tables.csv(table))
     write_whole(output_dir / "seeds.csv", tables.csv(seeds))
     write_whole(output_dir / "table.md", text + "\n")
-    if len(arms) > 2:  # beside the base
+    if len(arms) > 2:  # the base and at least two others
         write_figure(pareto_figure(table), output_dir / "pareto.png")
     else:
         write_figure(dynamics_figure([*curves.values()]), output_dir / "dynamics.png")

@@ -1,4 +1,4 @@
-"""One run of `leash compare`: its recipe and evaluation, what makes it another run, and its commands."""
+"""One run of `leash compare`: its recipe, its evaluation, the files that identify it, and its commands."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 
 RECIPE_FILE = "recipe.yaml"
 EVALUATION_FILE = "eval.yaml"
-EVALUATION = "eval"  # folder of the evaluation, or the start of those of several efforts
+EVALUATION = "eval"  # folder of the evaluation; with several efforts, the beginning of the folder names
 
 
 @dataclass(eq=False)
 class Run:
-    """One seed of one arm at one point of its grid; without training, the model before it, asked in the arm's way.
+    """One seed of one arm at one point of its grid. An arm that is not trained is the base model with the arm's
+    options of evaluation.
 
     Args:
-        arm (`str`): The arm's name and its point, such as `leash-target_length-12`.
-        label (`str`): The arm's name in table and picture, the same at all points.
-        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of its recipe, and those of its grid among them.
+        arm (`str`): Name of the arm with its point, such as `leash-target_length-12`.
+        label (`str`): Name of the arm in table and figure, the same at all points.
+        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of the recipe, and the fields of the grid, which
+            are among them.
         evaluation (`dict[str, Any]`): Options of `leash eval`.
-        is_trained (`bool`), seed (`int`): Whether it trains a model, and the seed of that or of its samples; the base
-            has none.
+        is_trained (`bool`), seed (`int`): Whether the run trains a model, and its seed for training or else for
+            sampling; the base has no seed.
     """
 
     arm: str
@@ -48,12 +50,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its name among the runs of the comparison."""
+        """Name of the run in the comparison."""
         return self.arm if self.seed is None else f"{self.arm}/{self.folder.name}"
 
     @property
     def asked(self) -> dict[str, tuple[str | None, float | None]]:
-        """The folders of its evaluations, with the effort that each asks for and the target, in tokens."""
+        """Folders of the evaluations, with the effort that each requests and its target in tokens."""
         from leash_trl.trainer.leash_grpo_config import mapping_field
 
         efforts = mapping_field("efforts", self.recipe.get("efforts") if self.is_trained else None)
@@ -62,7 +64,8 @@ class Run:
         return {f"{EVALUATION}-{effort}": (effort, target) for effort, target in efforts.items()}
 
     def lengths(self, log: "pd.DataFrame") -> "pd.Series[float]":
-        """Mean lengths of its training batches, by the policy updates since the target was what it is at the end."""
+        """Returns the mean lengths of training batches, indexed by the number of policy updates since the last change
+        of the target."""
         from leash_trl.trainer.leash_grpo_config import mapping_field
 
         milestones = mapping_field("target_milestones", self.recipe.get("target_milestones")) or {0: None}
@@ -71,17 +74,18 @@ class Run:
         return lengths.set_axis(lengths.index - changed_at)
 
     def is_done(self) -> bool:
-        """Whether all of its results are there."""
+        """Returns whether all results of the run exist."""
         return all((self.folder / part / "results.json").is_file() for part in self.asked)
 
     def claim(self) -> dict[str, str]:
-        """The content of its files: recipe and evaluation, with digests of all that they name as comments."""
+        """Returns the content of the files of the run: recipe and evaluation, with comments that have digests of
+        everything they name."""
         comments = "".join(f"# {name}: {digest}\n" for name, digest in self._digests().items())
         recipe = {RECIPE_FILE: yaml.safe_dump({**self.recipe, "seed": self.seed})} if self.is_trained else {}
         return {**recipe, EVALUATION_FILE: yaml.safe_dump(self.evaluation) + comments}
 
     def _digests(self) -> dict[str, str]:
-        """What changes with the model, with local data, and with the code of method and reward functions."""
+        """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
         from leash_trl.cli.rewards import code_digest, digest, reward_functions
         from leash_trl.data.sources import parse_reference
         from leash_trl.evaluation.sampling import weights_fingerprint
@@ -101,7 +105,7 @@ class Run:
         }
 
     def check_claim(self, files: dict[str, str]) -> None:
-        """Raises `UserError` if the folder holds another run, which this one would continue or be taken for."""
+        """Raises `UserError` if the folder holds another run, which this one would otherwise resume."""
         for name, own in files.items():
             file = self.folder / name
             held = file.read_text(encoding="utf-8") if file.is_file() else own
@@ -110,9 +114,9 @@ class Run:
                 raise UserError(f"{self.folder} holds another run: {lines}; remove it or choose another --output_dir")
 
     def commands(self, num_devices: int) -> Iterator[list[str]]:
-        """What trains and evaluates it, or does what is left: modules with their arguments."""
+        """Yields the remaining commands that train and evaluate the run, as modules with their arguments."""
         model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
-        if self.is_trained and read_trainer_state(self.folder) is None:  # the final model is not there yet
+        if self.is_trained and read_trainer_state(self.folder) is None:  # there is no final model yet
             processes = ["torch.distributed.run", "--standalone", f"--nproc_per_node={num_devices}", "--module"]
             given = ["--config", str(self.folder / RECIPE_FILE), "--output_dir", model]
             resumed = ["--resume_from_checkpoint", "true"] if any(whole_checkpoints(self.folder)) else []
@@ -125,7 +129,7 @@ class Run:
             yield ["leash_trl", "eval", *given, "--output_dir", str(self.folder / part), *own]
 
     def _request(self, effort: str | None) -> str:
-        """What ends its prompts: the effort, and what its method says at the end of training."""
+        """Returns the text at the end of prompts: the effort, and the suffix of the method at the end of training."""
         from leash_trl.cli.training_arguments import arguments_of
         from leash_trl.data.efforts import effort_suffix
 

@@ -1,4 +1,4 @@
-"""Turns a user's mistakes into one line; bugs keep their traceback."""
+"""Turns users' mistakes into messages of one line; bugs keep their traceback."""
 
 import errno
 import os
@@ -15,34 +15,36 @@ from safetensors import SafetensorError
 
 LONGEST_LINE = 600  # characters
 FULL_DISK = os.strerror(errno.ENOSPC)
-LEAST_ROOM = 2**20  # bytes
+LEAST_ROOM = 2**20  # bytes; a disk with less free space counts as full
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
 class UserError(Exception):
-    """A mistake in the user's request; its message is all they need."""
+    """A mistake in the user's request, of which only the message is shown."""
 
 
 @contextmanager
 def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
-    """Turns what checking and loading raise into `UserError`, one line each; not for what follows the first step.
+    """Turns errors of checking and loading into `UserError` with a message of one line. Do not use it for later
+    errors.
 
     Args:
-        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error is about it.
-        read: What the code inside loads, by the option that names it; an error about files names option and value.
+        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error concerns it.
+        read: What the code inside loads, by the name of its option; messages about files include this option and its
+        value.
     """
     try:
         yield
-    except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: trackers that are not installed
+    except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
         text = said(error)
-        if only_loads or not isinstance(error, ValueError | ImportError | RuntimeError):  # all others are about files
+        if only_loads or not isinstance(error, ValueError | ImportError | RuntimeError):  # the others concern files
             given = (f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in text)
             text = ": ".join([*given, text])
         raise UserError(text) from error
 
 
 def said(error: BaseException) -> str:
-    """An error's message in one line: the first line for errors about files, else as much as fits."""
+    """Returns an error's message in one line: the first line of errors about files, else as much as fits."""
     text = str(error).strip()
     if not text or isinstance(error, KeyError):
         text = f"{type(error).__name__} {text}"
@@ -51,20 +53,20 @@ def said(error: BaseException) -> str:
 
 @contextmanager
 def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
-    """Says in one line how to go on, as `remedy` has it, after Ctrl-C or when the disk of a folder is full."""
+    """Adds `remedy`, which says how to resume, to the message after Ctrl-C or when the disk of a folder is full."""
     try:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {remedy}") from None
     except (OSError, RuntimeError, SafetensorError) as error:
-        # torch and safetensors say it in errors of their own
+        # torch and safetensors raise their own errors for a full disk
         if FULL_DISK not in str(error) and shutil.disk_usage(folder).free >= LEAST_ROOM:
             raise
-        raise UserError(f"the disk of {folder} is full ({said(error)}); free some of it, then {remedy}") from error
+        raise UserError(f"the disk of {folder} is full ({said(error)}); free some space, then {remedy}") from error
 
 
 def check_writable(folder: str | Path | None) -> None:
-    """Makes a command's folder; `UserError` if it cannot be made or written to."""
+    """Creates a command's output folder; raises `UserError` if it cannot be created or written to."""
     if not folder:
         raise UserError(f"output_dir is {folder!r}, but must name a folder")
     with user_errors(only_loads=True, output_dir=folder):

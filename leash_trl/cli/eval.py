@@ -1,4 +1,4 @@
-"""`leash eval`: avg@k accuracy and tokens of a model on benchmarks, resumable, with intervals and exports."""
+"""`leash eval`: measures avg@k accuracy and tokens of a model on benchmarks, with intervals; runs can be resumed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from leash_trl.evaluation.tables import summary_markdown, write_results
 
 @dataclass(kw_only=True)
 class EvalArguments(SamplingArguments):
-    """Sample and grade benchmarks, with intervals. A run that was stopped goes on with the same command.
+    """Sample and grade benchmarks, with intervals. Run the same command again to resume.
 
     Args:
-        benchmarks (`list[str]`): Each a named source, NAME=PATH with a local copy of one, a file, a folder or a
-            Hub id.
-        baseline (`str`): Folder of another run, to compare with problem by problem.
+        benchmarks (`list[str]`): Benchmarks, each as a named source, NAME=PATH for a local copy of one, a file, a
+            folder or a Hub id.
+        baseline (`str`): Folder of another run to compare with, problem by problem.
     """
 
     benchmarks: list[str]
@@ -35,4 +35,4 @@ def main(argv: list[str]) -> None:
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)
     print(f"\n{summary_markdown(run, baseline)}")
-    print(f"Samples and results are in {folder}; leash plot and report read it.")
+    print(f"Samples and results are in {folder}, which leash plot and leash report can read.")

@@ -1,4 +1,4 @@
-"""`leash COMMAND ...`. Each command lives in its own module, which is imported only when it runs."""
+"""Runs `leash COMMAND ...`. Each command has its own module, which is imported only when it runs."""
 
 import argparse
 import importlib
@@ -11,24 +11,24 @@ from leash_trl.trainer.checkpoints import CannotStartError
 
 COMMANDS = {
     "train": "train a model with LEASH or another method: leash train --config RECIPE.yaml [--any_field value]",
-    "eval": "accuracy and tokens of a model on benchmarks, with intervals",
-    "filter": "keep the training problems that a model sometimes solves, with pass rates and correct lengths",
-    "compare": "train and score several methods over the same seeds: table with intervals, figure",
+    "eval": "measure accuracy and tokens of a model on benchmarks, with intervals",
+    "filter": "keep the training problems that a model solves sometimes, with pass rates and correct lengths",
+    "compare": "train and evaluate several methods over the same seeds: a table with intervals and a figure",
     "report": "write one page with the tables and figures of runs",
     "plot": "draw figures of one or several runs",
-    "plan": "memory per GPU and tokens per step of a recipe; refuses what cannot fit",
-    "push": "put a run on the Hub, with model card, evaluation and checkpoints",
-    "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",
-    "methods": "the table of length-control methods; leash methods NAME: formula, defaults, source, when to use it",
+    "plan": "estimate memory per GPU and tokens per step of a recipe; refuse recipes that do not fit",
+    "push": "push a run to the Hub, with model card, evaluation and checkpoints",
+    "merge": "merge a LoRA or QLoRA adapter into its base model, as one folder for vLLM, leash eval and the Hub",
+    "methods": "list the methods of length control; leash methods NAME shows formula, defaults, source and use",
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the command's name; all later words belong to the command."""
+    """Returns the parser for the name of the command, which itself parses the remaining words."""
     parser = argparse.ArgumentParser(
         prog="leash",
         description="Teach reasoning models to think shorter.",
-        epilog="leash COMMAND --help explains a command and its options, which have TRL's names.",
+        epilog="leash COMMAND --help explains a command and its options, which have the names of TRL.",
     )
     parser.add_argument("--version", action="version", version=f"leash-trl {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code; a user's mistake prints one line, other errors a traceback."""
+    """Runs one command and returns its exit code. A user's mistake prints one line, any other error a traceback."""
     arguments, rest = build_parser().parse_known_args(argv)
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
     try:

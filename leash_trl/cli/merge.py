@@ -1,4 +1,4 @@
-"""`leash merge`: merges an adapter and its base model into one model, for vLLM, `leash eval` and the Hub."""
+"""`leash merge`: merges an adapter with its base model into one model for vLLM, `leash eval` and the Hub."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from leash_trl.cli.errors import check_writable, user_errors
 class MergeArguments:
     """Merge a LoRA or QLoRA adapter into its base model and write a complete model folder.
 
-    QLoRA: the base is loaded unquantised, not as in training, so evaluate the merged model. LoRA: the merge is exact
-    up to rounding in --dtype; float32 keeps what the bfloat16 of a stored base would round away.
+    With QLoRA, the base is loaded without quantization, unlike in training, so evaluate the merged model. With LoRA,
+    the merge is exact up to rounding in --dtype; float32 avoids the rounding to a bfloat16 base.
 
     Args:
-        run (`str`): Folder of an adapter: a run or checkpoint with use_peft.
-        output_dir (`str`): Folder for the merged model, new or empty.
-        model_name_or_path (`str`): Folder or Hub id of the base model (default: the adapter's own).
-        dtype (`str`): Type of the weights; auto: the base model's.
-        strength (`float`): Factor of what the adapter adds: 0.6 keeps more of the base model's length and habits, so
-            that several merges of one run give a curve of accuracy over tokens.
+        run (`str`): Folder of an adapter, which is a run or a checkpoint with use_peft.
+        output_dir (`str`): New or empty folder for the merged model.
+        model_name_or_path (`str`): Folder or Hub id of the base model (default: that of the adapter).
+        dtype (`str`): Type of the weights; auto is the type of the base model.
+        strength (`float`): Factor for the weights of the adapter: 0.6 stays closer to the base model. Several merges
+            of one run give a curve of accuracy over tokens.
     """
 
     run: str = field(metadata={"positional": True})
@@ -43,4 +43,4 @@ def main(argv: list[str]) -> None:
         check_writable(arguments.output_dir)
         folder, merged = Path(arguments.run), Path(arguments.output_dir)
         model = merge_adapter(folder, merged, arguments.dtype, arguments.model_name_or_path, arguments.strength)
-    print(f"Merged {folder} and its base {model.name_or_path}, which stays as it is, in {model.dtype}: {merged}")
+    print(f"Merged {folder} with a copy of its base {model.name_or_path} in {model.dtype}: {merged}")

@@ -1,4 +1,4 @@
-"""`leash methods`: the table of length-control methods, and a page about each."""
+"""`leash methods`: prints a table of the methods of length control, or a page about one of them."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,10 @@ from leash_trl.cli.errors import user_errors
 
 @dataclass
 class MethodsArguments:
-    """Without a name, the table of all methods; with one, its formula, defaults, source and use.
+    """Show a table of all methods, or the formula, defaults, source and use of one method.
 
     Args:
-        method (`str`): A name, or the import path of your own method's class.
+        method (`str`): Name of a method, or the import path of your own class.
     """
 
     method: str | None = field(default=None, metadata={"positional": True, "nargs": "?"})
@@ -29,9 +29,9 @@ def main(argv: list[str]) -> None:
 
 
 def table() -> str:
-    """One line per method: its name and what it is."""
+    """Returns one line per method, with its name and what it does."""
     from leash_trl.length_control.description import first_line
     from leash_trl.length_control.methods import METHODS
 
     lines = [f"{name:<18}{first_line(method)}" for name, method in METHODS.items()]
-    return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and when to use it."])
+    return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and use of a method."])

@@ -1,4 +1,4 @@
-"""`leash plan`: memory per GPU and tokens per step of a recipe, without any GPU."""
+"""`leash plan`: estimates memory per GPU and tokens per step of a recipe, without any GPU."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,14 +16,15 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 @dataclass
 class PlanArguments:
-    """Print what --config RECIPE, or fields of leash train, need per GPU; refuse what cannot fit.
+    """Estimate the memory per GPU of --config RECIPE or of fields of leash train; refuse recipes that do not fit.
 
     Args:
-        num_gpus (`int`): GPUs that train.
+        num_gpus (`int`): Number of GPUs that train.
         gpu_memory (`float`): Memory of one GPU, in GiB.
-        sharding (`str`): How training is distributed.
-        model_config (`str`): The model's config.json, for want of the Hub.
-        prompt_length (`int`): Tokens of a prompt (default: what vllm_max_model_length leaves, or 1024).
+        sharding (`str`): How training is distributed over the GPUs.
+        model_config (`str`): File config.json of the model, if the Hub cannot be reached.
+        prompt_length (`int`): Length of prompts in tokens (default: the part of vllm_max_model_length that completions
+            leave, or 1024).
     """
 
     num_gpus: int
@@ -34,7 +35,7 @@ class PlanArguments:
 
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
-    """The plan's options, and the training and model arguments of the recipe for that number of GPUs."""
+    """Returns the options of the plan, and the training and model arguments of the recipe for that number of GPUs."""
     arguments, rest = parse_known(PlanArguments, argv, "leash plan")
     from leash_trl.cli.training_arguments import arguments_of, given_fields
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -42,7 +43,7 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     class PlannedConfig(LeashGRPOConfig):
         world_size = property(lambda self: arguments.num_gpus)
 
-    # planning happens where there are no GPUs, of which bf16 would ask
+    # without a GPU, which planning does not need, transformers would refuse bf16
     given = given_fields(["--use_cpu", "true", *rest], prog="leash plan")
     _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
     if model_args.model_name_or_path is None:
@@ -51,7 +52,8 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
 
 
 def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> plan.Settings:
-    """The settings of the plan; `ValueError` if the recipe has something whose memory is not known here."""
+    """Returns the settings of the plan; raises `ValueError` for settings of the recipe whose memory is not
+    modelled."""
     from trl import get_peft_config
 
     from leash_trl.microbatching import batch_fields, loss_weights
@@ -64,7 +66,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     with user_errors(only_loads=True, model_config=arguments.model_config, model_name_or_path=model):
         config = plan.load_model_config(model, arguments.model_config)
     rope_type = (config.rope_parameters or {}).get("rope_type")
-    # none of the models that are planned has a router
+    # no model that can be planned has a router
     reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
     is_tied = bool(reasons) or rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
     given = vars(model_args) | vars(training_args) | vars(arguments)
@@ -95,12 +97,12 @@ def _check_known(training_args: Any, model_args: Any) -> None:
         f"optim {training_args.optim.value}": training_args.optim not in OPTIMIZERS,
     }
     if names := [name for name, is_set in unknown.items() if is_set]:
-        raise ValueError(f"the memory of {' and '.join(names)} is not modelled; plan without, or with another value")
+        raise ValueError(f"the memory of {' and '.join(names)} is not modelled; plan without it or change its value")
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash plan`: 0 if the run fits, 1 if not."""
-    warnings.simplefilter("ignore", FutureWarning)  # of names that TRL itself sets
+    """Runs `leash plan` and returns 0 if the run fits, else 1."""
+    warnings.simplefilter("ignore", FutureWarning)  # about names that TRL itself sets
     with user_errors():
         arguments, training_args, model_args = parse_plan(argv)
         settings = make_settings(arguments, training_args, model_args)

@@ -1,4 +1,4 @@
-"""`leash plot`: draws the paper's figures, and those of evaluations and comparisons."""
+"""`leash plot`: draws the paper's figures and those of evaluations and comparisons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,17 +13,18 @@ from leash_trl.cli.errors import user_errors
 class PlotArguments:
     """Draw a figure of one or several runs.
 
-    dynamics: satisfaction rate, lambda, penalty, length and accuracy over training; training: mean tokens and accuracy
-    over training, from evaluations where they were logged; behavior: mean length and the paper's keyword groups over
-    evaluated checkpoints; budget: accuracy within token budgets of evaluated runs; pareto: accuracy over mean tokens
-    of evaluated runs, of which the first is the baseline, or of leash compare.
+    The figures are: dynamics, with satisfaction rate, lambda, penalty, length and accuracy over training; training,
+    with mean tokens and accuracy over training, of evaluations if they were logged; behavior, with mean length and the
+    paper's keyword groups over evaluated checkpoints; budget, with the accuracy of evaluated runs within token
+    budgets; pareto, with accuracy over mean tokens of evaluated runs, the first of which is the baseline, or of leash
+    compare.
 
     Args:
-        runs (`list[str]`): Folders of runs, or CSV files like the LEASH authors' logs, for dynamics and training; for
-            the others folders that leash eval wrote; or folders that hold some of these.
-        figure (`str`): What to draw.
-        benchmark (`str`): For budget and pareto: one, not the mean over all.
-        output (`str`): File to write, .png, .svg or .pdf (default: the figure's name and .png).
+        runs (`list[str]`): Folders of runs, or CSV files like the LEASH authors' logs, for dynamics and training, and
+            folders of leash eval for the other figures; or folders that contain such folders.
+        figure (`str`): Figure to draw.
+        benchmark (`str`): Benchmark to draw for budget and pareto (default: the mean over all).
+        output (`str`): File to write, as .png, .svg or .pdf (default: the name of the figure with .png).
     """
 
     runs: list[str] = field(metadata={"positional": True})

@@ -12,16 +12,17 @@ from leash_trl.cli.errors import user_errors
 
 @dataclass
 class PushArguments:
-    """Put a run on the Hugging Face Hub in one commit: model, recipe, state of length control and model card.
+    """Push a run to the Hugging Face Hub in one commit: model, recipe, state of length control and model card.
 
     Args:
-        run (`str`): Folder of leash train, one of its checkpoints, or of leash merge.
-        repo (`str`): Repository as owner/name, made if missing; without it, the card is written and files are listed.
-        evaluation (`str`): Folder of leash eval for this model.
-        baseline (`str`): Folder of leash eval for the model that it is compared with.
-        checkpoints (`str`): Complete ones to push; the last as last-checkpoint.
-        private (`bool`): Whether to make a new repository private.
-        revision (`str`): Branch, made if missing (default: main).
+        run (`str`): Folder of leash train or leash merge, or a checkpoint.
+        repo (`str`): Repository as owner/name, which is created if necessary (default: write the card and list the
+            files, but push nothing).
+        evaluation (`str`): Folder of leash eval with an evaluation of this model.
+        baseline (`str`): Folder of leash eval with an evaluation of the model to compare with.
+        checkpoints (`str`): Complete checkpoints to push; last is pushed as last-checkpoint.
+        private (`bool`): Whether a new repository is private.
+        revision (`str`): Branch, which is created if necessary (default: main).
     """
 
     run: str = field(metadata={"positional": True})
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> None:
 
 
 def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
-    """What to push by its name there, after curves and card are written."""
+    """Writes curves and card, and returns the files to push by their names in the repository."""
     from leash_trl.engines import checkpoint_path as saved
     from leash_trl.figures.training import write_curves
     from leash_trl.hub import repository
@@ -68,7 +69,7 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     table = _evaluation(arguments, folder)
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
-        print(f"Others cannot load an adapter of the folder {base}; leash merge completes it.", file=sys.stderr)
+        print(f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr)
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = saved.read_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table)
@@ -79,7 +80,7 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
 
 
 def _evaluation(arguments: PushArguments, folder: Path) -> str:
-    """The card's table; empty without an evaluation."""
+    """Returns the table of the card; empty if there is no evaluation."""
     from leash_trl.evaluation.frame import load_evaluated_run
     from leash_trl.evaluation.tables import summary_markdown
 
@@ -88,6 +89,6 @@ def _evaluation(arguments: PushArguments, folder: Path) -> str:
     results = load_evaluated_run(arguments.evaluation)
     model, pushed = results.run["model"], folder.resolve()
     is_same = Path(model).resolve() == pushed if Path(model).exists() else Path(model).name == pushed.name
-    if model != arguments.repo and not is_same:  # its numbers would stand on this model's card
-        raise ValueError(f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that")
+    if model != arguments.repo and not is_same:  # the card would show the numbers of another model
+        raise ValueError(f"--evaluation is of the model {model}, but --run is {folder}; evaluate the latter")
     return summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)

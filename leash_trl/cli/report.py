@@ -1,4 +1,4 @@
-"""`leash report`: one page with tables and figures on training runs, evaluated runs and comparisons."""
+"""`leash report`: writes one page with tables and figures of training runs, evaluations and comparisons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from leash_trl.cli.errors import user_errors
 
 @dataclass
 class ReportArguments:
-    """Write report.html, one file that needs nothing else, and report.md with its figures beside it.
+    """Write report.html, which is self-contained, and report.md with its figures next to it.
 
     Args:
-        paths (`list[str]`): Folders of leash train, eval and compare, folders that hold some, or CSV files like the
-            authors' logs.
-        baseline (`str`): Folder of leash eval to compare with (default: the first).
-        output_dir (`str`): Folder to write.
+        paths (`list[str]`): Folders of leash train, eval and compare, folders that contain such folders, or CSV files
+            like the authors' logs.
+        baseline (`str`): Folder of leash eval to compare with (default: the first one given).
+        output_dir (`str`): Folder to write into.
         title (`str`): Title of the page.
     """
 

@@ -1,4 +1,4 @@
-"""Reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
+"""Finds the reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
 
 import hashlib
 import os
@@ -20,12 +20,12 @@ REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 
 
 def reward_functions(names: Sequence[str]) -> list[Any]:
-    """The reward functions of these names, import paths or places in files."""
+    """Returns the reward functions with these names, import paths or `file.py:name`."""
     return [REWARD_FUNCS.get(name) or imported("reward_funcs", name, *REWARD_FUNCS) for name in names]
 
 
 def function_name(text: str | None) -> str | None:
-    """The name of a reward function that is given by its name, or spelled as in `reward_funcs`.
+    """Returns the name of a reward function that is given by its name or as in `reward_funcs`.
 
     Example:
         >>> function_name("my_file.py:my_reward"), function_name("my_module.my_reward"), function_name("my_reward")
@@ -35,30 +35,30 @@ def function_name(text: str | None) -> str | None:
 
 
 def imported(field: str, path: str, *names: str) -> Any:
-    """What `module.name`, also of the working folder, or `file.py:name` is; `ValueError`, with the `names` that the
-    field knows, if there is no such thing."""
+    """Imports `module.name`, also from the working folder, or `file.py:name`. The `ValueError` for a failure lists the
+    `names` that the field also accepts."""
     place, _, name = path.rpartition(":" if ".py:" in path else ".")
     file = Path(place).resolve() if place.endswith(".py") else None
     sys.path.insert(0, str(file.parent) if file else os.getcwd())
     try:
-        # the colon keeps what the module's import raises
+        # with the colon, errors inside the imported module are raised unchanged
         found = pkgutil.resolve_name(f"{file.stem if file else place}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         remedy = f"give {', '.join([*names, 'my_module.my_function'])} or my_file.py:my_function"
         raise ValueError(f"{field}: cannot load {path!r} ({error}); {remedy}") from error
     if file and (other := sys.modules[file.stem].__file__) != str(file):
-        raise ValueError(f"{field} is {path!r}, but {other} has that name; rename the file")
+        raise ValueError(f"{field} is {path!r}, but {other} has the same name; rename the file")
     return found
 
 
 def code_digest(objects: Iterable[Any]) -> str:
-    """[`digest`] of the modules in which classes and functions are written."""
+    """Returns the [`digest`] of the modules that define the given classes and functions."""
     modules = {each.__module__ for each in objects}
     return digest(Path(str(sys.modules[name].__file__)) for name in sorted(modules))
 
 
 def digest(files: Iterable[Path]) -> str:
-    """SHA-256 of the contents of files."""
+    """Returns the SHA-256 of the contents of files."""
     sha = hashlib.sha256()
     for file in files:
         sha.update(file.read_bytes() if file.is_file() else b"")

@@ -1,7 +1,7 @@
-"""Runs commands as child processes, a few at a time, with their output in files; none outlives this process.
+"""Runs commands as child processes, several at a time, with their output in files; all end with this process.
 
-A child is `python -m leash_trl.cli.run_queue MODULE ARGUMENT...`: the module, in a group of processes that ends when
-the pipe that is its standard input closes, whatever ended the parent.
+A child is `python -m leash_trl.cli.run_queue MODULE ARGUMENT...`. It runs the module in its own process group, which
+ends when the pipe that is its standard input is closed, however the parent process has ended.
 """
 
 import os
@@ -20,20 +20,21 @@ from queue import SimpleQueue
 
 Commands = Callable[[], Iterable[list[str]]]
 
-GRACE = 30  # seconds
+GRACE = 30  # seconds between SIGTERM and SIGKILL
 
-# an exception's line below its traceback, or the one line of a `leash` command
+# the line of an exception below its traceback, or the error line of a `leash` command
 CAUSE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
 
 
 def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Iterator[tuple[Path, int, float]]:
-    """Log file, exit code and seconds of each job, as they end. A failed one does not stop the others.
+    """Runs jobs and yields log file, exit code and duration in seconds of each job when it ends. A failed job does not
+    stop the others.
 
     Args:
-        jobs (`Mapping[Path, Commands]`): By the file for its output, what gives a job's commands when it starts, each
-            a module and its arguments.
-        devices (`Sequence[str | None]`): `CUDA_VISIBLE_DEVICES` of each of the jobs that run at the same time, which a
-            job's log begins with; `None` leaves them as they are.
+        jobs (`Mapping[Path, Commands]`): Functions that return the commands of a job when it starts, by the log file
+            of the job. A command is a module with its arguments.
+        devices (`Sequence[str | None]`): `CUDA_VISIBLE_DEVICES` for each of the jobs that run at the same time,
+            written at the top of a job's log; `None` keeps the environment unchanged.
     """
     lifeline, ours = os.pipe()
     pool, free = ThreadPoolExecutor(len(devices)), SimpleQueue[str | None]()
@@ -46,14 +47,14 @@ def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Ite
         for ended in as_completed(started):
             yield started[ended], *ended.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # before a job that ends makes room for the next
+        pool.shutdown(wait=False, cancel_futures=True)  # so that no further job starts when one ends
         os.close(ours)
         pool.shutdown()
         os.close(lifeline)
 
 
 def _run(log_file: Path, commands: Commands, free: SimpleQueue[str | None], lifeline: int) -> tuple[int, float]:
-    """Runs commands one after the other on free devices, up to the first that fails."""
+    """Runs commands one after the other on free devices until one fails."""
     start, exit_code, devices = time.monotonic(), 0, free.get()
     environment = os.environ if devices is None else {**os.environ, "CUDA_VISIBLE_DEVICES": devices}
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,8 @@ def _run(log_file: Path, commands: Commands, free: SimpleQueue[str | None], life
 
 
 def cause(log_file: Path) -> str:
-    """Why a command failed, from its log: the last exception or one-line error among progress bars, else its end."""
+    """Returns why a command failed, by its log: the last exception or error line between progress bars, else the last
+    line."""
     text = log_file.read_text(encoding="utf-8", errors="replace")
     found = ["".join(parts) for parts in CAUSE.findall(text)]
     return (found or re.split(r"[\r\n]", text.strip()))[-1].strip()[:300]
@@ -81,7 +83,7 @@ def cause(log_file: Path) -> str:
 def _end_with_parent() -> None:
     os.read(sys.stdin.fileno(), 1)
     os.killpg(0, signal.SIGTERM)
-    time.sleep(GRACE)  # torchrun, whose processes are no part of the group, ends them first
+    time.sleep(GRACE)  # torchrun first ends its workers, which are not in this process group
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""The shared part of `leash eval` and `leash filter`: options of model, engine and sampling, and the sampling loop."""
+"""The common part of `leash eval` and `leash filter`: options for model, engine and sampling, and the main loop."""
 
 import importlib.util
 from dataclasses import dataclass, field, fields
@@ -38,39 +38,41 @@ DETAILS = (
 
 @dataclass(kw_only=True)
 class SamplingArguments:
-    """Options of model, engine, sampling and problems.
+    """Options for model, engine, sampling and problems.
 
     Args:
         output_dir (`str`): Folder of the run.
-        model_name_or_path (`str`): Folder, Hub id, or gym (the embedded base model).
+        model_name_or_path (`str`): Model, as a folder, a Hub id, or gym for the small model of this package.
         revision (`str`): Branch, tag or commit of a model on the Hub.
         label (`str`): Name of the run in tables (default: the model's name).
-        engine (`str`): With auto, vLLM if it is installed and there is a GPU.
-        dtype (`str`): Type of the weights; auto: the model's.
-        engine_kwargs (`dict`): Options of vLLM, as JSON.
-        num_samples (`int`): Completions of every problem, the k of avg@k.
-        temperature (`float`): Temperature of sampling; 0 takes the likeliest token.
-        top_p (`float`): Probability of the tokens to sample from; 1 is all.
+        engine (`str`): Engine that generates; auto is vLLM if it is installed and there is a GPU.
+        dtype (`str`): Type of the weights; auto is the type of the model.
+        engine_kwargs (`dict`): Options for vLLM, as JSON.
+        num_samples (`int`): Number of completions per problem, the k of avg@k.
+        temperature (`float`): Sampling temperature; with 0, the most likely token is chosen.
+        top_p (`float`): Probability mass of the tokens to sample from; 1 is all.
         top_k (`int`): Number of tokens to sample from; 0 is all.
-        max_new_tokens (`int`): Limit of a completion.
+        max_new_tokens (`int`): Maximum length of a completion in tokens.
         seed (`int`): Seed of the run.
-        batch_size (`int`): Completions that a kill may lose, and in memory at once (default: 1024 for vLLM, 64 for
-            transformers).
-        decoding (`str`): One of plain and budget_forcing (s1).
-        decoding_kwargs (`dict`): Parameters of the decoding, as JSON.
-        prompt_suffix (`str`): Appended to questions; the default is the release's.
-        system_prompt (`str`): As in training: put as a system message before prompts that begin with none.
-        chat_template (`str`): Jinja text, in the place of the tokenizer's chat template.
-        chat_template_kwargs (`dict`): For the chat template, as JSON: '{"enable_thinking": false}'.
-        request (`str`): Ends every prompt, messages too: ' Effort: low.' or L1's budget, say.
-        split (`str`): Split of each data set (default: the only one, or that of the named source).
-        reward_funcs (`list[str]`): Graders in the place of math_reward, called as in training:
+        batch_size (`int`): Number of completions to generate at once, which are lost if the command is killed
+            (default: 1024 for vLLM, 64 for transformers).
+        decoding (`str`): Decoding strategy, plain or budget_forcing (s1).
+        decoding_kwargs (`dict`): Parameters of the decoding strategy, as JSON.
+        prompt_suffix (`str`): Text to append to questions; the default is that of the authors' release.
+        system_prompt (`str`): System message for prompts that do not begin with one, as in training.
+        chat_template (`str`): Jinja text that replaces the tokenizer's chat template.
+        chat_template_kwargs (`dict`): Arguments of the chat template, as JSON, such as '{"enable_thinking": false}'.
+        request (`str`): Text to append to every prompt, including messages, such as ' Effort: low.' or the budget of
+            L1.
+        split (`str`): Split of each data set (default: the only split, or that of the named source).
+        reward_funcs (`list[str]`): Reward functions to grade with instead of math_reward, called as in training:
             my_module.my_reward or my_file.py:my_reward.
         reward_weights (`list[float]`): Weights of reward_funcs (default: 1).
-        correctness_func (`str`): The one of several reward_funcs that is above 0 for a right answer.
-        limit (`int`): Only the first so many problems of each data set.
-        lenient (`bool`): Whether to count answers without box or answer line too, such as a bare number.
-        thinking_end (`str`): Text that ends the thinking, whose tokens have a row of their own.
+        correctness_func (`str`): Name of the reward function, of several reward_funcs, that is above 0 for right
+            answers.
+        limit (`int`): Number of problems to use, from the start of each data set.
+        lenient (`bool`): Whether answers without a box or an answer line, such as a bare number, may be right.
+        thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately.
     """
 
     output_dir: str
@@ -108,13 +110,13 @@ class SamplingArguments:
             self.engine = "vllm" if has_vllm else "transformers"
         self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
         if self.engine_kwargs and self.engine != "vllm":
-            raise ValueError("--engine_kwargs is for --engine vllm; leave it out")
-        if self.reward_funcs in (["math_reward"], ["lenient_math_reward"]):  # the grader, which finds answers too
+            raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
+        if self.reward_funcs in (["math_reward"], ["lenient_math_reward"]):  # the grader, which also finds answers
             self.lenient |= self.reward_funcs == ["lenient_math_reward"]
             self.reward_funcs = None
 
     def plan(self) -> sampling.SamplingPlan:
-        """How completions are to be made; raises `ValueError` if a value is out of range."""
+        """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
         template = {} if self.chat_template is None else {"chat_template": self.chat_template}
         values = {
             **vars(self),
@@ -126,7 +128,7 @@ class SamplingArguments:
 
 
 def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Dataset:
-    """Problems of a benchmark, or of a training set without those whose golds the grader cannot read.
+    """Loads the problems of a benchmark, or of a training set without the problems whose golds the grader cannot read.
 
     Raises:
         `UserError`: If the data set cannot be loaded.
@@ -147,7 +149,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
         )
     for name, feature in problems.features.items():
         if isinstance(getattr(feature, "feature", feature), Image):
-            raise ValueError(f"{reference} has pictures in column {name!r}, which prompts would not show; drop it")
+            raise ValueError(f"{reference} has images in column {name!r}, which the model would not see; remove it")
     if arguments.request:
         problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.request)})
     if arguments.reward_funcs:
@@ -156,11 +158,11 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
 
 
 def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, problems: dict[str, Dataset]) -> Engine:
-    """The engine with its model, whose context has room for the longest prompt and its completion.
+    """Loads the engine with its model, and checks that its context has room for the longest prompt and its completion.
 
     Raises:
         `UserError`: If the model cannot be loaded.
-        `ValueError`: If it has no such room, or the decoding is not for its tokenizer.
+        `ValueError`: If the context has no such room, or the decoding strategy does not work with the tokenizer.
     """
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
@@ -170,7 +172,7 @@ def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, probl
         if arguments.engine == "vllm":
             from leash_trl.engines.vllm_engine import VllmEngine
 
-            # the model's own context may be many times longer, and its KV cache with it
+            # the model's own context, and so its KV cache, may be many times larger
             options |= {"max_model_len": len(longest.prompt_ids) + longest.max_new_tokens, "seed": plan.seed}
             engine: Engine = VllmEngine(model, **options | arguments.engine_kwargs)
         else:
@@ -183,11 +185,11 @@ def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, probl
 def sample_all(
     arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
 ) -> dict[str, Dataset]:
-    """The problems of data sets by their short names, all of them sampled into the run's folder, which must hold the
-    same run or none. `baseline`: the `benchmarks` of a run to compare with.
+    """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
+    folder must be empty or hold the same run. `baseline` has the `benchmarks` of a run to compare with.
 
     Raises:
-        `UserError`: If the folder holds another run, model and prompts do not fit, the disk is full.
+        `UserError`: If the folder holds another run, the model does not fit the prompts, or the disk is full.
     """
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
@@ -196,13 +198,13 @@ def sample_all(
         functions = reward_functions(arguments.reward_funcs or [])
         names = {parse_reference(reference).name: reference for reference in references}
         if len({*names, OVERALL}) <= len(references):
-            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name, or one that of the mean")
+            raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
         problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
     details |= {"reward_code": code_digest(functions)} if functions else {}
-    with only_run_in(folder), going_on(folder, f"the same command goes on from what is in {folder}"):
+    with only_run_in(folder), going_on(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
             done = sampling.prepare_folder(folder, run, problems, plan)

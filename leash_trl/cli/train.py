@@ -29,13 +29,14 @@ UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
-    """Reward functions and models that a recipe names; `math_reward` if it names none."""
+    """Returns the reward functions and models that a recipe names, or `math_reward` if it names none."""
     models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
     return models + reward_functions(script_args.reward_funcs or ([] if models else ["math_reward"]))
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
-    """Rows to train on, and those to evaluate on or `None`: of a mixture, a named source, a file, folder or Hub id."""
+    """Returns the rows to train on and those to evaluate on, or `None`, of a mixture, a named source, a file, a folder
+    or a Hub id."""
     with named_files("a part of the mixture"):
         mixture = get_dataset(dataset_args) if dataset_args.datasets else None
     return load_training_rows(
@@ -51,7 +52,8 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a place."""
+    """Returns `True` for the last checkpoint, `False` for none, or the path of a checkpoint, for the text of the
+    option."""
     requested, folder = str(training_args.resume_from_checkpoint), training_args.output_dir
     if requested.lower() not in ("none", "false"):
         return requested.lower() == "true" or requested
@@ -61,11 +63,11 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
 
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
-    """The trainer that the arguments describe, with its model and data loaded."""
+    """Returns the trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
     model, revision = complete_model_path(model_args.model_name_or_path), model_args.model_revision
-    sides = {"truncation_side": "left", "padding_side": "left"}  # TRL: GRPOTrainer.__init__ loads it so
+    sides = {"truncation_side": "left", "padding_side": "left"}  # TRL: as in GRPOTrainer.__init__
     tokenizer = AutoProcessor.from_pretrained(
         model, revision=revision, trust_remote_code=training_args.trust_remote_code, **sides
     )
@@ -79,7 +81,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
         eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
-    # golds of a stream are read while training; a rollout function or a transform may give them, too
+    # streams are read only while training, and a rollout function or a transform may add golds later
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
     if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
@@ -109,24 +111,25 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
 
 
 def run_training(recipe: dict[str, Any], script_args, training_args, model_args, dataset_args) -> LeashGRPOTrainer:
-    """Trains, saves model, state, card and, beside every checkpoint, the recipe, and pushes to the Hub on request."""
+    """Trains; saves the model with state, card and recipe, which every checkpoint has too; and pushes to the Hub if
+    requested."""
     folder, model = training_args.output_dir, model_args.model_name_or_path
     with user_errors(model_name_or_path=model, reward_model_name_or_path=script_args.reward_model_name_or_path):
         check_writable(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
-    # the card repeats the recipe: prompts that came as messages got no suffix
+    # the card shows the recipe, in which prompts that are messages have no suffix
     prompt = next(iter(trainer.train_dataset))["prompt"]
     asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     trainer.publisher.recipe = recipe if script_args.prompt_suffix in asked else {**recipe, "prompt_suffix": ""}
     trainer.publisher.draw = write_curves
-    with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
+    with going_on(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
         except Exception as error:
             bar = getattr(trainer.pop_callback(LeashProgressCallback), "training_bar", None)
             if bar is not None:
-                bar.close()  # ends its line
+                bar.close()  # ends the line of the progress bar
             _blame(error, trainer, checkpoint)
             raise
         if training_args.push_to_hub:
@@ -139,8 +142,9 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
 
 
 def _blame(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str | bool) -> None:
-    """Raises `UserError` for weights that are not finite, for what reward functions raised, below their own part of
-    the traceback, or returned, and for what upstream refuses before the first policy update."""
+    """Raises `UserError` for an error that is the user's mistake: for weights that are not finite; for errors that
+    reward functions raise, after the part of the traceback in them, or that their return values cause; and for errors
+    of TRL and other libraries before the first policy update."""
     if isinstance(error, FloatingPointError):
         raise UserError(str(error)) from error
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -162,9 +166,9 @@ def _blame(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str | bool) 
 
 def main(argv: list[str]) -> int:
     """Runs `leash train`."""
-    # future renames of upstream, and that a rollout function in a recipe is experimental
+    # about future renames in libraries, and that rollout functions are experimental
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
-    # without the place in our code; the line break in front ends a progress bar's line
+    # without the line in our code; the line break in front ends the line of a progress bar
     warnings.formatwarning = lambda message, *_, **__: f"\nleash train: warning: {message}\n"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     recipe = given_fields(argv)

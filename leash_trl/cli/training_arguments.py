@@ -1,4 +1,4 @@
-"""What `leash train` takes, from recipe and command line: its fields, their values, and the help in two sizes."""
+"""The arguments of `leash train`: its fields, their values in recipe and command line, and a short and a long help."""
 
 import argparse
 import copy
@@ -19,20 +19,21 @@ HELP_ALL = "--help-all"
 
 @dataclass
 class LeashScriptArguments(ScriptArguments):
-    """Fields of `leash train` beside those of training, model and mixture.
+    """Fields of `leash train` in addition to those of training, model and data mixture.
 
     Args:
-        reward_model_name_or_path (`str`): Reward model: a Hub id or a local folder.
+        reward_model_name_or_path (`str`): Reward model, as a Hub id or a local folder.
         reward_funcs (`list[str]`): Reward functions: math_reward (the default), lenient_math_reward, TRL's
             accuracy_reward, reasoning_accuracy_reward, think_format_reward, or import paths such as
             my_module.my_reward or my_file.py:my_reward.
-        prompt_suffix (`str`): Appended to prompts that are text, which become user messages.
-        system_prompt (`str`): Put as a system message before prompts that begin with none.
-        chat_template (`str`): Jinja text, in the place of the tokenizer's chat template; saved with the model.
-        efforts (`dict[str, float]`): Target in tokens of each effort, such as {low: 1024, high: 8192}: each question
+        prompt_suffix (`str`): Text to append to prompts that are text, which become user messages.
+        system_prompt (`str`): System message for prompts that do not begin with one.
+        chat_template (`str`): Jinja text that replaces the tokenizer's chat template and is saved with the model.
+        efforts (`dict[str, float]`): Target in tokens for each effort, such as {low: 1024, high: 8192}; each question
             is asked once per effort.
-        effort_suffix (`str`): Appended to prompts if there are efforts, with {effort} filled in.
-        rollout_func (`str`): Import path of a function that generates in TRL's place.
+        effort_suffix (`str`): Text to append to prompts if there are efforts, in which {effort} is replaced by the
+            name of the effort.
+        rollout_func (`str`): Import path of a function that generates completions instead of TRL.
     """
 
     reward_model_name_or_path: str | None = None
@@ -45,7 +46,7 @@ class LeashScriptArguments(ScriptArguments):
     rollout_func: str | None = None
 
 
-# of TRL's fields, those that the short help shows
+# fields of TRL that the short help shows
 SHOWN = {"help", "help_all", "config", "output_dir", "max_steps", "learning_rate", "num_generations", "use_peft"}
 SHOWN |= {"model_name_or_path", "dataset_name", "resume_from_checkpoint"}
 SHOWN |= {*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
@@ -54,7 +55,8 @@ TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, Da
 
 
 def training_parser(prog: str = "leash train", shows_all: bool = False) -> CommandParser:
-    """A parser with an option for every field, whose help shows ours and the common ones, or all."""
+    """Returns a parser with an option for every field, whose help shows our fields and common ones of TRL, or all
+    fields."""
     parser = CommandParser(
         (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig),
         takes_recipe=True,
@@ -62,7 +64,7 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
         usage="leash train --config RECIPE.yaml [--any_field value ...]",
         description=f"Train a model. Every field of TRL's GRPOConfig and ModelConfig is an option; see {HELP_ALL}.",
     )
-    parser.add_argument(HELP_ALL, action="help", help="show every option of TRL and transformers too and exit")
+    parser.add_argument(HELP_ALL, action="help", help="also show all options of TRL and transformers, and exit")
     for action in parser._actions:
         if not shows_all and action.dest not in SHOWN:
             action.help = argparse.SUPPRESS
@@ -70,12 +72,12 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
 
 
 def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
-    """What a command line and its recipe say, by field name: the recipe that repeats the run."""
+    """Returns the values of a command line and its recipe by field name, which are the recipe to repeat the run."""
     return training_parser(prog, shows_all=HELP_ALL in argv).given(argv)
 
 
 def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
-    """Script, training, model and data arguments of given fields; `UserError` if a value is wrong."""
-    values = copy.deepcopy({"report_to": "tensorboard", **given})  # TRL changes the parts of a mixture in place
+    """Returns script, training, model and data arguments for given fields; raises `UserError` if a value is wrong."""
+    values = copy.deepcopy({"report_to": "tensorboard", **given})  # TRL modifies the parts of a mixture in place
     script_args, training_args = make(LeashScriptArguments, values), make(config_type, values)
     return script_args, training_args, make(ModelConfig, values), make(DatasetMixtureConfig, values)

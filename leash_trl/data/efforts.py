@@ -1,4 +1,4 @@
-"""Asks each question once per effort, so that one model learns several budgets and the prompt says which."""
+"""Asks each question once per effort, so that one model learns several budgets, which prompts select."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -17,44 +17,45 @@ EFFORT_SUFFIX = " Effort: {effort}."
 
 
 def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
-    """What a prompt says of its effort: `suffix` with the effort's name for `{effort}`, an error if it has no place.
+    """Returns `suffix` with `{effort}` replaced by the name of the effort; raises `ValueError` if it has no
+    `{effort}`.
 
     Example:
         >>> effort_suffix("low")
         ' Effort: low.'
     """
     if "{effort}" not in suffix:
-        raise ValueError(f"effort_suffix is {suffix!r}, but must hold {{effort}}, for the model to see it")
+        raise ValueError(f"effort_suffix is {suffix!r}, but must contain {{effort}}, so that prompts state the effort")
     return suffix.replace("{effort}", effort)
 
 
 def check_efforts_differ(tokenizer: Any, efforts: Mapping[str, float], suffix: str) -> None:
-    """Raises `ValueError` if a tokenizer reads two efforts alike, so that no model could tell them apart."""
+    """Raises `ValueError` if two efforts have the same tokens, so that no model could distinguish them."""
     read: dict[tuple[int, ...], str] = {}
     for name in efforts:
         other = read.setdefault(tuple(tokenizer("?" + effort_suffix(name, suffix))["input_ids"]), name)
         if other != name:
-            raise ValueError(f"efforts {other!r} and {name!r} are the same to this tokenizer; choose words it knows")
+            raise ValueError(f"efforts {other!r} and {name!r} have the same tokens; choose words that the model knows")
 
 
 def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFORT_SUFFIX) -> "Rows":
-    """The rows once per effort, each with the effort in its prompt and in a column, and with the effort's target.
+    """Returns every row once per effort, with the effort in its prompt and in a column, and with the effort's target.
 
     To train with a multiplier for each effort, set `length_control_kwargs={"multiplier_per": "effort"}`.
 
     Args:
-        rows (`Dataset` or `IterableDataset`): Training rows with a column `prompt`, and none `effort` or
+        rows (`Dataset` or `IterableDataset`): Training rows with a column `prompt` and without columns `effort` and
             `target_length`.
-        efforts (`Mapping[str, float]`): Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`.
-        suffix (`str`): Appended to the prompt, with the effort's name for `{effort}`.
+        efforts (`Mapping[str, float]`): Target in tokens for each effort, such as `{"low": 1024, "high": 8192}`.
+        suffix (`str`): Text to append to the prompt, in which `{effort}` is replaced by the name of the effort.
     """
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):
-            raise ValueError(f"efforts holds {name!r}: {target!r}, but must map text ('off') to positive numbers")
+            raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
         effort_suffix(name, suffix)
     columns = rows.column_names or ["prompt"]
     if taken := {EFFORT_COLUMN, TARGET_COLUMN}.intersection(columns):
-        raise ValueError(f"the data set has a column {taken.pop()!r} already; rename it, or leave efforts out")
+        raise ValueError(f"the data set already has a column {taken.pop()!r}; rename it, or remove efforts")
     how = {"efforts": dict(efforts), "suffix": suffix}
     return rows.map(_once_per_effort, batched=True, remove_columns=columns, fn_kwargs=how)
 

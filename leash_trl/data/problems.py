@@ -1,4 +1,4 @@
-"""Reads published data, files, folders and the Hub: problems to evaluate on or to filter, and rows to train on."""
+"""Loads problems to evaluate on or to filter, and rows to train on, from published data, files and the Hub."""
 
 import hashlib
 import json
@@ -38,35 +38,36 @@ def load_problems(
     needs_gold: bool = True,
     **rule: Any,
 ) -> Dataset:
-    """Problems in TRL's columns, beside the columns of their source.
+    """Loads problems in the columns of TRL, together with the columns of their source.
 
-    Rows of training data that repeat another are left out, and so is every row of a prompt that occurs with two
-    different answers, because nothing says which is correct. Benchmarks keep every row, so that their numbers compare
-    with those of others. A warning states how many rows are concerned.
+    In training data, repeated rows are dropped, and also all rows of a prompt that occurs with different answers,
+    since it is not known which answer is correct. Benchmarks keep every row, so that results are comparable with
+    published ones. A warning states the number of such rows.
 
     Args:
         reference (`str`): A named source, `NAME=PATH`, a path or a Hub id, as for
             [`~leash_trl.data.sources.parse_reference`].
-        split (`str`): Split to read; defaults to the source's own, else to the only one. A file only has the split
+        split (`str`): Split to read; by default the split of the source, else the only one. A file has only the split
             `train`.
-        config (`str`): Configuration on the Hub; defaults to the source's own.
-        limit (`int`): Number of problems to keep, from the first on.
-        kind (`str`): `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and
+        config (`str`): Configuration on the Hub; by default that of the source.
+        limit (`int`): Number of problems to keep, from the start of the data set.
+        kind (`str`): `"train"` or `"benchmark"`; by default the kind of the named source, and `"train"` for files and
             Hub ids.
-        needs_gold (`bool`): Whether each row must have an answer. Without, all rows are kept, with their columns as
-            [`load_training_rows`] reads them, for a reward function of the user's.
-        rule: What makes prompts of questions: `suffix`, `has_chat_template` and `system_prompt`, as for
-            [`~leash_trl.data.as_conversation`].
+        needs_gold (`bool`): Whether each row must have an answer. Otherwise, all rows are kept, with the columns that
+            [`load_training_rows`] returns, for the user's own reward function.
+        rule: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts: `suffix`,
+        `has_chat_template` and `system_prompt`.
 
     Returns:
-        `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and the
-        source's own, unless they have one of these names.
+        `Dataset`: Columns `id` (unique), `prompt` (messages that end with one of the user), `solution` (`str`), and
+        the other columns of the source.
 
     Raises:
-        `ValueError`: If the data set, split or schema is not known, cannot be reached, or a row lacks what it needs.
+        `ValueError`: If the data set, split or schema is unknown, the data cannot be loaded, or a row lacks a required
+            value.
     """
     if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}, must be 1 or more")
+        raise ValueError(f"limit is {limit}, but must be 1 or more")
     named = parse_reference(reference, config)
     splits = load_splits(named)
     usual = named.source.split if named.source else None
@@ -90,29 +91,31 @@ def load_training_rows(
     streaming: bool = False,
     **rule: Any,
 ) -> tuple[Rows, Rows | None]:
-    """Rows to train on, and those to evaluate on meanwhile, with all columns of their source beside prompt and gold.
+    """Loads the rows to train on, and those to evaluate on during training, with prompt, gold and all columns of the
+    source.
 
-    Named sources are read as [`load_problems`] reads training data, without repeats and contradictions. Own files,
-    other Hub ids and mixtures keep all rows. If they have a column `prompt`, it gets the suffix, and a gold of another
-    name (verl, slime) becomes `solution`: `None` if that value is not a gold, but a label for a reward function, say.
+    Named sources are read like training data in [`load_problems`], without repeats and contradictions. The user's
+    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, the suffix is appended to it, and
+    a gold in another column (verl, slime) becomes `solution`, which is `None` if the value is not a gold, but for
+    example a label for a reward function.
 
     Args:
         data (`str` or `Mapping`): As for [`load_problems`], or the splits of a mixture.
-        train_split (`str`), test_split (`str`): Splits to read; no `test_split` means no evaluation.
-        streaming (`bool`): Whether rows are read while training. What is repeated in a named source then stays.
+        train_split (`str`), test_split (`str`): Splits to read; without `test_split` there is no evaluation.
+        streaming (`bool`): Whether rows are read during training. Repeated rows of a named source are then kept.
         config (`str`), rule: As for [`load_problems`].
 
     Raises:
-        `ValueError`: If a split or schema is not known, a row asks nothing, or the rows are those that a benchmark is
-            evaluated on.
+        `ValueError`: If a split or schema is unknown, a prompt is blank, or the rows are the evaluation split of a
+            benchmark.
     """
     named = parse_reference(data, config) if isinstance(data, str) else Reference("the mixture")
     splits = load_splits(named, streaming) if isinstance(data, str) else data
     if named.source and named.source.kind == "benchmark" and (len(splits) == 1 or train_split == named.source.split):
-        remedy = f"but {named.name} is a benchmark, to evaluate on; name its train split, or train on other data"
+        remedy = f"but {named.name} is a benchmark for evaluation; name its train split, or train on other data"
         raise ValueError(f"dataset_train_split is {train_split!r}, {remedy}")
     if named.source and streaming:
-        logger.warning("%s is streamed, so rows that repeat or contradict others stay", named.name)
+        logger.warning("%s is streamed, so repeated and contradictory rows are kept", named.name)
     is_published = named.source is not None and not streaming
 
     def read(field: str, split: str) -> Rows:
@@ -127,7 +130,7 @@ def load_training_rows(
 
 
 def fingerprint(problems: Dataset) -> str:
-    """Sixteen hexadecimal digits that change with any id, prompt, solution or the order of the problems."""
+    """Returns sixteen hexadecimal digits that depend on the ids, prompts, solutions and the order of the problems."""
     sha = hashlib.sha256()
     for row in problems.select_columns([*{"id", "prompt", "solution"}.intersection(problems.column_names)]):
         facts = [row["id"], row["prompt"], row.get("solution")]
@@ -137,7 +140,7 @@ def fingerprint(problems: Dataset) -> str:
 
 @contextmanager
 def named_files(name: object) -> Iterator[None]:
-    """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` leave out."""
+    """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` do not include."""
     try:
         yield
     except (DatasetGenerationError, ArrowInvalid, StopIteration) as error:
@@ -145,7 +148,7 @@ def named_files(name: object) -> Iterator[None]:
 
 
 def load_splits(reference: Reference, streaming: bool = False) -> Splits:
-    """The rows of a data set as they are, by split."""
+    """Returns the unchanged rows of a data set, by split."""
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, reference.config, streaming)
@@ -155,18 +158,18 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
 
 
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
-    """Splits of a file (`train` alone), of a folder of files or of a folder that `save_to_disk` wrote."""
+    """Returns the splits of a file (only `train`), of a folder of files, or of a folder of `save_to_disk`."""
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
         kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
-        if len(kinds) > 1 and not is_saved and config is None:  # one kind would be read, and the other left out
-            raise ValueError(f"{path} holds files of several kinds, {' and '.join(sorted(kinds))}; keep one")
+        if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
+            raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
     if builder is None:
-        raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if builder == "csv":  # all as text: numbers of `033` and nothing of `None` would be other answers
+        raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
+    if builder == "csv":  # read as text, since answers such as `033` and `None` would be changed otherwise
         frame = pd.read_csv(path, dtype=object, keep_default_na=False)
         if "target_length" in frame:
             frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
@@ -182,9 +185,9 @@ def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
 
 
 def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool = True, **rule: Any) -> Rows:
-    """The rows of a split, with prompts by the rule of `as_conversation` and golds as `solution` before their own
-    columns. Where a gold is needed, they also get an `id`; else a reward function may look at other columns."""
-    # some streams do not say what they hold
+    """Returns the rows of a split, with prompts by the rule of `as_conversation`, golds in `solution`, and their own
+    columns. If a gold is needed, they also get an `id`."""
+    # some streams do not state their features
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
     schema = detect_schema(features, needs_gold)
     types: dict[str, Any] = {"id": TEXT} if needs_gold else {}
@@ -207,10 +210,10 @@ def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool =
         fn_kwargs=how,
         remove_columns=needed,
         features=Features(types),
-        load_from_cache_file=False,  # its key would not change with the functions of this package
+        load_from_cache_file=False,  # the key of the cache does not depend on the code of this package
         desc=f"reading {name}",
     )
-    # side by side, so that own columns are neither read nor copied
+    # joined as columns, so that the other columns are neither read nor copied
     others = [column for column in features if column not in types]
     return concatenate_datasets([made, raw.select_columns(others)], axis=1) if others else made
 
@@ -233,12 +236,12 @@ def _read_row(
     asked = dict(row)
     if schema is not None:
         has_prompt = "prompt" in schema.columns
-        has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages stay messages
+        has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages need no template
         try:
             question, made["solution"] = schema.read(row)
-            stays = has_prompt and not isinstance(question, str)  # with all fields of its messages
+            stays = has_prompt and not isinstance(question, str)  # keep all fields of the messages
             asked["prompt"] = row["prompt"] if stays else question
-        # a label or a list for a reward function of the user's
+        # the value may be a label or a list for the user's own reward function
         except (AttributeError, TypeError, ValueError) as error:
             if needs_gold or not has_prompt:
                 raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
@@ -247,8 +250,8 @@ def _read_row(
 
 
 def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:
-    """Problems without repeats and contradictions, unless they are a benchmark's; a warning says how many."""
-    # hashes are much shorter than the questions, and only compared within this process
+    """Drops repeats and contradictions unless the problems are a benchmark; a warning states their number."""
+    # hashes need less memory than questions, and are compared only within this process
     batches = problems.select_columns("prompt").iter(10_000)
     frame = pd.DataFrame({"question": [hash(str(prompt)) for batch in batches for prompt in batch["prompt"]]})
     for column in {"solution", "target_length"}.intersection(problems.column_names):
@@ -265,12 +268,13 @@ def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -
 
 
 def _with_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
-    """The problems with unique ids: their own or, if they have none, names of the `rows` that they were."""
+    """Returns the problems with unique ids: their own or, if these are missing or not unique, names with their row
+    numbers in `rows`."""
     ids = problems["id"][:] if "id" in problems.column_names else []
     if len({each for each in ids if isinstance(each, str | int)}) == len(problems):
         return problems
     if ids:
-        doubt = "its ids are not unique, or neither text nor 64-bit integers"
-        logger.warning(f"{name}: {doubt}, so problems are called {name}-ROW")
+        doubt = "ids are not unique, or are neither text nor 64-bit integers"
+        logger.warning(f"{name}: {doubt}, so {name}-ROW replaces them")
         problems = problems.remove_columns("id")
     return problems.add_column("id", [f"{name}-{row}" for row in rows])

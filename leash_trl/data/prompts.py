@@ -1,4 +1,4 @@
-"""Turns prompts into conversations, so that the model's chat template, and with it the thinking block, applies."""
+"""Turns prompts into conversations, so that the model's chat template applies, including its thinking block."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # The authors' release appends this to every question.
 BOXED_SUFFIX = " Please reason step by step, and put your final answer within \\boxed{}."
 
-# What DAPO-Math-17k writes around every question, and the form of its head in slime and miles.
+# The template of DAPO-Math-17k around every question, and the form of its beginning in slime and miles.
 _DAPO_HEAD = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
     "Answer: {} where $Answer is the answer to the problem.\n\n"
@@ -23,12 +23,12 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def is_blank(row: Mapping[str, Any]) -> bool:
-    """Whether a row's prompt asks nothing: it is missing, empty or blank, or its last message is.
+    """Returns whether a row's prompt, or its last message, is missing, empty or blank.
 
-    Messages with images, and a last message that calls tools, ask something without text.
+    Messages with images, and a last message that calls tools, need no text.
 
     Args:
-        row (`Mapping`): Row with text or messages in column `prompt`, and perhaps with `image` or `images`.
+        row (`Mapping`): Row with text or messages in column `prompt`, and optionally with `image` or `images`.
 
     Example:
         >>> [is_blank({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
@@ -45,19 +45,19 @@ def is_blank(row: Mapping[str, Any]) -> bool:
 
 
 def check_not_blank(dataset: "Dataset") -> None:
-    """Raises `ValueError` if a prompt is neither text nor messages, or asks nothing; it names the first such row."""
+    """Raises `ValueError`, which names the first row, if a prompt is neither text nor messages, or is blank."""
     batches = dataset.select_columns("prompt").iter(1000)
     for row, prompt in enumerate(prompt for batch in batches for prompt in batch["prompt"]):
         is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
         is_known = is_messages or isinstance(prompt, str)
-        # images take long to read
+        # the complete row, whose images take long to decode, is read only if the text is blank
         if not is_known or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
             raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_problem(prompt)}")
 
 
 def _blank_problem(prompt: Any) -> str:
-    """The error text for a blank prompt, with its remedy."""
-    return f"prompt is {prompt!r}, but must be text or messages with something in it; fill it or drop the row"
+    """Returns the error message for a blank prompt, with its remedy."""
+    return f"prompt is {prompt!r}, but must be text or messages that are not blank; fill it or drop the row"
 
 
 def as_conversation(
@@ -66,33 +66,33 @@ def as_conversation(
     has_chat_template: bool = True,
     system_prompt: str | None = None,
 ) -> dict[str, Any]:
-    r"""A row whose prompt is a conversation; for `Dataset.map`. The one rule for prompts.
+    r"""Turns the prompt of a row into a conversation, for `Dataset.map`. All commands use this rule for prompts.
 
-    1. Messages stay as they are, after the system prompt unless they begin with one.
-    2. A string becomes one user message, so that the chat template applies: the string without blanks around it, then
-       the suffix, unless the string ends with it. For a base model, whose tokenizer has no chat template, it stays a
-       string, with the same suffix.
-    3. In published data (`leash_trl.data.schemas`), the question is the string. If the data has its own template
-       around the question (verl, slime), the string is the question inside it. Training reads column `prompt` if there
-       is one; so do filtering and evaluation, unless the data has question and answer, but no gold for the prompt.
+    1. Messages stay unchanged; the system prompt is put before them unless they begin with one.
+    2. A string becomes one user message, so that the chat template applies. Its surrounding blanks are removed, and
+       the suffix is appended unless the string ends with it. For a base model, whose tokenizer has no chat template,
+       it stays a string, with the same suffix.
+    3. In published data (`leash_trl.data.schemas`), the question is the string, without the data's own template (verl,
+       slime). Training uses column `prompt` if it exists; so do filtering and evaluation, unless the data has question
+       and answer, but no gold for the prompt.
 
-    `leash train`, `leash filter` and `leash eval` read all data by this rule, with the suffix of the option
-    `prompt_suffix`; all three refuse messages if the tokenizer has no chat template. `LeashGRPOTrainer` takes a data
-    set as it is, like TRL: a string goes to the model without chat template and suffix, with a warning if the
-    tokenizer has a template. Prepare data for it with `Dataset.map(as_conversation)`.
+    `leash train`, `leash filter` and `leash eval` apply this rule to all data, with the suffix of the option
+    `prompt_suffix`; all three refuse messages if the tokenizer has no chat template. `LeashGRPOTrainer` does not
+    change the data set, like TRL: a string is passed to the model without chat template and suffix, with a warning if
+    the tokenizer has a template. Prepare data for it with `Dataset.map(as_conversation)`.
 
     Args:
         row (`dict`): Row with messages or a string in column `prompt`.
-        suffix (`str`): Text to append to strings; defaults to the instruction of the LEASH authors' release.
-        has_chat_template (`bool`): Whether the model's tokenizer has one.
-        system_prompt (`str`): Content of a system message to put in front.
+        suffix (`str`): Text to append to strings; by default the instruction of the LEASH authors' release.
+        has_chat_template (`bool`): Whether the model's tokenizer has a chat template.
+        system_prompt (`str`): Content of a system message to put before the others.
 
     Returns:
-        `dict`: The new `prompt` column; other columns stay as they are under `Dataset.map`.
+        `dict`: The new column `prompt`; `Dataset.map` keeps the other columns.
 
     Raises:
-        `ValueError`: If there is nothing to ask: no prompt, an empty one, an empty last message, or one of the
-            assistant; or if there is a system prompt and no chat template.
+        `ValueError`: If the prompt or its last message is missing or blank, if the last message is the assistant's, or
+            if there is a system prompt but no chat template.
 
     Example:
         >>> as_conversation({"prompt": "What is 2 + 2?"}, suffix=" Be brief.")
@@ -105,21 +105,21 @@ def as_conversation(
         text = prompt.strip()
         asked = text if text.endswith(suffix.strip()) else text + suffix
         prompt = [{"role": "user", "content": asked}] if has_chat_template else asked
-    # TRL would end this turn and begin another
+    # TRL would end this message and begin another one of the assistant
     elif prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
-        raise ValueError("prompt ends with a message of the assistant, but must end with the user's; drop it")
+        raise ValueError("prompt ends with a message of the assistant, but must end with one of the user; drop it")
     if system_prompt is None or (not isinstance(prompt, str) and prompt[0].get("role") == "system"):
         return {"prompt": prompt}
     if isinstance(prompt, str):
-        raise ValueError("system_prompt needs a chat template, which this tokenizer lacks; set chat_template")
+        raise ValueError("system_prompt needs a chat template, which the tokenizer does not have; set chat_template")
     return {"prompt": [{"role": "system", "content": system_prompt}, *prompt]}
 
 
 def bare_question(text: str) -> str:
-    """A question without the text of its source around it: DAPO's template, or the suffix of the LEASH release.
+    """Removes the text that a source adds to a question: DAPO's template, or the suffix of the LEASH release.
 
-    Source: the templates of DAPO-Math-17k, of its copies for slime and miles, and of the LEASH authors' files. Text
-    without them only loses the blanks around it.
+    Source: the templates of DAPO-Math-17k, of its copies for slime and miles, and of the LEASH authors' files. Other
+    text only loses its surrounding blanks.
 
     Example:
         >>> bare_question("What is 2 + 2? Please reason step by step, and put your final answer within \\\\boxed{}.")
@@ -132,9 +132,9 @@ def bare_question(text: str) -> str:
 
 
 def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
-    r"""A question with its choices, one lettered line each, and the request for a letter.
+    r"""Returns a question with one lettered line for each choice, and the request for a letter.
 
-    Differs: of the release's sentence only "Answer LETTER within \boxed{}" is known; this has the same meaning.
+    Differs: only "Answer LETTER within \boxed{}" is known of the sentence in the release; ours has the same meaning.
 
     Example:
         >>> print(multiple_choice_question("Which is prime?", ["4", "5"]))

@@ -1,6 +1,6 @@
-"""Reads the rows of published data sets by their columns: one row in, its question and gold answer out.
+"""Reads question and gold answer from rows of published data sets, by the columns of the data set.
 
-All functions are pure. `leash_trl.data.problems` loads the rows and treats repeated ones.
+All functions are pure. `leash_trl.data.problems` loads the rows and removes repeated ones.
 """
 
 import random
@@ -23,29 +23,30 @@ QUESTION_AND_GOLD = (
     *(("problem", "solution"), ("question", "solution"), ("question", "ground_truth")),
 )
 
-# ShareGPT's names of roles
+# names of roles in ShareGPT
 CHAT_ROLES = {"human": "user", "gpt": "assistant"}
 
-# In this order: if a row has several, the first that is not empty counts.
+# In this order: if a row has several ids, the first that is not empty is used.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
 
 @dataclass(frozen=True)
 class Schema:
-    """How to read the rows of one family of data sets."""
+    """Columns of one family of data sets, and how to read its rows."""
 
-    columns: tuple[str, ...]  # that a data set must have to be read this way; it may have more
-    read: Callable[[Row], tuple[str | Messages, str]]  # question, bare text or messages that must stay, and gold
+    columns: tuple[str, ...]  # columns that the data set must have; it may have more
+    read: Callable[[Row], tuple[str | Messages, str]]  # returns question, as text or as messages to keep, and gold
 
 
 def read_text(row: Row, column: str) -> str:
-    """The text of a column, without blanks around it; numbers as text, integral floats as integers."""
+    """Returns the text of a column without surrounding blanks; numbers become text, integral floats text of
+    integers."""
     value = row[column]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    # a bool is an int in Python, but not a gold answer
+    # bool is a subclass of int, but not a gold answer
     if value is None or isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
-        raise ValueError(f"column {column!r} is {value!r}, must be text or a number; mend or drop the row")
+        raise ValueError(f"column {column!r} is {value!r}, but must be text or a number; fix or drop the row")
     if not (text := str(value).strip()):
         raise ValueError(f"column {column!r} is empty; fill it or drop the row")
     return text
@@ -54,12 +55,13 @@ def read_text(row: Row, column: str) -> str:
 def _messages(row: Row) -> Messages:
     messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"] or []]
     if not messages or messages[-1]["role"] != "user" or not messages[-1]["content"]:
-        raise ValueError("column 'prompt' must be messages whose last one is the user's; mend or drop the row")
+        raise ValueError("column 'prompt' must be messages that end with one of the user; fix or drop the row")
     return messages
 
 
 def _bare(messages: Messages) -> str | Messages:
-    """The bare question if the user's message is the only one, so that another template can go around it."""
+    """Returns the bare question if the user's message is the only one, so that another template can be applied to
+    it."""
     content = messages[0]["content"]
     return bare_question(content) if len(messages) == 1 and isinstance(content, str) else messages
 
@@ -71,13 +73,14 @@ def _question_of_messages(row: Row) -> str | Messages:
 
 
 def _read_chat(column: str, role: str, content: str, row: Row) -> tuple[str | Messages, str]:
-    """A conversation whose last message, the assistant's, is the gold; those before it are the prompt."""
+    """Reads a conversation, whose last message, by the assistant, is the gold, and whose other messages are the
+    prompt."""
     messages = [
         {"role": CHAT_ROLES.get(message[role], message[role]), "content": message[content]}
         for message in row[column] or []
     ]
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
-        raise ValueError(f"column {column!r} must end with an answer of the assistant; mend or drop the row")
+        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
     return _bare(messages[:-1]), read_text(messages[-1], "content")
 
 
@@ -103,18 +106,18 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
 
 
 def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
-    """GSM8K has a worked solution as its answer, with the gold after a mark."""
+    """Reads question and gold; in GSM8K, the answer is a worked solution with the gold after `####`."""
     return read_text(row, question), read_text({gold: read_text(row, gold).rpartition("####")[2]}, gold)
 
 
 def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
-    """Choices in a random order from the row's own generator, seeded with 42 and the question.
+    """Puts the choices into a random order, with 42 and the question as seed.
 
-    So the order is the same wherever the row is and whatever is left out. NeMo-Skills starts `random.seed(42)` anew
-    for each row, which puts the correct choice at C every time.
+    So the order does not depend on other rows. NeMo-Skills calls `random.seed(42)` for each row, which always puts the
+    correct choice at C.
 
-    Traces of a web form go as in NeMo-Skills and lm-evaluation-harness, but text in square brackets stays, because
-    names of chemicals have it (`bicyclo[2.2.1]heptane`).
+    Artefacts of a web form are removed as in NeMo-Skills and lm-evaluation-harness, but text in square brackets is
+    kept, since names of chemicals have it (`bicyclo[2.2.1]heptane`).
     """
     question = read_text(row, "Question")
     columns = [*GPQA_CHOICES]
@@ -124,17 +127,17 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 
 
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
-    """Leaves out placeholders among the choices, so the letter of the answer may move up."""
+    """Drops placeholders among the choices, which may change the letter of the answer."""
     letter, right = row["answer"], row["answer_index"]
     if right not in range(len(row["options"])) or letter != LETTERS[right]:
-        raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; mend or drop the row")
+        raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; fix or drop the row")
     kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != "N/A"]
     choices = [row["options"][i].strip() for i in kept]
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
 
 
-# In this order: the first whose columns are all there. Where there are prompt and solution, they are what is meant:
-# files that `leash filter` wrote keep the columns of their source beside them.
+# In this order: the first schema whose columns all exist is used. Prompt and solution come first, since files of
+# `leash filter` also keep the columns of their source.
 SCHEMAS = (
     Schema(("prompt", "solution"), _read_trl),
     Schema(("prompt", "reward_model"), _read_verl),
@@ -149,9 +152,9 @@ SCHEMAS = (
 
 
 def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | None:
-    """The first of `SCHEMAS` whose columns are all there; an error if there is none.
+    """Returns the first of `SCHEMAS` whose columns all exist; raises `ValueError` if there is none.
 
-    Where no gold is needed, a column `prompt` is what is asked, if only with `None` for a schema.
+    If no gold is needed, a column `prompt` is enough; the result is then `None` if no schema applies.
 
     Example:
         >>> detect_schema(["id", "question", "answer", "url"]).columns
@@ -165,20 +168,21 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
         return None
     lacking = "prompt and solution" if needs_gold else "prompt"
     raise ValueError(
-        f"the columns are {', '.join(columns)}, but it lacks {lacking} (or question and answer); add what is missing, "
-        "and leave the columns that your reward functions read as they are"
+        f"the columns are {', '.join(columns)}, but {lacking} (or question and answer) are missing; add them, and do "
+        "not rename columns that your reward functions read"
     )
 
 
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
-    """The columns that reading needs, so that worked solutions of many pages are never decoded."""
+    """Returns the columns that a schema reads, so that other columns, such as long worked solutions, are not
+    decoded."""
     known = {"prompt", "solution", "input", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info"}
     return [column for column in columns if column in known]
 
 
 def row_id(row: Row) -> str | None:
-    """The id that a row has from its source."""
+    """Returns the id that a row has in its source."""
     extra_info = row.get("extra_info")
-    index = extra_info.get("index") if isinstance(extra_info, Mapping) else None  # some write it as text
+    index = extra_info.get("index") if isinstance(extra_info, Mapping) else None  # extra_info may be text
     values = [*(row.get(column) for column in ID_COLUMNS), index]
     return next((str(value) for value in values if value is not None and str(value)), None)

@@ -1,4 +1,4 @@
-"""The table of published data sets, and what a name on a command line stands for: one of them, a path or a Hub id."""
+"""The table of published data sets, and the parser for names of data sets: one of them, a path or a Hub id."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ FILE_BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet
 
 
 def file_builder(path: Path) -> str | None:
-    """What `datasets` reads a file with, compressed or not, by the end of its name; `None` for other files.
+    """Returns the builder with which `datasets` reads a file, compressed or not, by its suffix; `None` for other
+    files.
 
     Example:
         >>> file_builder(Path("data/train.JSONL.gz")), file_builder(Path("notes.txt"))
@@ -22,10 +23,10 @@ def file_builder(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Source:
-    """A published data set by a short name.
+    """A published data set with a short name.
 
-    Repeated and contradictory rows of training data are left out; a benchmark keeps every row. `embedded` names data
-    of the package instead of the Hub's; `split` is that to evaluate on or to filter.
+    Repeated and contradictory rows of training data are dropped; a benchmark keeps every row. `embedded` names data
+    inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering.
     """
 
     name: str
@@ -41,9 +42,9 @@ SOURCES = {
     for source in (
         # about 17 thousand problems, each 100 times
         Source("dapo_math_17k", "train", "BytedTsinghua-SIA/DAPO-Math-17k"),
-        # the same without repeats and template, in English
+        # the English part of it, without repeats and template
         Source("dapo_math_17k_processed", "train", "open-r1/DAPO-Math-17k-Processed", config="en"),
-        # the LEASH authors' released training file is a part of it
+        # includes the LEASH authors' released training file
         Source("deepmath_103k", "train", "zwhe99/DeepMath-103K"),
         Source("aime24", "benchmark", "HuggingFaceH4/aime_2024"),
         Source("aime25", "benchmark", "math-ai/aime25", split="test"),
@@ -55,7 +56,7 @@ SOURCES = {
         Source("gpqa_diamond", "benchmark", "Idavidrein/gpqa", "gpqa_diamond"),
         Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test"),
         Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test"),
-        # running sums, bare and as stories
+        # sums of several terms, as formulas and as stories
         Source("gym", "train", embedded="gym"),
         Source("gym_test", "benchmark", embedded="gym", split="test"),
         Source("gym_stories", "train", embedded="gym_stories"),
@@ -66,7 +67,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path."""
+    """A data set that a user named: a source, a path, a data set on the Hub, or a source whose rows are at a path."""
 
     name: str
     source: Source | None = None
@@ -76,18 +77,18 @@ class Reference:
 
 
 def parse_reference(text: str, config: str | None = None) -> Reference:
-    """The data set for a name on a command line.
+    """Returns the data set for a name in a command line or recipe.
 
-    The Hub id of a source is that source, unless another configuration is asked for, which holds other rows.
+    The Hub id of a source means that source, unless another configuration is requested, which has other rows.
 
     Args:
-        text (`str`): A name of `SOURCES`; `NAME=PATH`, the same source with rows from a local file or folder; a path;
-            or a Hub id such as `owner/name` or `owner/name:config`. A name of `SOURCES` comes before a path of the
-            same name.
-        config (`str`): Configuration on the Hub, before the one in the text.
+        text (`str`): A name in `SOURCES`; `NAME=PATH` for the same source with rows from a local file or folder; a
+            path; or a Hub id such as `owner/name` or `owner/name:config`. A name in `SOURCES` has precedence over a
+            path of the same name.
+        config (`str`): Configuration on the Hub, which overrides the one in `text`.
 
     Raises:
-        `ValueError`: If it is none of these.
+        `ValueError`: If the text is none of these.
 
     Example:
         >>> parse_reference("openai/gsm8k:main").name, parse_reference("openai/gsm8k:socratic").config
@@ -109,4 +110,4 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
     if hub_id.count("/") == 1 and all(hub_id.split("/")) and file_builder(Path(hub_id)) is None:
         return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config)
     names = f"one of {', '.join(SOURCES)}, alone or as NAME=PATH"
-    raise ValueError(f"{text!r} is no file or folder, no Hub id (owner/name or owner/name:config) and not {names}")
+    raise ValueError(f"{text!r} is neither a file, a folder, a Hub id (owner/name or owner/name:config) nor {names}")

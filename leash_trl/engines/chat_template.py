@@ -15,9 +15,9 @@ TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeE
 
 
 def question_prompt(tokenizer: Any, **options: Any) -> str:
-    """The prompt that a tokenizer or processor makes of a lone question, as text.
+    """Returns the prompt that a tokenizer or processor writes for a single question, as text.
 
-    Empty where there is no template, or one that wants a system message, or lists for contents.
+    It is empty if there is no chat template, or if the template requires a system message or lists as contents.
     """
     question = [{"role": "user", "content": "?"}]
     try:
@@ -29,7 +29,8 @@ def question_prompt(tokenizer: Any, **options: Any) -> str:
 def prompt_ids(
     tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str | list[dict[str, str]]], **options: Any
 ) -> list[list[int]]:
-    """Token ids of prompts that are all text, or all messages, which the chat template then writes with `options`."""
+    """Returns the token ids of prompts, which must be all text or all messages; the chat template formats messages
+    with `options`."""
     if isinstance(prompts[0], str):
         return list(tokenizer(list(prompts))["input_ids"])
     return list(tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options))

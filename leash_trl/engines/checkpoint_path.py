@@ -1,4 +1,4 @@
-"""What a folder of a run or a model is: the files that make it one, what its run saved, which model a name means."""
+"""Reads folders of runs and models: the files that they must have, what a run saved, which model a name means."""
 
 import json
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from leash_trl import gym
 
 
 ADAPTER_FILE = "adapter_config.json"
-MODEL_FILES = ("config.json", ADAPTER_FILE)  # one of them makes a folder a model
+MODEL_FILES = ("config.json", ADAPTER_FILE)  # a folder with one of them holds a model
 RECIPE_FILE = "leash_recipe.yaml"
-TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is whole
+TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
-    """The content of a folder's `trainer_state.json`; `None` if it is missing or cut off."""
+    """Returns the content of a folder's `trainer_state.json`, or `None` if it is missing or incomplete."""
     try:
         state: dict[str, Any] = json.loads((Path(folder) / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -26,10 +26,10 @@ def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:
-    """What the run of a checkpoint or a trained model saved of its length control; `None` if it had none.
+    """Returns the state of length control in a checkpoint or a trained model, or `None` if there is none.
 
-    `method` is its name, `state` what its `load_state_dict` takes, `version` the dual steps so far, `target_length` in
-    tokens; further keys are the trainer's.
+    `method` is the name of the method, `state` the argument of its `load_state_dict`, `version` the number of dual
+    steps so far, and `target_length` the target in tokens; further keys belong to the trainer.
     """
     callbacks = (read_trainer_state(folder) or {}).get("stateful_callbacks", {})
     state: dict[str, Any] | None = callbacks.get("LengthControl")
@@ -37,23 +37,23 @@ def length_control_state(folder: str | Path) -> dict[str, Any] | None:
 
 
 def read_recipe(folder: str | Path) -> dict[str, Any]:
-    """The fields of a folder's `leash_recipe.yaml`, which `leash train` wrote; empty if there is none."""
+    """Returns the fields of the `leash_recipe.yaml` that `leash train` wrote into a folder; empty if there is none."""
     file = Path(folder) / RECIPE_FILE
     return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
 
 
 def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
-    """The complete checkpoints of a run, the newest first."""
+    """Returns the complete checkpoints of a run, the newest first."""
     numbered = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[-1].isdigit()]
     newest_first = sorted(numbered, key=lambda path: int(path.name.split("-")[-1]), reverse=True)
     return (path for path in newest_first if read_trainer_state(path) is not None)
 
 
 def checkpoint_path(name: str) -> str:
-    """Folder or Hub id for the name of a model: `gym` is embedded, other names stay as they are.
+    """Returns the folder or Hub id of a model: the folder inside this package for `gym`, else the name itself.
 
     Raises:
-        `ValueError`: If it is a folder that holds no model, such as that of a run that has not ended.
+        `ValueError`: If the name is a folder without a model, such as the output folder of a run that has not ended.
 
     Example:
         >>> checkpoint_path("owner/name")
@@ -64,23 +64,23 @@ def checkpoint_path(name: str) -> str:
     folder = Path(name)
     if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
         last = next(whole_checkpoints(folder), None)
-        remedy = "name one that does" if last is None else f"its run has not ended: name a checkpoint, such as {last}"
+        remedy = "name another" if last is None else f"its run has not ended, so name a checkpoint, such as {last}"
         raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
     return name
 
 
 def complete_model_path(name: str) -> str:
-    """The same for a model to train or to plan, which must be more than an adapter: transformers would load the base
-    beneath it and train all of its weights.
+    """Returns the same for a model to train or to plan, which must not be an adapter alone: transformers would load
+    its base model and train all weights.
 
     Raises:
-        `ValueError`: If it is a folder that holds no model, or an adapter alone.
+        `ValueError`: If the name is a folder without a model, or with only an adapter.
     """
     path = checkpoint_path(name)
     config, adapter = (Path(path) / file for file in MODEL_FILES)
     if adapter.is_file() and not config.is_file():
         raise ValueError(
-            f"the folder {name!r} holds an adapter ({adapter.name}) and no complete model; leash merge {name} "
-            "--output_dir DIR makes one of it and its base"
+            f"the folder {name!r} holds an adapter ({adapter.name}) and no complete model; run leash merge {name} "
+            "--output_dir DIR to merge it with its base"
         )
     return path

@@ -1,6 +1,6 @@
-"""What is known of a model before its weights are loaded: how many tokens it sees, whether it has a chat template.
+"""Finds a model's context length, and whether it has a chat template, before its weights are loaded.
 
-Training and evaluation check against the same.
+Training and evaluation use the same functions for their checks.
 """
 
 from typing import TYPE_CHECKING
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 STRETCHED = frozenset({"linear", "dynamic"})
-"""Rotary scalings whose `max_position_embeddings` is the length before the stretch, as transformers' dynamic NTK
-formula reads it. Models with `llama3` and `longrope`, and those with a scaling for each kind of layer, as Gemma 3,
-state the length after it."""
+"""Rotary scalings for which `max_position_embeddings` is the length before scaling, as in transformers' dynamic NTK
+formula. For `llama3` and `longrope`, and for models with a scaling for each kind of layer, such as Gemma 3, it is the
+length after scaling."""
 
 
 def context_length(config: "PreTrainedConfig") -> int | None:
-    r"""Tokens that prompt and completion may have together; `None` if the configuration does not say, or if positions
-    are a slope (ALiBi), which has no end.
+    r"""Returns how many tokens prompt and completion may have together; `None` if the configuration does not state it,
+    or if positions are linear biases (ALiBi), which have no limit.
 
-    With $L$ for `max_position_embeddings` and $s$ for the scaling's `factor`: $s L$ for `linear` and `dynamic`;
-    for `yarn` the larger of $L$ and $s$ times `original_max_position_embeddings`, since some configurations of
-    stretched models state $L$ before and others after; else $L$.
+    Let $L$ be `max_position_embeddings` and $s$ the `factor` of the scaling. The result is $s L$ for `linear` and
+    `dynamic`. For `yarn`, it is the larger of $L$ and $s$ times `original_max_position_embeddings`, since some
+    configurations state $L$ before scaling and others after. Otherwise it is $L$.
 
     Source: `RopeParameters` in transformers/modeling_rope_utils.py; vLLM's `_get_and_verify_max_len` multiplies for
     the same types.
@@ -35,7 +35,7 @@ def context_length(config: "PreTrainedConfig") -> int | None:
         4096
     """
     text = config.get_text_config()
-    length: int | None = getattr(text, "max_position_embeddings", None)  # GPT-2's configuration calls it otherwise
+    length: int | None = getattr(text, "max_position_embeddings", None)  # GPT-2's configuration has another name
     rope = getattr(text, "rope_parameters", None) or {}
     if length is None or getattr(text, "alibi", False):
         return None
@@ -46,7 +46,8 @@ def context_length(config: "PreTrainedConfig") -> int | None:
 
 
 def has_chat_template(name: str, revision: str | None = None) -> bool:
-    """Whether a model's tokenizer has a chat template; `True` if it cannot be read, as loading the model says."""
+    """Returns whether a model's tokenizer has a chat template; `True` if it cannot be loaded, since loading the model
+    then raises the error."""
     from transformers import AutoTokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""cuDNN's attention, which torch prefers on data-center GPUs and which is faulty there in some versions."""
+"""Turns off cuDNN's attention, which torch prefers on data-center GPUs, in the versions in which it is faulty."""
 
 import logging
 import sys
@@ -8,18 +8,18 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-# By major compute capability, as torch.backends.cudnn.version() gives versions: torch prefers cuDNN's attention from
-# 9.15.1 on, which its wheels hold since torch 2.11. No release that mends the fault of Blackwell is known.
+# By major compute capability, in the format of torch.backends.cudnn.version(). Torch prefers cuDNN's attention from
+# version 9.15.1 on, which its wheels include since torch 2.11. For Blackwell, no release without the fault is known.
 FAULTY_VERSIONS = {9: range(91501, 92600), 10: range(91900, sys.maxsize)}
 REMEDY = "torch.backends.cuda.enable_cudnn_sdp(False)"
 
 
 def is_cudnn_attention_faulty() -> bool:
-    """Whether torch may choose cuDNN's attention here, in a version with a fault.
+    """Returns whether torch may use cuDNN's attention on this GPU in a faulty version.
 
-    On Hopper, gradients of the queries are NaN where a mask is given, the number of keys is 64 modulo 128, and a
-    query's logsumexp is below -88.7; a position of left padding, which sees no key, is such a query. On Blackwell,
-    decoding gives wrong tokens for models with fewer than 8 heads of keys and values.
+    On Hopper, gradients of the queries are NaN if there is a mask, the number of keys is 64 modulo 128, and the
+    logsumexp of a query is below -88.7, which is the case for left padding, whose queries see no key. On Blackwell,
+    decoding returns wrong tokens for models with fewer than 8 key-value heads.
 
     Source: pytorch issues [#196678](https://github.com/pytorch/pytorch/issues/196678) and
     [#193893](https://github.com/pytorch/pytorch/issues/193893).
@@ -36,7 +36,7 @@ def _cudnn_version() -> int:
 
 
 def avoid_faulty_cudnn_attention() -> None:
-    """Switches cuDNN's attention off for this process where it is faulty, so that torch chooses another one."""
+    """Turns cuDNN's attention off in this process if it is faulty, so that torch uses another implementation."""
     if is_cudnn_attention_faulty():
         torch.backends.cuda.enable_cudnn_sdp(False)
-        logger.warning("the attention of cuDNN %s is faulty on this GPU: called %s", _cudnn_version(), REMEDY)
+        logger.warning("the attention of cuDNN %s is faulty on this GPU, so %s was called", _cudnn_version(), REMEDY)

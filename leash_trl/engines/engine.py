@@ -1,4 +1,4 @@
-"""The interface of all engines: requests in, generations out; the same requests give the same generations."""
+"""The interface of all engines, which turn requests into generations, deterministically."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 FinishReason = Literal["eos", "stop", "length"]
-MAX_SEED = 2**63 - 1  # the largest seed that every library behind an engine takes
+MAX_SEED = 2**63 - 1  # the largest seed that all libraries of the engines accept
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How completions are sampled; the defaults are the paper's.
+    """Settings for sampling completions; the defaults are the paper's.
 
     Source: evaluation settings of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        temperature (`float`): Temperature, dimensionless; at 0 the likeliest token is taken.
+        temperature (`float`): Temperature, dimensionless; with 0, the most likely token is chosen.
         top_p (`float`): Probability mass to sample from, in (0, 1].
-        top_k (`int`): Number of likeliest tokens to sample from; 0 means all.
-        max_new_tokens (`int`): Limit of a completion in tokens. An engine obeys each request's own limit.
+        top_k (`int`): Number of most likely tokens to sample from; 0 means all.
+        max_new_tokens (`int`): Maximum length of a completion in tokens. Engines use the limit of each request.
 
     Raises:
-        `ValueError`: If a value is out of its range.
+        `ValueError`: If a value is out of range.
     """
 
     temperature: float = 0.6
@@ -48,7 +48,8 @@ class SamplingSettings:
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to generate, with its own seed, limit and tokens that end it besides the model's end tokens."""
+    """One completion to generate, with its own seed, its limit, and tokens that end it in addition to the model's end
+    tokens."""
 
     prompt_ids: tuple[int, ...]
     seed: int
@@ -58,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Generation:
-    """One completion as an engine generated it, the final end or stop token included.
+    """One completion as an engine generated it, including the end token or stop token.
 
     Args:
         finish_reason (`str`): `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the
@@ -75,7 +76,7 @@ class Engine(Protocol):
     Attributes:
         tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer.
         eos_token_ids (`list[int]`): Tokens that end a completion.
-        max_length (`int`): Tokens that prompt and completion may have together; `None` if the model does not say.
+        max_length (`int`): Maximum number of tokens of prompt and completion together; `None` if it is not known.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
@@ -85,11 +86,11 @@ class Engine(Protocol):
     def generate(
         self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
     ) -> list[Generation]:
-        """One generation per request, in their order; the same call gives the same generations.
+        """Returns one generation per request, in their order. The result is deterministic.
 
         Args:
-            is_continuation (`bool`): Whether the prompts continue the calls just before, so that an engine may reuse
-                their states. Such a call gives the same generations only together with those before it.
+            is_continuation (`bool`): Whether the prompts continue those of the preceding calls, so that an engine may
+                reuse its cache. Such a call is deterministic only together with the calls before it.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.
@@ -98,7 +99,8 @@ class Engine(Protocol):
 
 
 def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
-    """Raises `ValueError` if a prompt and its limit exceed the context, past which transformers would go on."""
+    """Raises `ValueError` if a prompt and its limit exceed the context, beyond which transformers would still
+    generate."""
     if max_length is None:
         return
     for request in requests:
@@ -106,15 +108,16 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
         if request.max_new_tokens > room:
             raise ValueError(
                 f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {len(request.prompt_ids)} tokens "
-                f"the model's context of {max_length} tokens holds {max(0, room)}; lower max_new_tokens to that, "
-                "leave out longer prompts, or use a model with a longer context"
+                f"the model's context of {max_length} tokens holds {max(0, room)} more; lower max_new_tokens to that, "
+                "remove longer prompts, or use a model with a longer context"
             )
 
 
 def finish_reason(
     token_ids: Sequence[int], eos_token_ids: Collection[int], stop_token_ids: Collection[int]
 ) -> FinishReason:
-    """Why a completion ended, from its last token; a token that is both counts as an end token.
+    """Returns why a completion ended, by its last token; a token that is both end token and stop token counts as
+    `"eos"`.
 
     Example:
         >>> finish_reason([7, 1], [1], [2]), finish_reason([7, 2], [1], [2]), finish_reason([1, 7], [1], [2])

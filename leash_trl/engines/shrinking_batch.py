@@ -1,7 +1,8 @@
-"""Samples with plain transformers and drops completions from the batch as they end.
+"""Samples with transformers and drops completions from the batch when they end.
 
-`generate` computes every row until the longest ends and copies the complete KV cache for every token. With the skewed
-lengths of reasoning models, most of this work is wasted. Here the batch shrinks, and the cache grows in place.
+`generate` computes every row until the longest completion ends, and copies the complete KV cache for every token.
+Reasoning models have few very long completions, so most of this work is wasted. Here, finished rows are dropped from
+the batch, and the cache grows in place.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,19 +19,19 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.token_choice import TokenChoice, global_draw
 
 
-SHRINK_SHARE = 0.125  # dropping rows copies the cache, so several rows are dropped at once
+SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache
 FIRST_CAPACITY = 64
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
-CACHE = ALL_CACHE_NAMES[0]  # of forward: "cache", "past_key_values" before transformers 5.24
+CACHE = ALL_CACHE_NAMES[0]  # argument of forward: "cache", before transformers 5.24 "past_key_values"
 
 
 class GrowingLayer(DynamicLayer):
-    """A cache layer that writes into spare room and doubles it when it is used up."""
+    """A cache layer that writes into a preallocated buffer and doubles the buffer when it is full."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Appends the new states; returns views of all states so far."""
+        """Appends the new states and returns views of all states so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
@@ -54,7 +55,7 @@ class GrowingLayer(DynamicLayer):
 def get_warpers(
     temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float | None = None
 ) -> LogitsProcessorList:
-    """The processors that turn logits into those to sample from, in transformers' order; only those with an effect."""
+    """Returns the logits processors for sampling that have an effect, in transformers' order."""
     warpers = (
         (temperature != 1.0, generation.TemperatureLogitsWarper, temperature),
         (top_k > 0, generation.TopKLogitsWarper, top_k),
@@ -87,30 +88,30 @@ def sample_tokens(
     """Samples one completion for every prompt.
 
     Args:
-        prompts (`Sequence[Sequence[int]]`): Token ids of N prompts, which `pad_id` fills on the left.
-        max_new_tokens (`int` or `Sequence[int]` of length N): Limit in tokens, one for all or one for each.
-        choose (`TokenChoice`): Chooses the tokens; defaults to a draw with torch's global generator.
-        stop_ids (`Sequence[Collection[int]]` of length N, *optional*): Further tokens that end a completion, for each.
+        prompts (`Sequence[Sequence[int]]`): Token ids of N prompts, which are padded on the left with `pad_id`.
+        max_new_tokens (`int` or `Sequence[int]` of length N): Limit in tokens, for all completions or for each.
+        choose (`TokenChoice`): Chooses the tokens; by default they are drawn with torch's global generator.
+        stop_ids (`Sequence[Collection[int]]` of length N, *optional*): Further tokens that end each completion.
 
     Returns:
-        `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
+        `list[list[int]]`: N completions, including EOS; a completion without EOS was truncated at `max_new_tokens`.
 
     Raises:
-        `ValueError`: If the model keeps anything but keys and values of its tokens, which is all that [`GrowingLayer`]
-            holds, such as Mamba's recurrent and LFM2's convolutional states, or has no such cache.
+        `ValueError`: If the model has no cache of keys and values, or also keeps other states, which [`GrowingLayer`]
+            cannot hold, such as the recurrent states of Mamba or the convolutional states of LFM2.
     """
     layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
     is_cached = model._supports_default_dynamic_cache() and not model._is_stateful
     if not is_cached or not CACHED_LAYERS.issuperset(layer_types):
         raise ValueError(
-            f"{type(model).__name__} does not keep keys and values of all its layers and nothing else, so the "
-            "shrinking batch cannot sample from it: set rollout_func to null, or use the engine vllm"
+            f"{type(model).__name__} keeps other states than keys and values, so the shrinking batch cannot sample "
+            "from it: set rollout_func to null, or use the engine vllm"
         )
     device = model.device
     limits = torch.as_tensor(max_new_tokens, device=device).expand(len(prompts))
     ids, mask = _left_padded(prompts, pad_id, device)
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    # repeated end tokens fill the shorter rows
+    # shorter rows are padded with an end token
     ends, _ = _left_padded([[*eos_ids, *stops] for stops in stop_ids or [()] * len(prompts)], eos_ids[0], device)
     lengths = limits.clone()
     completions = torch.full((len(prompts), int(limits.max())), pad_id, device=device)
@@ -119,8 +120,8 @@ def sample_tokens(
     cache = Cache(layer_class_to_replicate=GrowingLayer)
     forward = partial(model, **{CACHE: cache}, use_cache=True)
     if device.type == "cpu" and ids.shape[1] > 1:
-        # The last tokens go alone. Cut from a longer pass, their states are not contiguous, and torch then copies the
-        # head's matrix for each row.
+        # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
+        # contiguous, and torch would copy the matrix of the output layer for each row.
         before = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1], "position_ids": positions[:, :-1]}
         forward(**before, logits_to_keep=torch.empty(0, dtype=torch.long, device=device))
         ids, positions = ids[:, -1:], positions[:, -1:]
@@ -145,12 +146,13 @@ def sample_tokens(
 
 
 def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
-    """TRL's `rollout_func` over [`sample_tokens`]: the same distribution as TRL's own generation, less work.
+    """Samples with [`sample_tokens`] as TRL's `rollout_func`, from the same distribution as TRL's own generation, with
+    less computation.
 
     Raises:
-        `ValueError`: As [`check_samples_plainly`].
+        `ValueError`: If [`check_samples_plainly`] raises it.
     """
-    from trl.models import unwrap_model_for_generation  # evaluation samples with this file and needs no TRL
+    from trl.models import unwrap_model_for_generation  # here, since evaluation uses this file without TRL
 
     check_samples_plainly(trainer)
     tokenizer, limit = trainer.processing_class, trainer.max_completion_length
@@ -164,15 +166,14 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
 
 
 def check_samples_plainly(trainer: Any) -> None:
-    """Checks that [`shrinking_rollout`] ignores no setting of a trainer.
+    """Checks that a trainer has no setting that [`shrinking_rollout`] would ignore.
 
     Raises:
-        `ValueError`: If the trainer uses vLLM, or its generation settings go beyond temperature, top-p, top-k and
-            min-p.
+        `ValueError`: If the trainer uses vLLM or generation settings other than temperature, top-p, top-k and min-p.
     """
     if trainer.use_vllm or trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
         raise ValueError(
-            "rollout_func is shrinking_rollout, which samples with transformers and on which "
-            f"use_vllm={trainer.use_vllm}, generation_kwargs={trainer.args.generation_kwargs} and "
-            f"repetition_penalty={trainer.repetition_penalty} have no effect; leave them out, or leave it out"
+            f"rollout_func is shrinking_rollout, which would ignore use_vllm={trainer.use_vllm}, "
+            f"generation_kwargs={trainer.args.generation_kwargs} and "
+            f"repetition_penalty={trainer.repetition_penalty}; remove these settings, or rollout_func"
         )

@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerBase
 
 @dataclass(frozen=True)
 class ThinkingMarkers:
-    """What begins and ends thinking, such as `<think>` and `</think>`, in the tokens of one tokenizer.
+    """The texts that begin and end the thinking, such as `<think>` and `</think>`, in the tokens of one tokenizer.
 
     Args:
-        start (`str`), end (`str`): The two texts; where they are the same, only an end shows that there was thinking.
-        pieces (`Mapping[int, str]`): Text of each token that can be a part of one of them.
+        start (`str`), end (`str`): The two texts; if they are the same, only an end shows that there was thinking.
+        pieces (`Mapping[int, str]`): Text of each token that can be part of one of the two texts.
     """
 
     start: str
@@ -24,30 +24,31 @@ class ThinkingMarkers:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, end: str = "</think>") -> "ThinkingMarkers":
-        """The markers whose end is this text, and whose start is the same without its slash."""
+        """Returns the markers with this end, whose start is the same text without its slash."""
         start = end.replace("/", "", 1)
         return cls(start, end, {**_pieces(tokenizer, start), **_pieces(tokenizer, end)})
 
     def is_opened_by(self, prompt: str) -> bool:
-        """Whether a prompt, chat template applied, ends with the start, so that its completion begins in thinking."""
+        """Returns whether a prompt, after the chat template, ends with the start, so that its completion begins inside
+        thinking."""
         return self.start != self.end and prompt.rstrip().endswith(self.start)
 
     def thinking_lengths(self, completions: Sequence[Sequence[int]], opened: Sequence[bool]) -> list[int]:
-        """[`thinking_length`] of several completions; warns of those without thinking."""
+        """Returns the [`thinking_length`] of several completions, and warns if some have no thinking."""
         lengths = [*map(self.thinking_length, completions, opened)]
         if not all(lengths):
             warnings.warn(
-                f"length_of is 'thinking', but some completions have no {self.end!r}, so they count as 0 tokens; let "
-                "the chat template open the thinking, or set thinking_end",
+                f"length_of is 'thinking', but some completions have no {self.end!r}, so their length is 0; let the "
+                "chat template open the thinking, or set thinking_end",
                 stacklevel=2,
             )
         return lengths
 
     def thinking_length(self, completion_ids: Sequence[int], is_opened: bool) -> int:
-        """Number of tokens of a completion up to and with the last end of thinking.
+        """Returns the number of tokens of a completion up to and including the last end of thinking.
 
-        All of them where thinking is open at the end of the completion, whether it or its prompt (`is_opened`) began
-        it; 0 where there is no thinking.
+        All tokens count if the thinking, begun in the completion or in its prompt (`is_opened`), has not ended. The
+        result is 0 if there is no thinking.
         """
         texts = [self.pieces.get(index, "\0") for index in completion_ids]
         text, ends = "".join(texts), [*accumulate(map(len, texts))]
@@ -60,7 +61,8 @@ class ThinkingMarkers:
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, marker: str) -> dict[int, str]:
-    """Texts of the tokens that can be a part of a marker: of one, where the vocabulary has the marker itself."""
+    """Returns the texts of the tokens that can be part of a marker; if the vocabulary has the marker itself, of this
+    token only."""
     ids = tokenizer.encode(marker, add_special_tokens=False)
     if len(ids) == 1:
         return {ids[0]: marker}

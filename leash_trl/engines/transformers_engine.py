@@ -1,4 +1,4 @@
-"""Samples completions with plain transformers, for evaluation on any device."""
+"""Samples completions with transformers, for evaluation on any device."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,12 @@ from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 
 
 class TransformersEngine:
-    """An [`~leash_trl.engines.engine.Engine`] on a transformers model, with a batch that shrinks.
+    """An [`~leash_trl.engines.engine.Engine`] on a transformers model that drops finished completions from its
+    batches.
 
-    Every completion draws from its own stream, so it depends on model, prompt, settings and seed. Its neighbours in
-    the batch only change the rounding of the logits, which now and then changes a token, more often in bfloat16. The
-    same call on the same machine gives the same generations.
+    Every completion has its own stream of random numbers, so it depends only on model, prompt, settings and seed. The
+    rest of the batch changes only the rounding of the logits, which changes a token in rare cases, more often in
+    bfloat16. The same call on the same machine returns the same generations.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
@@ -35,10 +36,10 @@ class TransformersEngine:
     def from_pretrained(
         cls, path: str, revision: str | None = None, dtype: str = "auto", batch_size: int = 128
     ) -> "TransformersEngine":
-        """An engine for a checkpoint, on the first GPU, or on the CPU if there is none.
+        """Loads a checkpoint on the first GPU, or on the CPU if there is none.
 
         Raises:
-            `OSError`: If there is no such checkpoint, or it is an adapter whose base is not where it was.
+            `OSError`: If there is no such checkpoint, or it is an adapter whose base cannot be found.
         """
         path = checkpoint_path(path)
         model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
@@ -48,12 +49,13 @@ class TransformersEngine:
     def generate(
         self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
     ) -> list[Generation]:
-        """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
+        """Returns one generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
-        It keeps nothing between calls, so `is_continuation` has no effect.
+        This engine keeps no cache between calls, so `is_continuation` has no effect.
 
         Raises:
-            `ValueError`: If a request exceeds the model's context, or the model keeps more than keys and values.
+            `ValueError`: If a request exceeds the model's context, or the model keeps other states than keys and
+                values.
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0

@@ -14,27 +14,28 @@ from leash_trl.engines.eos import merged_eos_token_ids
 class VllmEngine:
     """An [`~leash_trl.engines.engine.Engine`] on `vllm.LLM`.
 
-    The same call gives the same generations, also in a fresh process on the same machine: every request has its own
-    seed, vLLM runs in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`, unless the environment says otherwise), and a
-    call starts with an empty prefix cache unless it continues earlier ones. As with transformers, rounding depends on
-    which requests are computed together, so in another call a request may, rarely, get another completion; on
-    supported GPUs vLLM's `VLLM_BATCH_INVARIANT=1` removes that too.
+    The same call returns the same generations, also in another process on the same machine: every request has its own
+    seed, vLLM runs in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`, unless the environment variable is set), and a
+    call starts with an empty prefix cache unless it continues earlier calls. As with transformers, rounding depends on
+    which requests are computed together, so a request may, in rare cases, get another completion in another call. On
+    supported GPUs, vLLM's `VLLM_BATCH_INVARIANT=1` avoids this.
 
-    Prompts are token ids of transformers' tokenizer, and vLLM never sees text, so both engines read and write alike.
+    Prompts are passed as token ids of transformers' tokenizer, so both engines tokenize and decode text in the same
+    way.
 
     Args:
-        dtype (`str`): Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own, as in transformers,
-            while vLLM's own `"auto"` turns float32 into bfloat16.
-        engine_kwargs (`Any`): Further arguments of `vllm.LLM`, such as `max_model_len`, which defaults to the model's
-            context, and `enforce_eager=True`. Completions do not depend on its `seed`; they have their own.
+        dtype (`str`): Type of the weights, such as `"bfloat16"`. `"auto"` is the type of the checkpoint, as in
+            transformers; vLLM's own `"auto"` would convert float32 to bfloat16.
+        engine_kwargs (`Any`): Further arguments of `vllm.LLM`, such as `enforce_eager=True`, or `max_model_len`, which
+            defaults to the model's context. Its `seed` has no effect, since every completion has its own.
 
     Raises:
         `ImportError`: If vLLM is not installed.
-        `OSError`: If there is no such checkpoint, or it is an adapter, of which `leash merge` makes a model.
+        `OSError`: If there is no such checkpoint, or it is an adapter, which `leash merge` can merge with its base.
     """
 
     def __init__(self, path: str, revision: str | None = None, dtype: str = "auto", **engine_kwargs: Any) -> None:
-        # One process schedules requests in the same order every time; with a second process, the arrival decides.
+        # One process schedules requests in a fixed order; with a second process, the order depends on their arrival.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from vllm import LLM
@@ -45,7 +46,7 @@ class VllmEngine:
         if dtype == "auto":
             dtype = AutoConfig.from_pretrained(path, revision=revision).get_text_config().dtype or dtype
         if current_platform.is_cpu():
-            # A prompt cut in two takes its seed's numbers back by an offset, which generators of a CPU do not have.
+            # For chunked prompts, vLLM resets the random generator by an offset, which generators on CPUs do not have.
             engine_kwargs = {"enable_chunked_prefill": False, **engine_kwargs}
         self._llm = LLM(path, revision=revision, tokenizer_revision=revision, dtype=dtype, **engine_kwargs)
         model_config = self._llm.llm_engine.model_config
@@ -56,7 +57,7 @@ class VllmEngine:
     def generate(
         self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
     ) -> list[Generation]:
-        """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
+        """Returns one generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.
@@ -73,14 +74,14 @@ class VllmEngine:
                 top_k=settings.top_k,
                 seed=request.seed,
                 max_tokens=request.max_new_tokens,
-                # vLLM itself knows only one end token
+                # vLLM itself uses only one end token
                 stop_token_ids=sorted({*self.eos_token_ids, *request.stop_token_ids}),
                 detokenize=False,
             )
             for request in requests
         ]
         prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
-        # vLLM divides by the running time of its bar, which a disabled one does not have
+        # vLLM divides by the elapsed time of its progress bar, which a disabled bar does not have
         outputs = self._llm.generate(prompts, params, use_tqdm="TQDM_DISABLE" not in os.environ)
         generations = []
         for request, output in zip(requests, outputs, strict=True):

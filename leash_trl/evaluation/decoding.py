@@ -1,5 +1,6 @@
-"""Decoding strategies: plain sampling and s1's budget forcing; each gives one script per completion, which asks the
-engine step by step and returns the completion.
+"""Decoding strategies: plain sampling and s1's budget forcing.
+
+A strategy creates one script per completion, a generator that sends requests to the engine and returns the completion.
 """
 
 import hashlib
@@ -15,15 +16,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-# Yields requests, is sent what the engine generated for them, returns the completion.
+# A generator that yields requests, receives what the engine generated for them, and returns the completion.
 Script: TypeAlias = Generator[Request, Generation, Generation]
 
 
 @dataclass(frozen=True)
 class DecodingStrategy:
-    """Samples one completion, once: plain decoding, for every method that trains a model to stop by itself.
+    """Plain decoding, which samples each completion in one request; for models that stop by themselves.
 
-    Another strategy is a subclass, a frozen dataclass with a `name` and a `script`, whose fields are its parameters.
+    To write another strategy, subclass this one as a frozen dataclass with a `name` and a `script`; the fields are its
+    parameters.
     """
 
     name: ClassVar[str] = "plain"
@@ -31,10 +33,10 @@ class DecodingStrategy:
     def script(
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
     ) -> Callable[[Sequence[int], int], Script]:
-        """What makes the script of a completion from the token ids of its prompt and its seed; responses end at
-        `max_new_tokens`.
+        """Returns a function that creates the script of a completion from the token ids of its prompt and its seed.
+        Completions end at `max_new_tokens`.
 
-        A strategy without thinking of its own samples once, plainly.
+        The default samples the completion in one request.
 
         Raises:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
@@ -42,15 +44,15 @@ class DecodingStrategy:
         return lambda prompt_ids, seed: answered(prompt_ids, [], seed, max_new_tokens)
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and parameters, as a run's folder records them."""
+        """Returns name and parameters for the record of a run."""
         return {"name": self.name, **asdict(self)}
 
     def complete(
         self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
     ) -> list[Generation]:
-        """One completion per prompt, in their order, inserted tokens included; the same call gives the same ones.
+        """Returns one completion per prompt, in their order, including inserted tokens. The result is deterministic.
 
-        In each round the engine answers all scripts that are not yet done.
+        In each round, the engine generates for all scripts that are not done yet.
         """
         script = self.script(engine.tokenizer, settings.max_new_tokens)
         scripts = [script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
@@ -69,7 +71,8 @@ class DecodingStrategy:
 
 
 def step_seed(seed: int, step: int) -> int:
-    """Seed of a completion's step: its own for step 0, else the first 63 bits of BLAKE2b of `"seed:step"`.
+    """Returns the seed for a step of a completion: the completion's own for step 0, else the first 63 bits of BLAKE2b
+    of `"seed:step"`.
 
     Example:
         >>> step_seed(7, 0), step_seed(7, 1) != step_seed(7, 2)
@@ -82,44 +85,46 @@ def step_seed(seed: int, step: int) -> int:
 
 
 def answered(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int) -> Script:
-    """The rest of a script whose thinking is closed: the answer, with what is left of the limit."""
+    """Finishes a script whose thinking has ended: requests the answer with the rest of the token limit."""
     answer = yield Request((*prompt_ids, *response), seed, max_new_tokens - len(response))
     return Generation([*response, *answer.token_ids], answer.finish_reason)
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
-    """Token ids of a text, which `ValueError` says the tokenizer cannot write."""
+    """Returns the token ids of a text; raises `ValueError` if the tokenizer has no tokens for it."""
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        raise ValueError(f"{field} is {text!r}, which the model's tokenizer cannot write; choose another text")
+        raise ValueError(f"{field} is {text!r}, which the model's tokenizer cannot encode; choose another text")
     return ids
 
 
 def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -> frozenset[int]:
-    """Ids of all tokens that consist of a word and any white space around it; `ValueError` if there is none."""
+    """Returns the ids of all tokens that consist of a word and any white space around it; raises `ValueError` if there
+    is none."""
     candidates = [index for token, index in tokenizer.get_vocab().items() if word in token]
     ids = frozenset(index for index in candidates if tokenizer.decode([index]).strip() == word)
     if not ids:
-        raise ValueError(f"{field} is {word!r}, which is no single token of the model's tokenizer; name one that is")
+        raise ValueError(f"{field} is {word!r}, which is not a single token of the model's tokenizer; choose one")
     return ids
 
 
 @dataclass(frozen=True)
 class BudgetForcing(DecodingStrategy):
-    r"""s1's budget forcing: cuts thinking at a number of tokens, and continues thinking that ends too early.
+    r"""s1's budget forcing: stops thinking at a number of tokens, and continues thinking that ends too early.
 
-    Thinking that reaches `max_thinking_tokens` is cut, and `end_thinking` and `final_answer` follow it. The first
-    `num_ignore` times that the model ends its thinking, `wait` replaces the end.
+    When the thinking exceeds `max_thinking_tokens`, it is stopped, and `end_thinking` and `final_answer` are appended.
+    The first `num_ignore` times that the model ends its thinking, `wait` replaces the end.
 
     Source: [s1: Simple test-time scaling](https://huggingface.co/papers/2501.19393), README of `simplescaling/s1`,
-    with `num_ignore` 1 and 32000 tokens. Its own models stop at `<|im_start|>` and end with `<|im_start|>answer`.
+    with `num_ignore` 1 and 32000 tokens. For s1's own models, set `stop_thinking` to `<|im_start|>` and `end_thinking`
+    to `<|im_start|>answer`.
 
-    Differs: inserted words do not count towards the budget, nor does the token that ends thinking (the README counts
-    that token). With `counts_wait` the words count, as in s1's evaluation harness: there each continuation gets the
-    full budget and everything is cut afterwards, which gives the same tokens. The harness starts a new line before
-    `end_thinking` if thinking is cut.
+    Differs: neither inserted words nor the token that ends the thinking count towards the budget; in the README, that
+    token does. With `counts_wait`, the words count, as in s1's evaluation harness. The harness gives each continuation
+    the full budget and truncates afterwards, which results in the same tokens. It also starts a new line before
+    `end_thinking` if it stops the thinking.
 
-    Thinking of exactly `max_thinking_tokens` is not cut. EOS ends thinking as the token `stop_thinking` does.
+    Thinking of exactly `max_thinking_tokens` is not stopped. EOS ends the thinking as the token `stop_thinking` does.
     """
 
     name: ClassVar[str] = "budget_forcing"
@@ -144,15 +149,15 @@ class BudgetForcing(DecodingStrategy):
         num_after = self.num_ignore * len(wait) + len(end) + len(final_answer) + 1
         if budget < 1 or budget + num_after > max_new_tokens:
             raise ValueError(
-                f"max_thinking_tokens is {budget}, but must be at least 1, and {num_after} tokens must fit after it "
-                f"for the answer and inserted words; change it, or raise max_new_tokens={max_new_tokens}"
+                f"max_thinking_tokens is {budget}, but must be at least 1 and leave {num_after} tokens for the answer "
+                f"and inserted words; change it, or raise max_new_tokens={max_new_tokens}"
             )
 
         def script(prompt_ids: Sequence[int], seed: int) -> Script:
             response: list[int] = []
             tokens_left = budget
             for step in itertools.count():
-                # one token beyond the budget: thinking that ends right at the budget ends itself
+                # one token more than the budget, so that thinking of exactly the budget can end by itself
                 request = Request((*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop)
                 generation = yield request
                 *thinking, _ = generation.token_ids
@@ -174,7 +179,8 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
-    """A strategy by its name and parameters; `ValueError` if there is no such one, or a value does not fit.
+    """Returns a strategy by its name and parameters; raises `ValueError` if the name is unknown or a value has the
+    wrong type.
 
     Example:
         >>> make_strategy("budget_forcing", max_thinking_tokens=1000).to_dict()["max_thinking_tokens"]
@@ -184,7 +190,7 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
         raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
     defaults = asdict(STRATEGIES[name]())
     for parameter, value in parameters.items():
-        # a bool is an int in Python, but not here
+        # compared exactly, since bool is a subclass of int
         if type(value) is not type(defaults.get(parameter, ...)):
             raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)

@@ -1,4 +1,4 @@
-"""Keeps the problems that a model sometimes solves, with their correct lengths and, on request, a target for each."""
+"""Keeps the problems that a model solves sometimes, with the lengths of correct answers and, if wanted, a target."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,26 +14,27 @@ def filtered_rows(
     max_passes: int,
     target_quantile: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the problems whose number of correct completions lies within bounds.
+    """Yields the problems whose number of correct completions is within bounds.
 
-    The paper keeps problems that are neither always nor never solved: 0 < passes < k, with k = 4. Ungraded completions
-    count as neither: a problem is kept only if it would be kept whatever their grades.
+    The paper keeps problems that are neither always nor never solved: 0 < passes < k, with k = 4. A problem with
+    ungraded completions is kept only if it would be kept whatever their grades.
 
     Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        problems (`Dataset`), samples (`Sequence[dict]`): Problems, and as
-            [`~leash_trl.evaluation.frame.read_lines`] returns them k graded completions of each.
-        min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both included.
-        target_quantile (`float`): Adds a column `target_length`: this quantile of the problem's correct lengths, in
-            [0, 1]; between two lengths the longer. 0 is the shortest correct completion, 0.5 the median.
+        problems (`Dataset`), samples (`Sequence[dict]`): Problems, and k graded completions of each, as
+            [`~leash_trl.evaluation.frame.read_lines`] returns them.
+        min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both inclusive.
+        target_quantile (`float`): Adds a column `target_length`: this quantile, in [0, 1], of the lengths of the
+            problem's correct completions, and between two lengths the longer one. 0 is the shortest correct
+            completion, 0.5 the median.
 
     Yields:
-        `dict`: The problem's columns, and `pass_rate` in [0, 1] and `num_samples` of graded completions,
-        `mean_length` of all and `correct_lengths` in tokens.
+        `dict`: The problem's columns; `pass_rate` in [0, 1] and `num_samples` of the graded completions; `mean_length`
+        of all completions and `correct_lengths`, in tokens.
 
     Raises:
-        `ValueError`: If the samples are not those of the problems.
+        `ValueError`: If the samples belong to other problems.
     """
     for row, problem in zip(problems, samples, strict=True):
         if row["id"] != problem["id"]:

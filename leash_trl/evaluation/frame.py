@@ -1,6 +1,6 @@
 """Reads a run's folder, `run.json` and `samples/NAME.jsonl` per benchmark, into DataFrames of samples and of metrics.
 
-Correctness is 1, 0 or NaN; a completion that could not be graded is left out of shares and has no vote.
+Correctness is 1, 0 or NaN. Completions that could not be graded (NaN) are left out of shares and have no vote.
 """
 
 import json
@@ -22,28 +22,29 @@ from leash_trl.evaluation.intervals import Estimate
 
 RUN_FILE = "run.json"
 OVERALL = "overall"
-GRADED_AGAIN = "the command that made this folder, run again, grades again what the grader lost"
+GRADED_AGAIN = "to grade them again, run the command that created this folder again"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
 UNKNOWN_CORRECTNESS = (
-    "Accuracy is not known with several reward functions: set correctness_func to the one that decides what is "
-    "correct."
+    "Accuracy is not known with several reward functions: set correctness_func to the one that decides whether an "
+    "answer is correct."
 )
 MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
 COLUMNS = ("benchmark", "num_problems", "num_graded", "num_samples", "metric", "at", "value", "low", "high")
 
-# the vote of a completion: correct answers are one class, wrong ones differ by their text, None is no vote
+# the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
 Vote = Literal[True] | str | None
 
 
 def samples_path(folder: str | Path, name: str) -> Path:
-    """File of one benchmark's samples in a run's folder."""
+    """Returns the path of one benchmark's samples in a run's folder."""
     return Path(folder) / "samples" / f"{name}.jsonl"
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
-    """The content of a folder's `run.json`: model, engine, sampling and versions; a `ValueError` if it is not ours."""
+    """Returns the content of a folder's `run.json`: model, engine, sampling and versions. Raises `ValueError` if
+    another program wrote it."""
     path = Path(folder) / RUN_FILE
     try:
         run: dict[str, Any] = json.loads(path.read_bytes())
@@ -55,12 +56,13 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """All problems of one benchmark's file, in order; a last line that a kill cut short is left out.
+    """Returns all problems of one benchmark's file, in order. A last line that is incomplete because the run was
+    killed is ignored.
 
-    Each has `index`, `id`, `solution` and `completions`, dicts with `seed`, `text` without special tokens,
-    `num_tokens` (EOS included), `num_thinking_tokens` (of these, up to the last end of thinking), `finish_reason`
-    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` where it could not be graded) and
-    `grader_failure` (why, or `None`).
+    Each problem has `index`, `id`, `solution` and `completions`, which are dicts with `seed`, `text` (without special
+    tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to and including the last end of thinking),
+    `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion
+    could not be graded) and `grader_failure` (the reason, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.
@@ -71,16 +73,17 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
             problem = json.loads(line)
             problems.append({name: problem[name] for name in PROBLEM_FIELDS})
         except (ValueError, LookupError, TypeError) as error:
-            remedy = "remove it and what follows, and run the command again"
-            raise ValueError(f"{path}, line {number}: no problem's samples; {remedy}") from error
+            remedy = "remove it and all lines after it, and run the command again"
+            raise ValueError(f"{path}, line {number}: this is not a problem with its samples; {remedy}") from error
     return problems
 
 
 def load_samples(folder: str | Path) -> pd.DataFrame:
-    """All completions of a finished run, a row each: `benchmark`, fields of [`read_lines`], `sample` from 0 to k - 1.
+    """Returns one row for each completion of a finished run: `benchmark`, the fields of [`read_lines`], and `sample`
+    from 0 to k - 1.
 
     Raises:
-        `ValueError`: If the folder holds no run, or not as many samples as its record says.
+        `ValueError`: If the folder holds no run, or fewer or more samples than its `run.json` says.
     """
     run, lines = read_run(folder), {}
     for name, benchmark in run["benchmarks"].items():
@@ -89,12 +92,13 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
         sizes = {line["id"]: len(line["completions"]) for line in lines[name]}
         if [*sizes.values()] != [run["num_samples"]] * benchmark["num_problems"] or len(sizes) < len(lines[name]):
             expected = f"{benchmark['num_problems']} problems once, with {run['num_samples']} completions each"
-            raise ValueError(f"{folder}: {name} has {len(sizes)}, not {expected}; begin it again to go on there")
+            raise ValueError(f"{folder}: {name} has {len(sizes)}, not {expected}; run its command again to resume")
     return samples_frame(lines)
 
 
 def samples_frame(lines: Mapping[str, Sequence[dict[str, Any]]]) -> pd.DataFrame:
-    """A row per completion, as [`load_samples`] returns it, of each benchmark's problems as [`read_lines`] does."""
+    """Turns the problems of each benchmark, as [`read_lines`] returns them, into a row per completion, as in
+    [`load_samples`]."""
     rows = [
         {"benchmark": name, **problem, "sample": sample, **completion}
         for name, problems in lines.items()
@@ -110,15 +114,15 @@ class EvaluatedRun:
     """A run's `run.json`, its [`load_samples`] and its metrics.
 
     Args:
-        results (`pd.DataFrame`): A row per benchmark and metric, the benchmarks in the run's order and `"overall"`
-            last: unweighted means over benchmarks, as in the paper. Columns are `benchmark`, `num_problems`,
-            `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples` (k),
-            `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over problems,
-            or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `truncated_rate`,
-            `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have `reward`, their mean,
-            and nothing of answers. In tokens: `tokens` (length); and without interval, of all completions together,
-            `median_tokens`, `p95_tokens`, `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong
-            completions).
+        results (`pd.DataFrame`): One row per benchmark and metric, with the benchmarks in the run's order, followed by
+            `"overall"`, the unweighted mean over benchmarks, as in the paper. Columns are `benchmark`, `num_problems`,
+            `num_graded` (number of problems with at least one graded completion, on which all numbers are based),
+            `num_samples` (k), `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 %
+            interval over problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k),
+            `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have the
+            mean `reward` instead of the metrics of answers. `tokens` is the mean length; `median_tokens`,
+            `p95_tokens`, `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions) are over
+            all completions together and have no interval.
     """
 
     run: dict[str, Any]
@@ -137,21 +141,21 @@ class EvaluatedRun:
 
     @property
     def knows_correctness(self) -> bool:
-        """False if several reward functions graded the completions and none was said to decide what is correct."""
+        """False if several reward functions graded the completions and none was chosen to decide correctness."""
         return bool((self.results["metric"] == "accuracy").any())
 
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
-        """A metric without `at`, with its interval."""
+        """Returns a metric without `at`, with its interval."""
         rows = self.results
         own = rows[(rows["metric"] == metric) & (rows["benchmark"] == benchmark)]
         return Estimate(*own[["value", "low", "high"]].iloc[0].tolist())
 
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
-    """The run of `leash eval` or `leash filter` in a folder; `label` takes the place of its own.
+    """Loads the run of `leash eval` or `leash filter` in a folder; `label` replaces the label of the run.
 
     Raises:
-        `ValueError`: As [`load_samples`], and if nothing of a benchmark could be graded.
+        `ValueError`: If [`load_samples`] raises it, or if no completion of a benchmark could be graded.
     """
     run, samples = read_run(folder), load_samples(folder)
     k, limit = run["num_samples"], run["sampling"]["max_new_tokens"]
@@ -173,7 +177,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
 
 
 def _metrics(samples: pd.DataFrame, k: int, limit: int, thinks: bool) -> Iterator[tuple[str, float, Estimate]]:
-    """Each metric of one benchmark's graded problems, with its `at`."""
+    """Yields each metric of one benchmark's graded problems, with its `at`."""
     table = {name: column.to_numpy().reshape(-1, k) for name, column in samples.items()}
     is_correct, lengths, is_right = table["is_correct"], table["num_tokens"], table["is_correct"] == 1
     knows_correctness = not np.isnan(is_correct).all()
@@ -181,7 +185,7 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int, thinks: bool) -> Iterato
         yield "accuracy", math.nan, intervals.mean_share(np.nanmean(is_correct, axis=1))
         for size in sorted({*(2**exponent for exponent in range(1, k.bit_length())), k} - {1}):
             yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
-    if "reward" in table:  # a reward function names no answer to vote on
+    if "reward" in table:  # reward functions do not extract answers, so there is no majority
         rewards = np.nanmean(table["reward"], axis=1)
         yield "reward", math.nan, intervals.mean_amount(rewards, -math.inf)
     else:
@@ -213,11 +217,12 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int, thinks: bool) -> Iterato
 
 
 def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
-    r"""Probability that k of a problem's n completions, drawn without replacement, hold a correct one, in [0, 1].
+    r"""Returns the probability that k of a problem's n completions, drawn without replacement, include a correct one.
 
     $$ 1 - \binom{n-c}{k} \Big/ \binom{n}{k} $$
 
-    with c correct completions among n graded ones: unbiased where `1 - (1 - c/n)^k` is not; n below k draws all.
+    There are c correct completions among n graded ones. Unlike `1 - (1 - c/n)^k`, this estimate is unbiased. If n is
+    below k, all completions are drawn.
 
     Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
 
@@ -226,12 +231,13 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
         [0.5]
     """
     graded, right = (~np.isnan(is_correct)).sum(axis=1).tolist(), (is_correct == 1).sum(axis=1).tolist()
-    # integers of any size: a product of floats would lose digits
+    # computed in integers, since a product of floats would lose precision
     return np.array([1 - comb(n - c, min(k, n)) / comb(n, min(k, n)) for n, c in zip(graded, right, strict=True)])
 
 
 def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
-    """The vote of each completion: correct ones are one class, wrong ones differ by text without blanks and dollars.
+    """Returns the vote of each completion: all correct answers are one class; wrong answers are compared by their
+    text, without blanks and dollar signs.
 
     Example:
         >>> votes(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
@@ -246,13 +252,14 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
 
 
 def winners(ballot: Iterable[Vote]) -> list[Vote]:
-    """The classes with the most votes: several in a tie, none if nobody votes."""
+    """Returns the classes with the most votes: several in a tie, none if there are no votes."""
     counts = Counter(vote for vote in ballot if vote is not None)
     return [vote for vote, count in counts.items() if count == max(counts.values())]
 
 
 def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
-    """Probability that the majority of each problem's votes is correct, a tie broken at random; its mean is maj@k.
+    """Returns the probability that the majority vote of each problem is correct, with ties broken at random; its mean
+    is maj@k.
 
     Example:
         >>> majority_at_k([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
@@ -262,26 +269,26 @@ def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
 
 
 def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
-    """Differences of accuracy and length from a baseline on the same problems, in any order, with 95 % intervals.
+    """Returns differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
 
-    The intervals are those of the differences problem by problem, so the difficulty of the problems cancels. Problems
-    that one run could not grade are left out of both. Rows are as those of an [`EvaluatedRun`]; metrics are
-    `accuracy_change`, in [-1, 1], `reward_change` if there are rewards, `tokens_change`, and
-    `relative_tokens_change`, the ratio of mean lengths minus 1.
+    The intervals are over the differences of each problem, so that the difficulty of the problems cancels. The order
+    of problems may differ. Problems that could not be graded in one run are left out of both. Rows have the columns of
+    [`EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1], `reward_change` if there are rewards, `tokens_change`,
+    and `relative_tokens_change`, the ratio of mean lengths minus 1.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
     columns = ["num_tokens", *run.samples.columns.intersection(["reward"])]
     columns += ["is_correct"] if run.knows_correctness and baseline.knows_correctness else []
-    key = ["benchmark", "id", "solution"]  # ids alone may be row numbers
+    key = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
     own, base = (
         each.samples.astype({"solution": str}).fillna({"solution": ""}).groupby(key, sort=False)[columns].mean()
         for each in (run, baseline)
     )
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     if others := {*own.index} ^ {*base.index}:
-        raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate both on the same")
+        raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate the same ones")
     pairs = own.join(base.add_suffix("_base")).dropna()
     parts = {name: [pair] for name, pair in pairs.groupby("benchmark", sort=False)}
     if missing := {*run.benchmarks} - parts.keys():
@@ -305,14 +312,14 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
 
 
 def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
-    """Whether means over benchmarks make sense for these runs: all have the same benchmarks, and several."""
+    """Returns whether means over benchmarks can be compared: all runs have the same benchmarks, and more than one."""
     benchmarks = {frozenset(run.benchmarks) for run in runs}
     return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
 
 
 def warning(runs: Sequence[EvaluatedRun]) -> str:
-    """One line on intervals over few problems, on completions that could not be graded or were cut at the limit, and
-    on accuracy that is not known; else empty."""
+    """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
+    be graded or were truncated, and of unknown accuracy."""
     results = pd.concat([run.results for run in runs])
     sizes = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
     few = ", ".join(f"{name} has {size}" for name, size in sizes[sizes < FEW_PROBLEMS].items())
@@ -323,8 +330,8 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
             "benchmark", sort=False
         )
     ]
-    rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
-    ungraded = f"Completions not graded, neither right nor wrong: {', '.join(lost)}; {GRADED_AGAIN}."
+    rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
+    ungraded = f"Some completions could not be graded: {', '.join(lost)}; {GRADED_AGAIN}."
     cut = truncation_warning(
         {
             f"{name} in {run.label!r}": (own["finish_reason"] == "length").mean()
@@ -339,11 +346,11 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
 
 
 def truncation_warning(shares: Mapping[str, float]) -> str:
-    """One line that names where a third or more of the completions were cut at the limit; else empty.
+    """Returns a warning that names where a third or more of the completions were truncated; else an empty string.
 
     Example:
         >>> truncation_warning({"aime24": 0.5, "amc23": 0.1})
-        'Completions cut at max_new_tokens: 50 % of aime24; raise it, for lengths and accuracy are too low.'
+        'Truncated at max_new_tokens: 50 % of aime24; raise it, since lengths and accuracy are too low.'
     """
     cut = ", ".join(f"{share:.0%} of {name}".replace("%", " %") for name, share in shares.items() if share >= 1 / 3)
-    return f"Completions cut at max_new_tokens: {cut}; raise it, for lengths and accuracy are too low." if cut else ""
+    return f"Truncated at max_new_tokens: {cut}; raise it, since lengths and accuracy are too low." if cut else ""

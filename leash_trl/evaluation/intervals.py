@@ -1,6 +1,7 @@
-"""Computes 95 % intervals: completions of one problem are alike, so each value is the mean of a problem's completions.
+"""Computes 95 % intervals over problems.
 
-A simulation chose the rules: `tests/support/interval_simulation.py`, table `tests/data/interval_coverage.md`.
+Completions of one problem are similar, so every value is the mean over the completions of a problem. The formulas were
+chosen by a simulation (`tests/support/interval_simulation.py`, results in `tests/data/interval_coverage.md`).
 """
 
 import math
@@ -12,12 +13,13 @@ import numpy as np
 
 
 SIGNIFICANCE = 0.05
-# sum of squares added to the observed one, so that no share is ever quite certain
+# added to the observed sum of squares, so that the interval of a share never has width 0
 PRIOR_SPREAD = 0.05
 
 
 class Estimate(NamedTuple):
-    """A number, not the middle of its 95 % interval, and the ends of that; NaN if there is none."""
+    """A number and the ends of its 95 % interval, which need not be symmetric; the ends are NaN if there is no
+    interval."""
 
     value: float
     low: float
@@ -26,9 +28,11 @@ class Estimate(NamedTuple):
 
 @cache
 def t_quantile(degrees_of_freedom: float) -> float:
-    """The 97.5 % quantile of Student's t, for one degree of freedom or more, whole or not.
+    """Returns the 97.5 % quantile of Student's t distribution for one or more degrees of freedom, not necessarily
+    integer.
 
-    In $t = \\sqrt\\nu \\tan\\alpha$ the density is proportional to $\\cos^{\\nu-1}\\alpha$, which is summed.
+    With $t = \\sqrt\\nu \\tan\\alpha$ the density is proportional to $\\cos^{\\nu-1}\\alpha$, which is integrated
+    numerically.
     """
     angles = np.linspace(0, np.pi / 2, 100_001)
     density = np.cos(angles) ** (degrees_of_freedom - 1)
@@ -37,7 +41,7 @@ def t_quantile(degrees_of_freedom: float) -> float:
 
 
 def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
-    """The two-sided p value of Student's t: the tail of the density of [`t_quantile`]."""
+    """Returns the two-sided p value of Student's t test, integrated as in [`t_quantile`]."""
     areas = []
     for low in (math.atan(abs(statistic) / math.sqrt(degrees_of_freedom)), 0.0):
         density = np.cos(np.linspace(low, np.pi / 2, 10_001)).clip(min=0) ** (degrees_of_freedom - 1)
@@ -46,13 +50,14 @@ def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
 
 
 def mean_share(values: np.ndarray) -> Estimate:
-    r"""Mean of shares over problems, in [0, 1], with Wilson's interval for as many trials as the problems are worth.
+    r"""Returns the mean of shares over problems, in [0, 1], with Wilson's interval for the effective number of trials.
 
     $$ |m - \mu| \le t_{P-1} \sqrt{\varphi \mu (1 - \mu) / P}, \qquad
     \varphi = \frac{\frac{P}{P-1} \sum_i (v_i - m)^2 + w}{P m (1 - m) + w} $$
 
-    $\varphi$ is 1 if all completions of each problem are alike, and small if all problems are alike; w = 0.05 keeps it
-    at 1 if all values are 0 or all are 1, so that the interval then is Wilson's for P completions.
+    $\varphi$ is 1 if the completions of each problem are all right or all wrong, and small if all problems have the
+    same share. If all values are 0 or all are 1, w = 0.05 keeps $\varphi$ at 1, so that the interval is Wilson's for P
+    completions.
 
     With one problem the interval is [0, 1].
     """
@@ -68,12 +73,12 @@ def mean_share(values: np.ndarray) -> Estimate:
 
 
 def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate:
-    r"""Mean over problems of differences of shares, in [-1, 1], with Student's t interval.
+    r"""Returns the mean over problems of differences of shares, in [-1, 1], with Student's t interval.
 
     $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
 
-    with k completions per problem, so that two runs without any observed difference do not count as equal. With one
-    problem the interval is [-1, 1].
+    There are k completions per problem. The term with k gives a positive width even if no difference is observed. With
+    one problem the interval is [-1, 1].
     """
     size, mean = len(differences), float(differences.mean())
     if size == 1:
@@ -84,16 +89,18 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
 
 
 def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
-    r"""Mean over problems of an unbounded quantity, such as tokens, with Student's t interval, widened for skewness.
+    r"""Returns the mean over problems of an unbounded quantity, such as tokens, with Student's t interval widened for
+    skewness.
 
     $$ T = U + \frac{g U^2}{3} + \frac{g^2 U^3}{27} + \frac{g}{6P}, \qquad U = (m - \mu) / s $$
 
-    with the skewness g: T is nearer than U to $t_{P-1} / \sqrt P$. Each end is that of U or of T, whichever is farther
-    out.
+    With the skewness g, the distribution of T is closer than that of U to $t_{P-1} / \sqrt P$. Each end of the
+    interval is that of U or of T, whichever is farther out.
 
     Source: [On the removal of skewness by transformation](https://doi.org/10.1111/j.2517-6161.1992.tb01876.x).
 
-    With one problem there is no interval. `lowest` bounds any mean: minus infinity for differences.
+    With one problem there is no interval. `lowest` is the smallest possible mean, which is minus infinity for
+    differences.
     """
     size, mean = len(values), float(values.mean())
     if size == 1:
@@ -104,14 +111,16 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     below, above = reach, reach
     if abs(skewness) > 1e-6:
         ends = 1 + skewness * (np.array([reach, -reach]) - skewness / (6 * size))
-        below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # each U of T
+        below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # U at the ends of T
     return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
 
 
 def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf, lowest: float = 0.0) -> Estimate:
-    """Mean over seeds, one mean over the problems each, with Student's t interval; of one seed alone there is none.
+    """Returns the mean over seeds, given the mean over problems of each seed, with Student's t interval; a single seed
+    has no interval.
 
-    It covers the effect of training and sampling on the mean for these problems, not other problems or another base.
+    The interval covers the randomness of training and sampling for these problems, not the choice of problems or of
+    the base model.
     """
     mean = float(np.mean(values))
     if len(values) == 1:
@@ -121,7 +130,8 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
 
 
 def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
-    r"""Unweighted mean of independent estimates; on each side their distances from the ends add up in squares.
+    r"""Returns the unweighted mean of independent estimates; on each side, their distances to the ends are added in
+    squares.
 
     $$ m - \frac{1}{B} \sqrt{\sum_b (m_b - l_b)^2}, \qquad m + \frac{1}{B} \sqrt{\sum_b (h_b - m_b)^2} $$
 
@@ -137,32 +147,34 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]) -> Estimate:
-    r"""Ratio of two means over benchmarks minus 1, with the interval of what each problem changes in it.
+    r"""Returns the ratio of two means over benchmarks minus 1, with a jackknife interval over problems.
 
     $$ v_i = (P_b - 1) (r - r_{-i}) $$
 
-    with the ratio $r_{-i}$ without problem i, the jackknife: the baseline's long problems get their full weight.
+    $r_{-i}$ is the ratio without problem i, so problems that are long in the baseline have their full weight.
 
-    Both have an array `(P_b,)` for each benchmark, with one positive value per problem, the same problems.
+    Both arguments have an array of shape `(P_b,)` for each benchmark, with one positive value for each of the same
+    problems.
     """
     total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
     ratio, parts = total / base, []
     for own, other in zip(values, baseline, strict=True):
         others = max(1, len(own) - 1)
         without = (total + (own.mean() - own) / others) / (base + (other.mean() - other) / others)
-        # times B, because what the benchmarks change adds up, and the mean below divides by B
+        # times B, because the contributions of the B benchmarks are added, but the mean below divides by B
         parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
-    return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # NaN stays NaN
+    return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # max keeps NaN
 
 
 def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    r"""Difference of two means over seeds, and its two-sided p value by Welch's t test: spreads need not be equal.
+    r"""Returns the difference of two means over seeds and its two-sided p value by Welch's t test, which allows
+    unequal variances.
 
     $$ t = \frac{m_1 - m_2}{\sqrt{v_1 + v_2}}, \qquad v_i = s_i^2 / n_i, \qquad
     \nu = \frac{(v_1 + v_2)^2}{v_1^2 / (n_1 - 1) + v_2^2 / (n_2 - 1)} $$
 
-    Where no sample has any spread, p is 1 for equal means, else 0.
+    If both variances are 0, p is 1 for equal means, else 0.
 
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
 
@@ -176,9 +188,11 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    r"""Which of m null hypotheses are rejected so that any false rejection has a probability of 5 % at most, `(m,)`.
+    r"""Returns which of m null hypotheses are rejected, of shape `(m,)`; the probability of any false rejection is at
+    most 5 %.
 
-    In rising order, the p values are compared with $0.05 / m, 0.05 / (m - 1), \dots$ up to the first that is greater.
+    In ascending order, the p values are compared with $0.05 / m, 0.05 / (m - 1), \dots$ up to the first that is
+    greater.
 
     Source: [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
     """

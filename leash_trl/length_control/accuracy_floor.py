@@ -4,23 +4,23 @@ import math
 from typing import NamedTuple
 
 
-# Chosen on plants and on the gym's seeds 51, 810 and 820: accuracy swings where the price comes back faster.
-WINDOW = 10  # batches: the weight of a new one is 1 / WINDOW, and that of each of the first ones 1 / their number
+# Chosen on plants and on the gym's seeds 51, 810 and 820: accuracy swings if the penalty returns faster.
+WINDOW = 10  # batches: a new batch has weight 1 / WINDOW in the mean; the first batches have equal weights
 TREND_RATE = 0.02
-HORIZON = 10.0  # updates: what a price has started goes on for about as long, by the momentum of the optimizer
-MARGIN = 0.08  # above the floor, from which on the whole price may act
-RISE = 0.005  # of the price, by which its share grows in an update at most; it falls at once
+HORIZON = 10.0  # updates to look ahead: for about as long, the optimizer's momentum carries a change further
+MARGIN = 0.08  # accuracy above the floor at which the full penalty may apply
+RISE = 0.005  # largest rise of the share of the penalty in one update; the share falls without delay
 
 
 class RunningAccuracy(NamedTuple):
-    """Accuracy of the training batches so far, and the share of the price on length that it lets act.
+    """Accuracy of the training batches so far, and the share of the length penalty that it allows.
 
     Args:
-        level (`float`): $a$, running mean in [0, 1]; NaN before the first batch.
+        level (`float`): $a$, running mean of the accuracy, in [0, 1]; NaN before the first batch.
         trend (`float`): $d$, its change per policy update.
         best (`float`): The highest running mean so far.
-        num_batches (`int`): Batches that it has seen, up to `WINDOW`.
-        price_share (`float`): $s$, the share of the price that acts on the coming batch, in [0, 1].
+        num_batches (`int`): Number of batches so far, at most `WINDOW`.
+        price_share (`float`): $s$, the share of the penalty that applies to the next batch, in [0, 1].
     """
 
     level: float = math.nan
@@ -30,7 +30,7 @@ class RunningAccuracy(NamedTuple):
     price_share: float = 1.0
 
     def after(self, accuracy: float) -> "RunningAccuracy":
-        r"""The running accuracy after one more batch.
+        r"""Returns the running accuracy after one more batch.
 
         $$ e = a_t - (a + d), \qquad a \leftarrow a + d + \frac{e}{\min(n, 10)}, \qquad d \leftarrow d + 0.02 \, e $$
 
@@ -49,13 +49,13 @@ class RunningAccuracy(NamedTuple):
         return self._replace(level=level, trend=trend, best=best, num_batches=num_batches)
 
     def above(self, floor: float) -> "RunningAccuracy":
-        r"""The same with the share of the price that acts next, one policy update later.
+        r"""Returns the same with the share of the penalty for the batch after this policy update.
 
         $$ s \leftarrow \min\left(\mathrm{clip}\left(\frac{\min(a, a + 10 d) - f}{0.08}, 0, 1\right),
            s + 0.005\right) $$
 
-        $f$ is the floor. The forecast counts only where accuracy falls. After the first batch the share may rise to
-        all at once. Source: ours.
+        $f$ is the floor. Where accuracy falls, its forecast $a + 10 d$ is used instead of its present value. After the
+        first batch the share may rise without this limit. Source: ours.
 
         Example:
             >>> falling = RunningAccuracy(level=0.75, trend=-0.021, num_batches=10)

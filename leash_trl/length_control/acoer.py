@@ -1,4 +1,4 @@
-"""ACOER: a bonus for short correct answers, whose weight grows while accuracy holds and shrinks when it falls."""
+"""ACOER: a bonus for short correct answers, whose weight rises while accuracy is stable and falls when it falls."""
 
 import math
 from typing import ClassVar
@@ -9,35 +9,38 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class ACOER(LengthControl):
-    r"""ACOER: correctness (1 or 0) plus a bonus for correct answers below a budget that follows their mean length.
+    r"""ACOER: correctness (1 or 0) plus a bonus for correct answers below a budget that adapts to their mean length.
 
     $$ r_i = c_i \left(1 + \alpha \frac{\log(1 + s (1 - \min(L_i / B, 1)))}{\log(1 + s)}\right), \qquad
        \alpha \leftarrow \begin{cases} \max(\alpha_{\min}, 0.95\,\alpha) & \bar a_{t-w} - \bar a_t > \tau \\
        \min(\alpha_{\max}, 1.02\,\alpha) & \text{else} \end{cases}, \qquad B \leftarrow \max(B_{\min}, \rho \bar L) $$
 
-    $\bar a$ and $\bar L$ are exponential means of the batches' accuracy and of the mean length of correct answers.
-    Weight and budget move once `warmup_steps` are done and the window is full. A wrong answer never feels its length.
+    $\bar a$ and $\bar L$ are exponential moving averages of the accuracy of batches and of the mean length of correct
+    answers. The weight $\alpha$ and the budget $B$ change only after `warmup_steps` updates and once the window is
+    full. Wrong answers earn 0 at any length.
 
-    Use: to shorten as far as accuracy allows over a thousand updates, without a target.
+    Use: without a target, to shorten answers as far as accuracy allows, over about a thousand updates.
 
-    Source: `acoer/reward.py` of [js-lee-AI/ACOER](https://github.com/js-lee-AI/ACOER), whose defaults are these, for
-    [the paper](https://huggingface.co/papers/2606.22716), which was not read.
+    Source: `acoer/reward.py` of [js-lee-AI/ACOER](https://github.com/js-lee-AI/ACOER), including the defaults. We have
+    not read [the paper](https://huggingface.co/papers/2606.22716).
 
-    Differs: the release counts characters of the thinking, four to a token, and here the length under control counts.
-    There each process has a state of its own, every call moves it, evaluation too, and it is lost on resume; here the
-    completions of all processes move it once per policy update. A batch without a correct answer counts there as one
-    of length 0, and here leaves the mean length alone.
+    Differs: the release measures the thinking by its characters, four to a token; here, the controlled tokens are
+    counted. In the release, each process has its own state, which every call changes, even in evaluation, and which is
+    lost when a run is resumed; here, there is one state, which changes once per policy update by the completions of
+    all processes. In the release, a batch without a correct answer has a mean length of 0; here, it leaves the mean
+    length unchanged.
 
     Args:
         alpha_init (`float`), alpha_min (`float`), alpha_max (`float`): Weight of the bonus, and its bounds.
-        alpha_up (`float`), alpha_down (`float`): Its factors per update while accuracy holds, and where it falls.
-        max_accuracy_drop (`float`): Fall $\tau$ of the mean accuracy over the window from which on the weight shrinks.
-        window (`int`): Updates $w$ over which accuracy is compared.
-        ema_span (`int`): Updates of the exponential means, whose newest batch has the weight 2 / (span + 1).
-        budget_ratio (`float`): Share $\rho$ of the mean length of correct answers that is the budget.
-        min_budget (`int`), budget_init (`int`): Least and first budget in tokens.
-        log_scale (`float`): $s$, dimensionless: how early the bonus flattens out.
-        warmup_steps (`int`): Updates before weight and budget begin to move.
+        alpha_up (`float`), alpha_down (`float`): Factors of the weight per update while accuracy is stable and while
+            it falls.
+        max_accuracy_drop (`float`): Decrease $\tau$ of the mean accuracy over the window above which the weight falls.
+        window (`int`): Number of updates $w$ over which accuracy is compared.
+        ema_span (`int`): Span of the moving averages in updates; the newest batch has the weight 2 / (span + 1).
+        budget_ratio (`float`): Ratio $\rho$ of the budget to the mean length of correct answers.
+        min_budget (`int`), budget_init (`int`): Smallest and initial budget in tokens.
+        log_scale (`float`): $s$, dimensionless; the larger, the earlier the bonus saturates as answers become shorter.
+        warmup_steps (`int`): Number of updates before weight and budget begin to change.
     """
 
     name = "acoer"
@@ -61,7 +64,7 @@ class ACOER(LengthControl):
     budget_init: int = hyperparameter(4096, ge=1)
     log_scale: float = hyperparameter(5.0, gt=0)
     warmup_steps: int = hyperparameter(200, ge=0)
-    # means after each of the last updates, the mean length of correct answers in tokens, and what came since
+    # mean accuracies after the last updates, mean length of correct answers in tokens, and data since the last update
     accuracies: list[float] = state_field(list)
     mean_length: float | None = state_field(lambda: None)
     verdicts: list[float] = state_field(list)

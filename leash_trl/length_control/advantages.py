@@ -1,4 +1,7 @@
-"""Turns shaped rewards into advantages, in float64: with an epsilon of 1e-8, float32 gives equal rewards up to 0.9."""
+"""Turns shaped rewards into advantages, in float64.
+
+With an epsilon of 1e-8, rounding errors of float32 can give a group of equal rewards advantages of up to 0.9.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,27 +11,27 @@ import torch
 from leash_trl.length_control.rollouts import Rollouts, Score
 
 
-Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
-NEGLIGIBLE = 1e-6  # of advantages: rounding errors divided by a tiny deviation
-NORMAL_FACTOR = 1.4826  # makes the MAD of normal values their standard deviation: 1 / its upper quartile
-MIN_RELATIVE_MAD = 0.015  # least MAD (median absolute deviation) that means anything, as a share of the median
+Scaling = Literal["group", "batch", "none"]  # standard deviation that advantages are divided by, as in TRL
+NEGLIGIBLE = 1e-6  # advantages up to this may be rounding errors divided by a tiny standard deviation
+NORMAL_FACTOR = 1.4826  # ratio of standard deviation to median absolute deviation (MAD) of a normal distribution
+MIN_RELATIVE_MAD = 0.015  # smallest MAD to use, as a share of the median
 
 
 def mean_and_std(
     values: torch.Tensor, weights: torch.Tensor | None = None, correction: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""Weighted mean and standard deviation of each group, in the unit of the values.
+    r"""Returns the weighted mean and standard deviation of each group, in the unit of the values.
 
     $$ \bar v = \frac{\sum_i w_i v_i}{\sum_i w_i}, \qquad
        \sigma^2 = \frac{\sum_i w_i (v_i - \bar v)^2}{\sum_i w_i - c} $$
 
     Args:
-        values (`torch.Tensor` of shape `(..., G)`): Values of groups; NaN does not count.
-        weights (`torch.Tensor` of the same shape): $w$, such as lengths; by default 1 each.
-        correction (`int`): $c$: 0 for the population, 1 for a sample.
+        values (`torch.Tensor` of shape `(..., G)`): Values of groups; NaN is ignored.
+        weights (`torch.Tensor` of the same shape): Weights $w$, such as lengths; 1 each by default.
+        correction (`int`): $c$: 0 for the population standard deviation, 1 for that of a sample.
 
     Returns:
-        Two `torch.Tensor` of shape `(..., 1)`, float64; both 0 for a group without values.
+        Two `torch.Tensor` of shape `(..., 1)`, float64; both are 0 for a group without values.
 
     Example:
         >>> means, stds = mean_and_std(torch.tensor([[1.0, 3.0, 5.0, float("nan")]]))
@@ -44,15 +47,16 @@ def mean_and_std(
 
 
 def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""Median of each group, and its MAD times 1.4826, in the unit of the values.
+    r"""Returns the median of each group and 1.4826 times its median absolute deviation (MAD), in the unit of the
+    values.
 
     $$ m = \operatorname{med}_i v_i, \qquad s = 1.4826 \operatorname{med}_i |v_i - m| $$
 
     Source: the modified z-score of Iglewicz and Hoaglin, as in NeMo-RL's `length_penalty.py` (pull request 3852).
-    There a group has no outliers if its MAD is 0 or below 1.5 % of its median; so here its spread is infinite.
+    In NeMo-RL, a group whose MAD is 0 or below 1.5 % of its median has no outliers; here, its spread is infinite.
 
     Returns:
-        Two `torch.Tensor` of shape `(P, 1)`, float64, for values of shape `(P, G)`; NaN values do not count.
+        Two `torch.Tensor` of shape `(P, 1)`, float64, for values of shape `(P, G)`; NaN is ignored.
 
     Example:
         >>> centres, spreads = robust_centre_and_spread(torch.tensor([[100.0, 110.0, 120.0, 400.0, float("nan")]]))
@@ -67,7 +71,8 @@ def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def robust_scores(values: torch.Tensor) -> torch.Tensor:
-    """`torch.Tensor` of shape `(P, G)`: Robust z-scores, $(v_i - m) / s$ of [`robust_centre_and_spread`].
+    """`torch.Tensor` of shape `(P, G)`: Robust z-scores $(v_i - m) / s$, with $m$ and $s$ of
+    [`robust_centre_and_spread`].
 
     Example:
         >>> robust_scores(torch.tensor([[100.0, 110.0, 120.0, 400.0], [50.0, 50.0, 50.0, 90.0]])).round(decimals=2)
@@ -79,11 +84,12 @@ def robust_scores(values: torch.Tensor) -> torch.Tensor:
 
 
 def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
-    r"""`torch.Tensor` of shape `(P, G)`: Place of each completion between its group's shortest and longest, in [0, 1].
+    r"""`torch.Tensor` of shape `(P, G)`: Relative position of each length between its group's shortest and longest, in
+    [0, 1].
 
     $$ \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    0 in a group of equal lengths. A length of NaN does not count in its group.
+    It is 0 in a group of equal lengths. A length of NaN is ignored in its group.
     """
     lengths_PG = lengths.double()
     shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
@@ -92,7 +98,7 @@ def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
 
 
 def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
-    r"""$(v_i - \bar v) / (\sigma + \epsilon)$ along the last axis, for arguments as of [`mean_and_std`].
+    r"""Returns $(v_i - \bar v) / (\sigma + \epsilon)$ along the last axis; for the arguments, see [`mean_and_std`].
 
     Example:
         >>> standardised(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
@@ -103,10 +109,10 @@ def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, e
 
 
 def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Whether each prompt moves the policy: its completions differ in reward, and at least one has an advantage.
+    """Returns whether each prompt changes the policy: its completions differ in reward, and some advantage is not 0.
 
     Returns:
-        `torch.Tensor` of shape `(P,)`, for values of shape `(N,)`; a reward of NaN does not count.
+        `torch.Tensor` of shape `(P,)`, for values of shape `(N,)`; a reward of NaN is ignored.
 
     Example:
         >>> rewards = torch.tensor([1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
@@ -126,18 +132,20 @@ def group_advantages(
     epsilon: float,
     correction: int = 1,
 ) -> torch.Tensor:
-    r"""Group-relative advantages, dimensionless (in reward units for `scale_rewards="none"`).
+    r"""Returns group-relative advantages, dimensionless (in reward units for `scale_rewards="none"`).
 
     $$ \hat A_{b,i} = \frac{\tilde r_{b,i} - \mu_b}{\sigma_b + \epsilon} $$
 
     Source: Algorithm 1, line 11, of [LEASH](https://huggingface.co/papers/2512.21540), with `epsilon` = 1e-8. The
-    paper does not say which standard deviation; this is the sample one (n - 1), as in TRL and in the authors' release.
+    paper does not say which standard deviation it uses; we use that of a sample (n - 1), as TRL and the authors'
+    release do.
 
     Args:
         rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards; NaN where unscorable.
-        scale_rewards (`str`): Which deviation to divide by: `"group"`, `"batch"` or `"none"`.
+        scale_rewards (`str`): Standard deviation to divide by: that of the `"group"`, that of the `"batch"`, or
+            `"none"`.
         epsilon (`float`): Added to the standard deviation, in reward units.
-        correction (`int`): 1 for the sample standard deviation, 0 for that of the population.
+        correction (`int`): 1 for the standard deviation of a sample, 0 for that of the population.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 where unscorable.
@@ -156,7 +164,7 @@ def group_advantages(
 
 @dataclass(frozen=True)
 class AdvantageRule:
-    """The run's rule that turns shaped rewards into advantages, in float64.
+    """The rule by which the run turns shaped rewards into advantages, in float64.
 
     Args:
         scale_rewards (`str`), epsilon (`float`): As for [`group_advantages`].
@@ -166,5 +174,5 @@ class AdvantageRule:
     epsilon: float = 1e-8
 
     def __call__(self, score: Score, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages of a score, whose own do not count; 0 where `shaped` is NaN."""
+        """`torch.Tensor` of shape `(N,)`: Advantages computed from `score.shaped`; 0 where that is NaN."""
         return group_advantages(score.shaped, rollouts.num_generations, self.scale_rewards, self.epsilon)

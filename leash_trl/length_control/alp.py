@@ -1,4 +1,4 @@
-"""ALP: a price per token that grows with how often the prompt is solved."""
+"""ALP: a penalty per token that grows with the solve rate of the prompt."""
 
 import torch
 
@@ -6,25 +6,26 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class ALP(LengthControl):
-    r"""ALP: correctness (0 or 1) less a price per token in proportion to the prompt's solve rate, correct or wrong.
+    r"""ALP: correctness (1 or 0) minus a penalty per token, proportional to the solve rate, for all answers.
 
     $$ r_i = c_i - \beta \cdot L_i \cdot \max(p, 1/K) $$
 
-    $p$ is the share of correct answers among the prompt's $K$; a prompt without any pays as if it had one. The price
-    is tiny, but if all answers of a prompt are correct, dividing by the group's standard deviation brings it to full
-    strength, as long as rewards are float64 and the epsilon is far below 1e-4.
+    $p$ is the share of correct answers among the $K$ answers to the prompt; a prompt without correct answers is
+    treated as if it had one. The penalty is tiny. If all answers to a prompt are correct, dividing by the group's
+    standard deviation nevertheless gives it full effect, provided that rewards are float64 and the epsilon is far
+    below 1e-4.
 
-    Use: to leave tokens to hard prompts: easy ones pay most. It needs enough generations per prompt to know which are
-    easy.
+    Use: to shorten easy prompts most and leave tokens to hard ones. It needs enough generations per prompt to estimate
+    the solve rate.
 
-    Source: Eq. (2) of [Just Enough Thinking](https://huggingface.co/papers/2506.05256), read in secondary sources:
-    there is no official code.
+    Source: Eq. (2) of [Just Enough Thinking](https://huggingface.co/papers/2506.05256), which we know from secondary
+    sources; there is no official code.
 
-    Differs: maybe; secondary sources leave open whether the price is per token or per share of a maximum length. In
-    float32, 1e-7 has an effect only as a price per token.
+    Differs: possibly, since the secondary sources do not say whether the penalty is per token or relative to a maximum
+    length. In float32, 1e-7 has an effect only as a penalty per token.
 
     Args:
-        beta (`float`): Price in reward units per token.
+        beta (`float`): Penalty $\beta$ in reward units per token.
     """
 
     name = "alp"

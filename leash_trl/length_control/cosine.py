@@ -1,4 +1,4 @@
-"""The cosine length reward: short correct answers earn most, short wrong ones least."""
+"""The cosine length reward: short correct answers have the highest reward, short wrong ones the lowest."""
 
 import math
 
@@ -8,28 +8,30 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class Cosine(LengthControl):
-    r"""The cosine reward: correct falls from 2 to 1 with length, wrong climbs from -10 to 0, the limit costs -10.
+    r"""The cosine reward: falls from 2 to 1 with length if correct, rises from -10 to 0 if wrong; -10 at the limit.
 
     $$ r_i = r_L + \tfrac{1}{2} (r_0 - r_L) \left(1 + \cos \frac{\pi L_i}{L_{\max}}\right) $$
 
-    Beyond $L_{\max}$ the reward stays at $r_L$; open-r1 lets the wave rise again. The longer a wrong answer is, the
-    more it earns, so that hard questions get more thought.
+    Beyond $L_{\max}$ the reward stays at $r_L$; in open-r1, the cosine rises again. A longer wrong answer has a higher
+    reward, so that the model thinks longer about hard questions.
 
-    Use: to keep long thinking on questions that are not solved yet; it steadies growth more than it shortens.
+    Use: to keep long thinking on questions that are not solved yet. It stabilises the growth of lengths rather than
+    shortening them.
 
-    Source: section 4.2 of [Demystifying Long CoT](https://huggingface.co/papers/2502.03373). ms-swift has
+    Source: section 4.2 of [Demystifying Long CoT](https://huggingface.co/papers/2502.03373). ms-swift uses
     `correct_at_zero=1, correct_at_max=0.5, wrong_at_zero=-0.5, wrong_at_max=0, exceeded=None`.
 
-    Differs: there is no penalty on repetition in wrong answers, as in the paper, since it does not concern length.
+    Differs: the paper also penalises repetition in wrong answers; this is left out, since it does not concern length.
 
     Args:
-        correct_at_zero, correct_at_max (`float`): Reward $r_0$ of a correct answer of length 0 and $r_L$ of the
-            greatest length.
-        wrong_at_zero, wrong_at_max (`float`): The same of a wrong answer.
-        exceeded (`float`): Reward of every answer within `margin` of the greatest length, even a correct one; `None`
-            for no such rule.
-        margin (`int`): Tokens before the greatest length from which `exceeded` holds, as in the authors' release.
-        max_length (`int`): Greatest length $L_{\max}$ in tokens; `None` for the generation limit of the batch.
+        correct_at_zero, correct_at_max (`float`): Reward $r_0$ of a correct answer of length 0, and $r_L$ of one of
+            length $L_{\max}$.
+        wrong_at_zero, wrong_at_max (`float`): The same for wrong answers.
+        exceeded (`float`): Reward of every answer, even a correct one, whose length is within `margin` of $L_{\max}$
+            or above; `None` for no such rule.
+        margin (`int`): Number of tokens before $L_{\max}$ from which on `exceeded` applies, as in the authors'
+            release.
+        max_length (`int`): Maximum length $L_{\max}$ in tokens; `None` is the generation limit of the batch.
     """
 
     name = "cosine"

@@ -6,22 +6,22 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class DapoOverlong(LengthControl):
-    r"""DAPO: correctness, 1 or -1, plus the soft overlong punishment, for correct and wrong answers alike.
+    r"""DAPO: correctness (1 or -1) plus the soft overlong punishment, for correct and wrong answers alike.
 
     $$ R_{\text{length}}(y) = \begin{cases}
        0 & |y| \le L_{\max} - L_{\text{cache}} \\
        \frac{(L_{\max} - L_{\text{cache}}) - |y|}{L_{\text{cache}}} & L_{\max} - L_{\text{cache}} < |y| \le L_{\max} \\
        -1 & L_{\max} < |y| \end{cases} $$
 
-    Use: against completions that run into the limit; it does not shorten those that end well before it.
+    Use: against completions that reach the generation limit; it does not shorten those that end well before it.
 
     Source: Eq. (13) in section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476). verl leaves out the last case,
     which cannot occur if generation stops at $L_{\max}$. DAPO's overlong filter is TRL's `mask_truncated_completions`.
 
     Args:
-        cache_length (`int`): Range below the maximum, in tokens, in which the punishment grows. `None`, for shorter
-            limits, is a fifth of the maximum, the paper's 4096 of 20480.
-        max_length (`int`): Length of the full punishment in tokens; by default the generation limit.
+        cache_length (`int`): Range below the maximum, in tokens, in which the punishment grows. `None` is a fifth of
+            the maximum, for other limits than the paper's, which has 4096 of 20480.
+        max_length (`int`): Length in tokens from which on the punishment is -1; by default the generation limit.
     """
 
     name = "dapo_overlong"

@@ -10,12 +10,12 @@ from leash_trl.length_control.method import LengthControl
 
 
 def first_line(method: type[LengthControl]) -> str:
-    """What a method does, in one line."""
+    """Returns the first line of a method's docstring, which says what it does."""
     return (inspect.getdoc(method) or "").partition("\n")[0]
 
 
 def recipe_lines(method: type[LengthControl]) -> str:
-    """YAML that chooses a method, with its defaults.
+    """Returns the YAML that selects a method, with its default hyper-parameters.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
@@ -32,7 +32,8 @@ def recipe_lines(method: type[LengthControl]) -> str:
 
 
 def description(method: type[LengthControl]) -> str:
-    """A page about a method: its docstring and defaults, and the arguments of the methods it is made from."""
+    """Returns a page about a method: its docstring, its defaults, and the arguments that it inherits from other
+    methods."""
     parts = [
         f"{method.name}\n{'=' * len(method.name)}",
         inspect.getdoc(method) or "",

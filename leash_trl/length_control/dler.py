@@ -10,30 +10,30 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper,
 
 
 class DLER(LengthControl):
-    r"""DLER: a correct answer counts only within the target; DA-DLER: within `easy_limit` where the prompt is easy.
+    r"""DLER: correct answers longer than the target earn 0; in DA-DLER, the limit of easy prompts is `easy_limit`.
 
     $$ R_i = \begin{cases} r_i & L_i \le L_t \\ 0 & L_i > L_t \end{cases}, \qquad
        A_i = \frac{(R_i - \bar R_{\text{group}}) - \mu_{\text{batch}}}{\sigma_{\text{batch}} + \epsilon} $$
 
-    The target is the limit, 4000 tokens in the paper: set it once as `target_length`. The advantage is
-    `reward - group mean`, standardised over the complete batch (the release: over its tokens); `scale_rewards` has no
-    effect. The paper also resamples groups without signal: that is the trainer's `dynamic_sampling_rounds`.
+    The limit is `target_length`; the paper uses 4000 tokens. The advantage is `reward - group mean`, standardised over
+    the complete batch, in the release over all its tokens; `scale_rewards` has no effect. The paper also resamples
+    groups without signal, for which the trainer has `dynamic_sampling_rounds`.
 
-    Use: if the target may be a hard limit from the first step on; together with `dynamic_sampling_rounds`.
+    Use: if the target may be a hard limit from the first update on. Set `dynamic_sampling_rounds` too.
 
     Source: section 3 of [DLER](https://huggingface.co/papers/2510.15110), and the authors' release
     (`stop_properly_penalty`, `masked_whiten`).
 
-    As in the paper, the target also cuts generation. If prompts have their own targets, set `cut_generation: false`:
-    a completion longer than its target earns nothing either way.
+    As in the paper, generation also stops at the target. If prompts have their own targets, set `cut_generation:
+    false`; a completion longer than its target earns nothing in either case.
 
     Args:
-        variant (`str`): `"release"` leaves unfinished answers 0.1 of their reward, weights the standardisation by
-            tokens, and adds 0.1 to the advantage of every correct, finished answer.
+        variant (`str`): `"paper"`, or `"release"`, which gives answers beyond the limit 0.1 of their reward, weights
+            the standardisation by tokens, and adds 0.1 to the advantage of every correct answer within the limit.
         easy_limit (`int`): Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`;
-            2000 in the paper's DA-DLER. A target below it stays.
+            2000 in the paper's DA-DLER. Targets below it stay in force.
         easy_threshold (`float`): Solve rate above which a prompt is easy, in [0, 1].
-        cut_generation (`bool`): Cut generation at the target, which saves time; otherwise it goes on to
+        cut_generation (`bool`): Whether to stop generation at the target, which saves time, or at
             `max_completion_length`.
     """
 
@@ -50,8 +50,8 @@ class DLER(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # the solve rate is that of the prompt
-        if self.variant == "release":  # its bonus moves the mean
+        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # for the solve rate of the prompt
+        if self.variant == "release":  # its bonus changes the mean of a group
             self.own_advantages = True  # type: ignore[assignment, misc]
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

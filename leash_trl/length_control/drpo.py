@@ -1,4 +1,4 @@
-"""DRPO: the weight of a correct answer falls with its length, but never turns against it."""
+"""DRPO: the weight of a correct answer falls with its length, but stays positive."""
 
 from dataclasses import replace
 
@@ -8,36 +8,37 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper,
 
 
 class DRPO(LengthControl):
-    r"""DRPO: correct answers share a weight that falls with length and stays positive; wrong ones share its opposite.
+    r"""DRPO: correct answers have positive advantages that fall with length; wrong ones share a negative advantage.
 
     $$ \omega_i = \frac{\exp(r_l(o_i) / \lambda)}{\sum_{j: c_j = 1} \exp(r_l(o_j) / \lambda)}, \qquad
        r_l(o_i) = 1 - \frac{|o_i|}{C}, \qquad
        A_i = \begin{cases} G \, \omega_i & c_i = 1 \\ - G / n_- & c_i = 0 \end{cases} $$
 
-    $C$ is `max_completion_length` and $n_-$ the number of wrong answers. Wrong answers do not feel their length. A
-    prompt whose answers are all correct, or all wrong, has advantage 0. `scale_rewards` has no effect.
+    $C$ is `max_completion_length` and $n_-$ the number of wrong answers. The length of wrong answers has no effect. If
+    all answers to a prompt are correct, or all are wrong, their advantages are 0. `scale_rewards` has no effect.
 
-    The shaped reward is $\omega_i$ on the scale on which the shortest correct answer has 1.
+    The shaped reward is $\omega_i$, scaled so that the shortest correct answer has 1.
 
-    Use: without a target, if a correct answer must never be pushed down for its length.
+    Use: without a target, if a correct answer must never have a negative advantage because of its length.
 
     Source: `compute_policy_loss_drpo` of the [release](https://github.com/Optimization-AI/DRPO); of
     [DRPO](https://huggingface.co/papers/2510.04474) we read the abstract and excerpts.
 
-    Differs: this is an advantage for GRPO's loss, the paper has an objective of its own,
+    Differs: this version is an advantage for GRPO's loss. The paper has its own objective,
 
     $$ \frac 1P \sum_q \Big[ \sum_{i: c_i = 1} \omega_i s_i - \tau \log \sum_{j: c_j = 0} e^{s_j / \tau} \Big]
        - \beta \, [D_{KL} - \delta]_+^2 / 2 $$
 
     with $s_i$ the mean log-probability of the tokens of $o_i$, and $\tau = 10$, $\beta = 1000$, $\delta = 10^{-4}$ in
-    the release. With `loss_type: grpo` and one update per generation batch, the gradients agree up to this: the paper
-    weighs a wrong answer by $e^{s_j/\tau} / \sum_k e^{s_k/\tau}$, the probable ones more. This version weighs all
-    by $1 / n_-$, its limit for large $\tau$. It clips the importance ratio, where the paper has the KL term.
-    Other loss types weigh completions by their length, as they do with every advantage.
+    the release. With `loss_type: grpo` and one update per generation batch, the gradients agree with two exceptions.
+    The paper weights wrong answers by $e^{s_j/\tau} / \sum_k e^{s_k/\tau}$, so that probable ones count more; here,
+    all have the weight $1 / n_-$, which is the limit for large $\tau$. And the paper has the KL term where this
+    version clips the importance ratio. Other loss types also weight completions by their length, as with every
+    advantage.
 
     Args:
         temperature (`float`): $\lambda$ (`tau2` of the release), dimensionless, above 0: an answer that is $\lambda C$
-            tokens longer weighs `1 / e` as much. The larger, the less length counts.
+            tokens longer has `1 / e` of the weight. The larger $\lambda$, the smaller the effect of length.
     """
 
     name = "drpo"

@@ -1,19 +1,21 @@
-"""LEASH's dual step: how far completions violate the constraint, and how its multiplier moves. Floats in and out."""
+"""LEASH's dual step: the violation of the length constraint and the update of the multiplier, on Python floats."""
 
 import math
 from collections.abc import Sequence
 
 
 def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
-    r"""Constraint violation of some completions, dimensionless: positive over budget, negative under it.
+    r"""Returns the constraint violation of some completions, dimensionless: positive above the target, negative below.
 
     $$ \hat J_P = \frac{1}{BG} \sum_{b,i} \left( \frac{L(y_{b,i})}{L_t} - 1 \right) $$
 
-    Source: Algorithm 1, line 14, of [LEASH](https://huggingface.co/papers/2512.21540). Two-sided, unlike the penalty.
+    Source: Algorithm 1, line 14, of [LEASH](https://huggingface.co/papers/2512.21540). It is two-sided, unlike the
+    penalty.
 
     Differs: the paper has one target for all prompts; here each completion has the target of its prompt.
 
-    A completion whose target is NaN does not count; NaN if none has a target. The order changes no bit of it.
+    Completions whose target is NaN are ignored; the result is NaN if all are. It does not depend on their order, not
+    even in its last bit.
 
     Example:
         >>> violation([4096, 12288], [4096, 4096])
@@ -25,7 +27,8 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
 
 
 def projected_ascent(lam: float, violation: float, lr: float, minimum: float, maximum: float) -> float:
-    r"""The multiplier after one projected gradient-ascent step, in reward units per unit of relative overshoot.
+    r"""Returns the multiplier after one projected gradient-ascent step, in reward units per unit of relative
+    overshoot.
 
     $$ \lambda \leftarrow \mathrm{clip}(\lambda + \alpha_\lambda \hat J_P, \lambda_{\min}, \lambda_{\max}) $$
 

@@ -1,4 +1,4 @@
-"""The length reward of Arora and Zanette: the correct answers to a prompt compete with each other."""
+"""The length reward of Arora and Zanette, which compares the correct answers to a prompt with each other."""
 
 import torch
 
@@ -7,23 +7,23 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class Efficient(LengthControl):
-    r"""Arora and Zanette: a correct answer earns 1 less a price for its place among the correct ones, a wrong one 0.
+    r"""Arora and Zanette: a correct answer earns 1 minus a penalty by its z-score among correct ones, a wrong one 0.
 
     $$ r_i = c_i \cdot (1 - \alpha \sigma(z_i)), \qquad z_i = \frac{L_i - \text{mean}}{\text{std} + 10^{-7}} $$
 
     $\sigma$ is the sigmoid. Mean and population standard deviation are over the prompt's correct answers only.
 
-    Use: without a target, to trade accuracy for tokens by one number.
+    Use: without a target, to set the trade-off between accuracy and tokens by one number.
 
     Source: `reward_server/math_server.py` of the [release](https://github.com/Zanette-Labs/efficient-reasoning) of
     [Arora and Zanette](https://huggingface.co/papers/2502.04463).
 
-    Differs: the release measures answers re-tokenised without special tokens; here lengths are the generated tokens.
+    Differs: the release tokenizes answers again, without special tokens; here, lengths are the generated tokens.
 
     Args:
-        alpha (`float`): Price in reward units, in [0, 1), so that correct answers beat wrong ones. The paper sweeps 0
-            to 0.4; the released script has 0.1.
-        requires_eos (`bool`): A correct answer without an end counts as wrong and is left out of mean and standard
+        alpha (`float`): Penalty $\alpha$ in reward units, in [0, 1), so that correct answers have a higher reward than
+            wrong ones. The paper tests 0 to 0.4; the released script uses 0.1.
+        requires_eos (`bool`): Whether a truncated correct answer counts as wrong and is left out of mean and standard
             deviation.
     """
 

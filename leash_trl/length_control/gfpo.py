@@ -1,4 +1,4 @@
-"""GFPO: samples more completions per prompt and learns only from the best few by length."""
+"""GFPO: samples more completions per prompt and trains only on the few best ones by length."""
 
 from dataclasses import replace
 from typing import Literal
@@ -17,26 +17,28 @@ from leash_trl.length_control.method import (
 
 
 class GFPO(LengthControl):
-    r"""GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
+    r"""GFPO: unchanged task rewards, but only the k shortest or most token-efficient completions have an advantage.
 
     $$ \hat A_i = \frac{r_i - \mu_S}{\sigma_S + \epsilon} \cdot \mathbb{I}(i \in S) $$
 
-    Mean and population standard deviation are those of the kept set $S$ alone.
+    The mean $\mu_S$ and the population standard deviation $\sigma_S$ are over the kept set $S$ only.
 
-    Use: if sampling is cheap: sample more per prompt, train on the shortest, and do not change the reward.
+    Use: if sampling is cheap and the reward should stay unchanged. Raise `num_generations`, since only some
+    completions are trained on.
 
-    Source: section 3 and Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). It suits graded rewards in
-    [-1, 1]. With rewards of 0 and 1, token efficiency often keeps only correct answers, and the model learns nothing;
-    with negative rewards, it keeps the longer ones. Ties go to the first.
+    Source: section 3 and Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). The method suits graded
+    rewards in [-1, 1]. With rewards of 0 and 1, token efficiency often keeps only correct answers, so that the model
+    learns nothing; with negative rewards, it keeps the longer ones. Of equally good completions, the first ones are
+    kept.
 
-    Differs: the paper's variant that keeps fewer completions of easy prompts is left out. Unscorable completions are
-    never kept.
+    Differs: the paper's variant that keeps fewer completions of easy prompts is not implemented. Unscorable
+    completions are never kept.
 
     Args:
-        metric (`str`): `"length"` keeps the shortest, by $-L$; `"token_efficiency"` those with most reward per token,
-            $R / L$.
-        num_kept (`int`): k, fewer than `num_generations`. By default half of the completions of a prompt, from 2 to 8;
-            the paper has up to 8 of 8, 16 and 24.
+        metric (`str`): `"length"` keeps the shortest completions, `"token_efficiency"` those with the highest reward
+            per token, $R / L$.
+        num_kept (`int`): Number k of kept completions, less than `num_generations`. By default half of the completions
+            of a prompt, from 2 to 8; the paper keeps up to 8 of 8, 16 and 24.
     """
 
     name = "gfpo"
@@ -45,10 +47,10 @@ class GFPO(LengthControl):
     uses_correctness = False
 
     metric: Literal["length", "token_efficiency"] = "length"
-    num_kept: int | None = hyperparameter(None, ge=2)  # one alone has no advantage
+    num_kept: int | None = hyperparameter(None, ge=2)  # a single completion would have advantage 0
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""
+        """`torch.Tensor` of shape `(N,)`: True for the completions to train on."""
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         num_kept = self.num_kept or min(max(2, rollouts.num_generations // 2), 8)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
@@ -59,7 +61,7 @@ class GFPO(LengthControl):
         return ((ranks_PG < num_kept) & is_scored_PG).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages over the kept completions; the others have 0."""
+        """Computes advantages over the kept completions; the others have advantage 0."""
         score, size = super().score(rollouts, rule), rollouts.num_generations
         rewards = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
         advantages = group_advantages(rewards, size, rule.scale_rewards, rule.epsilon, correction=0)

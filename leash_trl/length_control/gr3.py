@@ -8,14 +8,14 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper,
 
 
 class GR3(LengthControl):
-    r"""GR3: correctness (1 or 0) divided by a factor of relative length; advantage `reward - mean`, no std.
+    r"""GR3: divides correctness (1 or 0) by a factor of relative length; the advantage is `reward - mean`.
 
     $$ r'_i = \frac{r_i}{1 + \alpha L_i / \bar L} $$
 
-    $\bar L$ is the mean length of the prompt's scorable completions, correct and wrong. A wrong answer has reward 0,
-    so it never feels its length. `scale_rewards` has no effect.
+    $\bar L$ is the mean length of the prompt's scorable completions, correct and wrong. Wrong answers have reward 0 at
+    any length. `scale_rewards` has no effect.
 
-    Use: without a target, if length must never outweigh correctness.
+    Use: without a target, if a correct answer must have a higher reward than a wrong one at any length.
 
     Source: [GR3](https://huggingface.co/papers/2603.10535) as in prime-rl at c1bbbf923.
 

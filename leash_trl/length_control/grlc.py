@@ -1,4 +1,4 @@
-"""GRLC: group-relative length control, a zero-sum contest for brevity among the completions of a prompt."""
+"""GRLC: group-relative length control, a length reward with mean 0 over the completions of a prompt."""
 
 import torch
 
@@ -7,11 +7,12 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
-    r"""How short each completion is within its group of shape `(P, G)`, dimensionless, with mean 0 over the group.
+    r"""`torch.Tensor` of shape `(P, G)`: Relative shortness of each completion, dimensionless, with mean 0 over the
+    group.
 
     $$ \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    A length of NaN does not count in its group. In a group of equal lengths, of which the report is silent, it is 0.
+    A length of NaN is ignored in its group. In a group of equal lengths, which the report does not mention, it is 0.
 
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 
@@ -24,18 +25,18 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
 
 
 class GRLC(LengthControl):
-    r"""GRLC: correctness (1 or 0) plus a weight for being shorter than the group, correct or wrong.
+    r"""GRLC: correctness (1 or 0) plus a reward for being shorter than the group, for correct and wrong answers.
 
     $$ r'_i = r_i + \lambda \tilde w_i, \qquad
        \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    Use: to repeat Nemotron 3 Nano's length control, which needs no target.
+    Use: to reproduce the length control of Nemotron 3 Nano, which needs no target.
 
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 
-    Differs: the report weights the thinking and the answer separately, 0.5 each. Here only their sum is visible;
-    nearly all of it is thinking, so it has the weight of the thinking. The bonus for the shortest of the best is left
-    out, since its size is not published.
+    Differs: the report weights the thinking and the answer separately, with 0.5 each. Here, only the total length is
+    available; since nearly all of it is thinking, it has the weight of the thinking. The bonus for the shortest of the
+    best completions is left out, since its size is not published.
 
     Args:
         weight (`float`): Weight $\lambda$ in reward units.

@@ -1,4 +1,4 @@
-"""GRPO-LEAD: length reward by z-score among the correct answers, advantages weighted by difficulty."""
+"""GRPO-LEAD: a length reward by z-score among the correct answers, and advantages weighted by difficulty."""
 
 from dataclasses import replace
 
@@ -9,27 +9,29 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper,
 
 
 class GRPOLead(LengthControl):
-    r"""GRPO-LEAD: correct answers earn `exp(-alpha z)`, wrong ones -1; hard prompts pull harder.
+    r"""GRPO-LEAD: correct answers earn `exp(-alpha z)`, wrong ones -1; hard prompts have larger advantages.
 
     $$ r_i = c_i \exp(-\alpha z_i) - (1 - c_i), \qquad z_i = \frac{L_i - \mu}{\sigma + 10^{-6}}, \qquad
        A'_i = \begin{cases} A_i \, w(\rho) & A_i > 0 \\ A_i \, w(1 - \rho) & A_i \le 0 \end{cases}, \qquad
        w(\rho) = A + \frac{B - A}{1 + \exp(k (\rho - \rho_0))} $$
 
-    $\mu$ and the sample standard deviation $\sigma$ are those of the prompt's correct answers, $\rho$ is its solve
-    rate. The advantage $A_i$ is always divided by the group's standard deviation; `scale_rewards` has no effect.
+    $\mu$ and $\sigma$ are the mean and the sample standard deviation of the lengths of the prompt's correct answers,
+    and $\rho$ is its solve rate. The advantage $A_i$ is always divided by the group's standard deviation;
+    `scale_rewards` has no effect.
 
-    Use: without a target, if hard prompts should count more and correct answers should be a little shorter.
+    Use: without a target, if hard prompts should have more weight and correct answers should become a little shorter.
 
-    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696). The authors' release gives 0 to answers without a
-    final answer and -2 to repetitive ones; here both are wrong, -1, as in the paper.
+    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696). The authors' release gives a reward of 0 to
+    completions without a final answer and of -2 to repetitive ones; here, both are wrong answers with reward -1, as in
+    the paper.
 
     Args:
         alpha (`float`): Strength of the length reward, dimensionless.
-        gate (`int`): No length reward for prompts whose three shortest completions have at most this mean length in
-            tokens; 4000 in the authors' release, not in the paper.
-        weight_min (`float`), weight_max (`float`): Weights $A$ and $B$ of the easiest and the hardest prompt.
-        weight_midpoint (`float`): Solve rate $\rho_0$ of the mean weight.
-        weight_steepness (`float`): Steepness $k$ of the step there.
+        gate (`int`): Prompts whose three shortest completions have at most this mean length in tokens get no length
+            reward. The authors' release uses 4000; the paper has no such rule.
+        weight_min (`float`), weight_max (`float`): Weights $A$ and $B$ for the easiest and the hardest prompts.
+        weight_midpoint (`float`): Solve rate $\rho_0$ at which the weight is the mean of $A$ and $B$.
+        weight_steepness (`float`): Steepness $k$ of the weight at that solve rate.
     """
 
     name = "grpo_lead"
@@ -64,6 +66,6 @@ class GRPOLead(LengthControl):
         return replace(score, advantages=(score.advantages * self.weights(rates)).nan_to_num(nan=0.0))
 
     def weights(self, rates: torch.Tensor) -> torch.Tensor:
-        """Weights $w$ by solve rate, dimensionless."""
+        """Returns the weights $w$ for solve rates, dimensionless."""
         falls = 1.0 + torch.exp(self.weight_steepness * (rates - self.weight_midpoint))
         return self.weight_min + (self.weight_max - self.weight_min) / falls

@@ -1,4 +1,4 @@
-"""HAPO: every question remembers its shortest correct answer, and new answers are measured by it."""
+"""HAPO: compares the length of each answer with the shortest correct answer to the same question so far."""
 
 import math
 
@@ -8,23 +8,24 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class HAPO(LengthControl):
-    r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer ever seen for the question.
+    r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer to the question so far.
 
     $$ r'_i = r_i + w \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases}, \qquad
        f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
        h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
 
-    $f$ is 0 at the remembered length $h$, and without one. Wrong answers pay only if they are longer. The first pass
-    over the data has no history and is plain GRPO, so the method needs several epochs.
+    $h$ is the length of the shortest correct answer so far. $f$ is 0 for an answer of length $h$, and for a question
+    without history. Wrong answers are only penalised, if they are longer than $h$. The first epoch has no history and
+    is plain GRPO, so the method needs several epochs.
 
-    Use: over several epochs of the same questions, each of which should get shorter answers than ever before.
+    Use: in training over several epochs, if the answers to each question should become shorter from epoch to epoch.
 
     Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
 
     Args:
         weight (`float`): Weight $w$ of the length reward, dimensionless.
-        correct_minimum (`float`): Lower bound $c$ of the length reward of correct answers, in [-1, 0]; above -1 they
-            stay better than wrong ones.
+        correct_minimum (`float`): Lower bound $c$ of the length reward of correct answers, in [-1, 0]; with a bound
+            above -1, correct answers always have a higher reward than wrong ones.
     """
 
     name = "hapo"
@@ -32,7 +33,7 @@ class HAPO(LengthControl):
 
     weight: float = hyperparameter(1.0, ge=0)
     correct_minimum: float = hyperparameter(-0.7, ge=-1, le=0)
-    shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, as JSON has keys
+    shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         known = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]

@@ -1,4 +1,4 @@
-"""Kimi k1.5: a length reward by place between the shortest and the longest answer to the same prompt."""
+"""Kimi k1.5: a length reward by the position between the shortest and the longest answer to the same prompt."""
 
 import torch
 
@@ -7,23 +7,24 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class Kimi(LengthControl):
-    r"""Kimi k1.5: correct answers (1, wrong 0) earn or pay by their place between the group's shortest and longest.
+    r"""Kimi k1.5: correctness (1 or 0) plus a length reward by the position between the group's shortest and longest.
 
     $$ r'_i = r_i + w \begin{cases} \lambda_i & \text{correct} \\ \min(0, \lambda_i) & \text{wrong} \end{cases}, \qquad
        \lambda_i = 0.5 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    Minimum and maximum are those of all scorable completions of the prompt. $\lambda$ is 0 if they are equal.
+    $L_{\min}$ and $L_{\max}$ are over all scorable completions of the prompt. $\lambda$ is 0 if they are equal.
 
-    Use: without a target. Lengths compete within their group, so they fall without a floor; start late
-    (`warmup_steps`).
+    Use: without a target. Completions compete within their group, so lengths keep falling; set `warmup_steps` to start
+    the length reward late.
 
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599).
 
-    Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port.
+    Differs: the report states neither the weight nor the length of the warm-up; 0.4 is the weight in LASER's
+    implementation.
 
     Args:
         weight (`float`): Weight $w$ of the length reward, dimensionless.
-        warmup_steps (`int`): Policy updates before the length reward is switched on.
+        warmup_steps (`int`): Number of policy updates before the length reward is turned on.
     """
 
     name = "kimi"

@@ -1,4 +1,4 @@
-"""LCPO of L1: every prompt asks for its own length, and the answer must meet it (Exact) or stay below it (Max)."""
+"""LCPO of L1: every prompt requests a length, which the answer should meet (Exact) or stay below (Max)."""
 
 import random
 
@@ -8,22 +8,23 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class L1Exact(LengthControl):
-    r"""L1-Exact: a correct answer earns 1, a wrong one 0, and both pay for the distance to the requested length.
+    r"""L1-Exact: correctness (1 or 0) minus a penalty for the distance to the requested length, for all answers.
 
     $$ r = c - \alpha \cdot |n_{gold} - n_y| $$
 
-    Use: for a model that should obey the length named in its prompt, and can read it there.
+    Use: to train a model that follows a length stated in its prompt.
 
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
-    Differs: the requested length of a prompt comes from a random draw by its question number, so it is the same in
+    Differs: the requested length is drawn at random with the prompt's question number as seed, so it is the same in
     every process, epoch and run; the release draws it when it writes the data set.
 
     Args:
-        alpha (`float`): Reward units per token of distance. The first release has 1/3000.
+        alpha (`float`): Penalty in reward units per token of distance. The first release has 1/3000.
         budget_range (`tuple[int, int]`): Bounds in tokens, both inclusive, of the uniform draw for prompts without
-            their own target. `None` requests the configured `target_length` for all of them.
-        suffix (`str`): Text to append to each prompt, with its requested length for `{n}`; `""` appends nothing.
+            their own target. With `None`, these prompts request the configured `target_length`.
+        suffix (`str`): Text to append to each prompt, in which `{n}` is replaced by the requested length; `""` appends
+            nothing.
     """
 
     name = "l1_exact"
@@ -40,11 +41,11 @@ class L1Exact(LengthControl):
         if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
             raise ValueError(f"budget_range is {self.budget_range!r}, but must be whole numbers, 1 <= low <= high")
         if self.suffix and "{n}" not in self.suffix:
-            raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
+            raise ValueError(f'suffix is {self.suffix!r}, but must contain {{n}}, the requested length, or be ""')
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if self.budget_range is None and target_length is None:
-            raise ValueError("budget_range is None and target_length too, so no length is requested; set one of them")
+            raise ValueError("budget_range and target_length are None, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(f"budget_range is {self.budget_range!r}, but the limit is {max_completion_length} tokens")
 
@@ -52,7 +53,7 @@ class L1Exact(LengthControl):
         return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
-        """The requested length, in tokens, of a prompt without its own target."""
+        """Returns the requested length, in tokens, of a prompt without its own target."""
         if self.budget_range is None:
             return target_length
         return float(random.Random(question).randint(*self.budget_range))
@@ -62,19 +63,19 @@ class L1Exact(LengthControl):
 
 
 class L1Max(L1Exact):
-    r"""L1-Max: a correct answer earns the more the further it stays below its budget, a wrong one 0 at any length.
+    r"""L1-Max: a correct answer earns more the shorter it is than its budget, a wrong one earns 0 at any length.
 
     $$ r = c \cdot \mathrm{clip}(\alpha \cdot (n_{gold} - n_y) + \delta, 0, 1) $$
 
-    Use: for a model that should stay below a limit named in its prompt, and can read it there.
+    Use: to train a model that stays below a limit stated in its prompt.
 
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
-    Differs: the paper trains Max from an Exact model on prompts of both kinds; here every prompt is of the Max kind.
+    Differs: the paper trains Max from an Exact model on prompts of both kinds; here, every prompt is of the Max kind.
 
     Args:
         alpha (`float`): Slope per token; the paper gives one value for both methods. The first release has 1/1000.
-        delta (`float`): Share of the reward at exactly the budget.
+        delta (`float`): Reward of a correct answer whose length equals the budget.
     """
 
     name = "l1_max"

@@ -1,4 +1,4 @@
-"""LACONIC: LEASH's price on overshoot and its dual step, with no clip on the shaped reward."""
+"""LACONIC: LEASH's penalty on overshoot and its dual step, without clipping the shaped reward."""
 
 import torch
 
@@ -7,21 +7,23 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class Laconic(Leash):
-    r"""LACONIC: correctness (1 or 0) less the price of overshoot, unclipped; lambda follows the mean overshoot.
+    r"""LACONIC: correctness (1 or 0) minus lambda times the relative overshoot, unclipped; lambda adapts as in LEASH.
 
     $$ \tilde r_i = r_i - \lambda \max\left(0, \frac{L_i - B}{B}\right), \qquad
        \lambda \leftarrow \mathrm{clip}\left(\lambda + \eta \left(\frac{\bar L}{B} - 1\right), 0, \Lambda\right) $$
 
-    Wrong answers over the budget pay as correct ones do; a wrong answer earns most by stopping within the budget.
+    Wrong answers above the budget $B$ are penalised like correct ones, so a wrong answer has its highest reward within
+    the budget.
 
-    Use: as LEASH, if wrong answers should learn to stop too.
+    Use: like LEASH, if wrong answers should become shorter too.
 
     Source: [LACONIC](https://huggingface.co/papers/2602.14468). The defaults are those of the released script for
     DeepSeek-R1-Distill-Qwen-1.5B with a budget of 1500 tokens
     ([Debugger001/Length-Aware-LLM](https://github.com/Debugger001/Length-Aware-LLM)).
 
-    Differs: that script also takes 0.1 off every completion that hits the generation limit and caps the price at 0.4;
-    the paper's formula has neither, and under its own limit of 4096 tokens and ceiling the cap is never reached.
+    Differs: that script also subtracts 0.1 from every completion that reaches the generation limit and caps the
+    penalty at 0.4. The paper's formula has neither; with the paper's limit of 4096 tokens and its $\Lambda$, the cap
+    is never reached.
 
     Args:
         lambda_lr (`float`): Step size $\eta$ of the dual step.

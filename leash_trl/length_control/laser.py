@@ -1,4 +1,4 @@
-"""LASER, a step-shaped bonus within the target, and LASER-D and -DE, with a target for each difficulty."""
+"""LASER, a constant bonus within the target, and LASER-D and LASER-DE, with a target for each difficulty."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -14,22 +14,22 @@ DIFFICULTIES = ("hard", "medium", "easy")
 
 
 class Laser(LengthControl):
-    r"""LASER: 1 for a correct answer and a bonus on top within the target; wrong answers do not feel their length.
+    r"""LASER: 1 for a correct answer, plus a bonus if it is within the target; the length of wrong ones has no effect.
 
     $$ r(y) = C(y) + \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
 
-    Use: for shorter answers where they come easily: long correct answers only lose the bonus, so nothing holds the
-    mean length.
+    Use: to shorten answers where this is easy. Long correct answers only lose the bonus, so the mean length may stay
+    above the target.
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), and the
     [release](https://github.com/hkust-nlp/Laser) with its `format_reward`: $C$ is 1 for a correct answer, -0.5 for a
-    wrong one, and -1 for a wrong one without an end. The released targets are 2048, 4096 and 8192.
+    wrong one, and -1 for a truncated wrong one. The released targets are 2048, 4096 and 8192.
 
-    Differs: the release gives -1 to answers without a box or without closed thinking. Rollouts do not show the text;
-    a wrong answer that was truncated stands for them.
+    Differs: the release gives -1 to answers without a box or without the end of the thinking. The text is not
+    available here, so truncated wrong answers get -1 instead.
 
     Args:
-        alpha (`float`): The bonus in reward units.
+        alpha (`float`): Bonus $\alpha$ in reward units.
     """
 
     name = "laser"
@@ -47,12 +47,13 @@ class Laser(LengthControl):
         return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Length in tokens up to which each completion earns the bonus."""
+        """`torch.Tensor` of shape `(N,)`: Maximum length in tokens at which each completion earns the bonus."""
         return rollouts.target_lengths
 
 
 def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
-    """Difficulty of each prompt as an index into `DIFFICULTIES`; a rate on a border is easier when shaping.
+    """Returns the difficulty of each prompt as an index into `DIFFICULTIES`. A solve rate of exactly 1/3 or 2/3
+    belongs to the easier class for shaping, and to the harder class for monitoring.
 
     Source: reward and monitor of the [release](https://github.com/hkust-nlp/Laser).
     """
@@ -62,30 +63,32 @@ def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]
 
 
 def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
-    """Lengths of all completions, correct and wrong, for each of `DIFFICULTIES`; unscorable prompts are left out."""
+    """Returns the lengths of all completions, correct and wrong, for each of `DIFFICULTIES`, without unscorable
+    prompts."""
     levels = difficulty(rollouts.solve_rates, "monitoring").masked_fill(torch.isnan(rollouts.solve_rates), -1)
     return [rollouts.lengths[levels == level].tolist() for level in range(len(DIFFICULTIES))]
 
 
 def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list[int]:
-    """Targets to choose from, in tokens: a grid from the lower bound on. Source: the release."""
+    """Returns the candidates for targets in tokens, a grid that starts at the lower bound. Source: the release."""
     first = interval if lower_bound < interval else lower_bound + interval
     return [lower_bound, *range(first, upper_bound + 1, interval)]
 
 
 def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right: int, expected: int) -> int | None:
-    r"""Smallest target in tokens under which enough correct answers are expected; `None` if no candidate is enough.
+    r"""Returns the smallest target in tokens within which enough correct answers are expected; `None` if there is
+    none.
 
     $$ \min \{ l : P_{l,d} \cdot |C_d| \ge \text{expected} \} $$
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612).
 
     Args:
-        lengths (`Sequence[int]`): Lengths of all responses of this difficulty in tokens; $P_{l,d}$ is the share up to
-            $l$.
-        candidates (`Iterable[int]`): Targets to choose from in tokens, ascending.
-        num_right (`int`): $|C_d|$, correct answers among K of a prompt of this difficulty.
-        expected (`int`): Correct answers that must be expected under the target.
+        lengths (`Sequence[int]`): Lengths in tokens of all answers of this difficulty; $P_{l,d}$ is the share of
+            lengths up to $l$.
+        candidates (`Iterable[int]`): Candidate targets in tokens, ascending.
+        num_right (`int`): $|C_d|$, number of correct answers among the K answers to a prompt of this difficulty.
+        expected (`int`): Number of correct answers to expect within the target.
 
     Example:
         >>> smallest_target([100, 200, 300, 400], [128, 256, 512], num_right=2, expected=1)
@@ -97,34 +100,36 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
 
 
 def right_answers(num_generations: int, rounding: Literal["paper", "release"]) -> list[int]:
-    """$|C_d|$ for each of `DIFFICULTIES`: the solve rate of its lower border times K, rounded, and at least 1.
+    """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate times K, rounded, and at least 1.
 
-    Source: the paper's 6, 3 and 1 for K = 8 (rounded up); 5, 2 and 1 in the release (rounded down).
+    Source: for K = 8, the paper has 6, 3 and 1 (rounded up), the release 5, 2 and 1 (rounded down).
     """
     up = 2 if rounding == "paper" else 0
     return [max(1, (thirds * num_generations + up) // 3) for thirds in range(len(DIFFICULTIES))]
 
 
 class LaserD(Laser):
-    r"""LASER-D: LASER whose target depends on how often the prompt is solved.
+    r"""LASER-D: LASER with a target that depends on the solve rate of the prompt.
 
     $$ L_d = \min \{ l : P_{l,d} \cdot |C_d| \ge \text{expected} \} $$
 
-    If no candidate $l$ serves, as is usual for hard prompts, the target is the longest response of the batch.
+    If no candidate $l$ satisfies this, which is usual for hard prompts, the target is the length of the longest answer
+    in the batch.
 
-    Use: if easy and hard prompts are mixed, and one target would be wrong for both.
+    Use: if the data has easy and hard prompts that need different targets.
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`smallest_target`].
 
-    Differs: the paper samples 500 training prompts, 8 times each, before training and every 20 steps, only to choose
-    targets. This version chooses them from the training batches since the last choice; before the first choice each
-    batch gives its own. The lower bound of the candidates is the smallest target among the prompts.
+    Differs: to choose targets, the paper samples 8 answers to each of 500 training prompts before training and every
+    20 steps. This version chooses targets from the training batches since the last choice; until the first choice,
+    each batch determines its own. The lower bound of the candidates is the smallest target among the prompts.
 
     Args:
-        refresh_steps (`int`): Policy updates between two choices.
+        refresh_steps (`int`): Number of policy updates between two choices of targets.
         interval (`int`), upper_bound (`int`): Distance and maximum of the candidate targets in tokens.
-        expected_correct (`int`): Correct answers that must be expected under a target.
-        rounding (`str`): `"paper"` or `"release"`, see [`right_answers`]; the release's targets are longer.
+        expected_correct (`int`): Number of correct answers to expect within a target.
+        rounding (`str`): Rounding of `"paper"` or `"release"`, see [`right_answers`]; the targets of the latter are
+            longer.
     """
 
     name = "laser_d"
@@ -142,20 +147,20 @@ class LaserD(Laser):
     num_generations: int = state_field(int)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
+        """Raises `ValueError` if no candidate is between the target and `upper_bound`."""
         if (target_length or 0) > self.upper_bound:
             raise ValueError(
                 f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
 
     def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
-        """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
+        """Returns a target in tokens for each of `DIFFICULTIES`; `None` stands for the longest answer of a batch."""
         candidates = candidate_targets(lowest, self.upper_bound, self.interval)
         levels = zip(lengths, right_answers(num_generations, self.rounding), strict=True)
         return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Target of each completion by the solve rate of its prompt, in tokens."""
+        """`torch.Tensor` of shape `(N,)`: Target of each completion in tokens, by the solve rate of its prompt."""
         lengths, lowest = lengths_by_difficulty(rollouts), _lowest(rollouts)
         chosen = self.targets or self.choose_targets(lengths, lowest, rollouts.num_generations)
         targets = torch.tensor([int(rollouts.lengths.max()) if target is None else target for target in chosen])
@@ -181,16 +186,16 @@ class LaserD(Laser):
 
 
 class LaserDE(LaserD):
-    r"""LASER-DE: LASER-D that also encourages exploration, a bonus for wrong answers beyond their target.
+    r"""LASER-DE: LASER-D with a bonus for wrong answers longer than their target, to encourage exploration.
 
     $$ r_{DE}(y) = r_D(y) + \alpha \cdot (1 - \mathbb{I}(R)) \cdot \mathbb{I}(L(y) > L_A) $$
 
-    Wrong answers without an end get no bonus.
+    Truncated wrong answers get no bonus.
 
-    Use: as LASER-D, if the model should keep looking for an answer on prompts that it fails.
+    Use: like LASER-D, if the model should keep thinking long about prompts that it does not solve.
 
-    Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
-    release never fires and is left out.
+    Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The check for repetitive text in the release
+    never takes effect and is left out.
     """
 
     name = "laser_de"

@@ -1,4 +1,4 @@
-"""LEAD: correctness and closeness to the prompt's own length are normalised apart, then weighed by the state."""
+"""LEAD: normalises correctness and closeness to the prompt's own length separately, and adapts their weights."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ TINY = 1e-8
 def efficiency_rewards(
     is_correct: torch.Tensor, lengths: torch.Tensor, lower_bound: float, upper_bound: float
 ) -> torch.Tensor:
-    r"""Closeness of every completion to the target length of its prompt, dimensionless, in [-1, 1], float64.
+    r"""Returns the closeness of every completion to the target length of its prompt, in [-1, 1], dimensionless,
+    float64.
 
     $$ e_i = \max\left(-1, 1 - \frac{|L_i - L^*|}{L^*}\right), \qquad
        L^* = \mathrm{clip}(\text{mean length of the correct answers}, L_{\min}, B) $$
@@ -33,7 +34,7 @@ def efficiency_rewards(
     $L^* = B$ for a prompt without a correct answer.
 
     Source: `lead_lstar_mode=max_sym` of the [release](https://github.com/CrazyMint/LEAD), which its training script
-    uses and its README calls the paper's.
+    uses and which its README says is the paper's.
     """
     lengths = lengths.double()
     means_P1 = lengths.where(is_correct, torch.nan).nanmean(dim=1, keepdim=True)
@@ -44,7 +45,7 @@ def efficiency_rewards(
 def correctness_weight(
     correctness: Sequence[Sequence[float]], efficiency: Sequence[Sequence[float]], alpha: float
 ) -> float:
-    r"""The share of correctness that this batch asks for (potential-scaled instability), dimensionless, in [0, 1].
+    r"""Returns the weight of correctness that this batch asks for (potential-scaled instability), in [0, 1].
 
     $$ w = \frac{D_c}{D_c + D_e}, \qquad D_k = \frac{v_k}{v_c + v_e} \, p_k^\alpha, \qquad
        v_k = \frac{\sigma_k}{|\mu_k|}, \qquad p_c = 1 - \mu_c, \qquad p_e = \frac{1 - \mu_e}{2} $$
@@ -56,10 +57,11 @@ def correctness_weight(
     $10^{-8}$ under the root and below each fraction.
 
     Args:
-        correctness (`Sequence[Sequence[float]]`): Mean and population variance of correctness, 1 or 0, of each prompt.
-        efficiency (`Sequence[Sequence[float]]`): The same of the efficiency rewards of the correct answers, for
-            prompts that have any.
-        alpha (`float`): Exponent of the distance to the best, dimensionless.
+        correctness (`Sequence[Sequence[float]]`): Mean and population variance of correctness (1 or 0) for each
+            prompt.
+        efficiency (`Sequence[Sequence[float]]`): The same for the efficiency rewards of correct answers, for each
+            prompt that has correct answers.
+        alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
     """
     mean_c, ratio_c = _mean_and_variation(correctness)
     mean_e, ratio_e = _mean_and_variation(efficiency)
@@ -70,7 +72,8 @@ def correctness_weight(
 
 
 def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Mean of the groups' means, and the standard deviation over its size; 0 and 0 for no groups."""
+    """Returns the mean of the groups' means and the ratio of standard deviation to absolute mean; both 0 without
+    groups."""
     if not groups:
         return 0.0, 0.0
     means = [mean for mean, _ in groups]
@@ -79,7 +82,7 @@ def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float
 
 
 def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
-    """Mean and population variance of each group, without NaN; groups without a value are left out."""
+    """Returns mean and population variance of each group, ignoring NaN; groups without values are left out."""
     counted_PG = rewards_PG[~torch.isnan(rewards_PG).all(dim=1)]
     means_P1 = counted_PG.nanmean(dim=1, keepdim=True)
     variances_P1 = ((counted_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
@@ -87,34 +90,36 @@ def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
 
 
 class LEAD(LengthControl):
-    r"""LEAD: advantages of correctness and of closeness to the prompt's own length, by weights that follow the batch.
+    r"""LEAD: a weighted sum of two advantages, for correctness and closeness to the prompt's own length.
 
     $$ A_i = w_c A_{c,i} + (1 - w_c) A_{e,i}, \qquad w_c = \max(w, \lambda_{\min}), \qquad
        w \leftarrow \beta w + (1 - \beta) \hat w $$
 
-    $A_c$ and $A_e$ are correctness (1 or 0) and efficiency, $e_i = \max(-1, 1 - |L_i - L^*| / L^*)$ with $L^*$ the
-    mean length of the prompt's correct answers, each normalised in its group; $A$ is then whitened over the tokens of
-    the batch, so that a group of equal rewards gets the batch's mean, and not 0. `scale_rewards` has no effect.
-    $\hat w$ is the weight that the last batch asks for, see [`correctness_weight`]; $w$ starts at 0.5. The shaped
-    reward is $w_c c_i + (1 - w_c) e_i$.
+    $A_c$ and $A_e$ are correctness $c_i$ (1 or 0) and efficiency $e_i = \max(-1, 1 - |L_i - L^*| / L^*)$, each
+    normalised in its group, where $L^*$ is the mean length of the prompt's correct answers. $A$ is then standardised
+    over the tokens of the batch, so a group of equal rewards does not have advantages of 0. `scale_rewards` has no
+    effect. $\hat w$ is the weight that the last batch asks for, see [`correctness_weight`]; $w$ starts at 0.5. The
+    shaped reward is $w_c c_i + (1 - w_c) e_i$.
 
-    Correct answers shorter than the mean correct one pay as longer ones do. Where no answer is correct, $L^*$ is $B$.
+    Correct answers shorter than the mean correct length are penalised like longer ones. If no answer is correct, $L^*$
+    is $B$.
 
-    Use: without a target, if lengths should settle and neither weight nor budget is to be tuned.
+    Use: without a target, if lengths should stabilise and neither a weight nor a budget should be tuned.
 
     Source: `adv_estimator == 'lead'` of the [release](https://github.com/CrazyMint/LEAD) with the settings of its
-    training script. Of [LEAD](https://huggingface.co/papers/2605.09806) we read the abstract.
+    training script. We have read only the abstract of [LEAD](https://huggingface.co/papers/2605.09806).
 
-    Differs: the release moves the weight before it weighs the same batch; here a batch is weighed by the state from
-    before it, as by every method of this package.
+    Differs: the release updates the weight before it applies it to the same batch; here, as in every method of this
+    package, a batch is scored with the state before the batch.
 
     Args:
-        lower_bound (`int`): $L_{\min}$, the least target in tokens.
-        upper_bound (`int`): $B$, the greatest target in tokens; by default `max_completion_length`. Both are 8000 in
+        lower_bound (`int`): $L_{\min}$, the smallest target in tokens.
+        upper_bound (`int`): $B$, the largest target in tokens; by default `max_completion_length`. Both are 8000 in
             the script.
-        weight_min (`float`): $\lambda_{\min}$, the least weight of correctness.
+        weight_min (`float`): $\lambda_{\min}$, the smallest weight of correctness.
         alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
-        beta (`float`): $\beta$, how much of the weight stays at each policy update; 1 freezes it.
+        beta (`float`): $\beta$, share of the old weight that is kept at each policy update; with 1, the weight is
+            constant.
     """
 
     name = "lead"

@@ -13,11 +13,11 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
-MOST_BUDGETS = 50  # more multipliers than this are probably a mistake
+MOST_BUDGETS = 50  # maximum number of multipliers that is plausible
 
 
 def budget_name(value: Any) -> str:
-    """Name in the log and in checkpoints of the prompts with this value in the column of `multiplier_per`.
+    """Returns the name, in logs and checkpoints, of the multiplier for a value in the column `multiplier_per`.
 
     Example:
         >>> [budget_name(value) for value in ("low", 64, 64.0, 0.5, None)]
@@ -29,11 +29,12 @@ def budget_name(value: Any) -> str:
 
 
 def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | float) -> torch.Tensor:
-    r"""How far each completion is over the target in tokens, dimensionless, in float64.
+    r"""Returns how far each length exceeds its target, as a share of the target, in float64.
 
     $$ \Delta_i = \max\left(0, \frac{L(y_i)}{L_t} - 1\right) $$
 
-    Source: Algorithm 1, line 9. One-sided: a completion at or under the target has 0 and earns no bonus.
+    Source: Algorithm 1, line 9. The overshoot is one-sided: it is 0 for a completion at or below the target, which
+    earns no bonus.
 
     Example:
         >>> relative_overshoot(torch.tensor([100, 200, 300]), 200).tolist()
@@ -43,35 +44,36 @@ def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | flo
 
 
 class Leash(LengthControl):
-    r"""LEASH: the reward less lambda times the overshoot of the target; lambda follows the mean overshoot.
+    r"""LEASH: subtracts lambda times the relative overshoot of the target; lambda adapts to the constraint violation.
 
     $$ \tilde r_i = \mathrm{clip}(r_i - \lambda \Delta_i, -1, 1), \qquad
        \lambda \leftarrow \mathrm{clip}(\lambda + \alpha_\lambda \hat J_P, \lambda_{\min}, \lambda_{\max}) $$
 
-    On the paper's scale of rewards, -1 and +1, a wrong answer sits on the lower clip and never feels its length.
+    With the paper's task rewards of -1 and +1, a wrong answer is already at the lower bound, so its length does not
+    change its reward.
 
-    Use: to hold the mean length at a budget whose price is not known in advance; task rewards are -1 and +1.
+    Use: to bring the mean length to a target if the right penalty weight is not known; task rewards are -1 and +1.
 
-    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
-    for each value of a column, whose multiplier climbs on the violation of its own prompts alone. So is the floor
-    under accuracy: a share of lambda acts, the one that [`RunningAccuracy.above`] allows, and lambda does not climb
-    while that share is below 1. With a target far below what the floor allows, answers become as short as it allows.
+    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). Two options are ours. `multiplier_per`
+    sets one constraint for each value of a column, whose multiplier depends only on the violation of its own prompts.
+    The accuracy floor multiplies lambda by the share that [`RunningAccuracy.above`] allows, and lambda does not rise
+    while that share is below 1. If the target is too short for the floor, answers become as short as the floor allows.
 
-    Differs: the paper has one generation batch per policy update. Several updates on one batch make one dual step,
-    after the first of them; several batches in one update make one on their pooled mean, and so do a batch whose
-    update mixed precision skipped and the next batch.
+    Differs: the paper has one generation batch per policy update. Here, several updates on one batch make one dual
+    step, after the first update. Several batches in one update make one dual step on the mean over all their
+    completions. If mixed precision skips an update, its batch is pooled with the next one in the same way.
 
     Args:
         lambda_init (`float`): Multiplier before the first dual step.
         lambda_lr (`float`): Step size of the dual step.
         lambda_min (`float`), lambda_max (`float`): Bounds of the multiplier.
-        multiplier_per (`str`): Column of the data set. Prompts with the same value in it share a multiplier, which
-            starts at `lambda_init` when the value is first seen; `target_length` gives each distinct target its own.
-            By default there is one multiplier for all prompts.
-        min_accuracy (`float`): Floor under the accuracy of the training batches, in [0, 1]; `multiplier_per` gives
-            each value of its column a floor of its own.
-        max_accuracy_drop (`float`): Floor as a distance below the best running accuracy so far, such as 0.02 for two
-            points. With both, the higher floor counts.
+        multiplier_per (`str`): Column of the data set. Prompts with the same value in this column share a multiplier,
+            which starts at `lambda_init` when the value is first seen; the column `target_length` gives each distinct
+            target its own multiplier. By default all prompts share one multiplier.
+        min_accuracy (`float`): Accuracy floor: the lowest accuracy of the training batches to accept, in [0, 1]; with
+            `multiplier_per` it applies to each value of the column separately.
+        max_accuracy_drop (`float`): The same floor, given as a distance below the best running accuracy so far, such
+            as 0.02 for two percentage points. If both are set, the higher floor applies.
     """
 
     name = "leash"
@@ -92,8 +94,8 @@ class Leash(LengthControl):
     multiplier_per: str | None = None
     min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
     max_accuracy_drop: float | None = hyperparameter(None, gt=0, le=1)
-    # by name: each multiplier in reward units per unit of relative overshoot; target and length in tokens of its
-    # completions since the last dual step; whether these are correct (NaN if not known); their running accuracy
+    # all by name of the multiplier: its value in reward units per unit of relative overshoot; targets and lengths in
+    # tokens since the last dual step; whether these completions are correct (NaN if not known); running accuracy
     lambdas: dict[str, float] = state_field(dict)
     observed: dict[str, list[list[float]]] = state_field(dict)
     verdicts: dict[str, list[float]] = state_field(dict)
@@ -103,39 +105,40 @@ class Leash(LengthControl):
         super().__post_init__()
         if not self.lambda_min <= self.lambda_init <= self.lambda_max:
             bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
-            raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}")
+            raise ValueError(f"lambda_init={self.lambda_init}, but must be between {bounds}")
         self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
         if self.has_floor:
-            self.uses_correctness = True  # type: ignore[misc]  # of this method alone
+            self.uses_correctness = True  # type: ignore[misc]  # of this instance only
 
     @property
     def lam(self) -> float:
-        """The multiplier that the coming batch uses; the mean of all if there are several."""
+        """The multiplier for the next batch; the mean if there are several."""
         return fmean(self.lambdas.values() or [self.lambda_init])
 
     @property
     def has_floor(self) -> bool:
-        """Whether accuracy can hold the price back."""
+        """Whether there is an accuracy floor."""
         return self.min_accuracy is not None or self.max_accuracy_drop is not None
 
     def price_share(self, name: str) -> float:
-        """The share of a multiplier that acts on the coming batch, in [0, 1]."""
+        """Returns the share of a multiplier that is applied to the next batch, in [0, 1]."""
         return RunningAccuracy(*self.accuracies.get(name, ())).price_share
 
     def price(self, name: str) -> float:
-        """What a multiplier's prompts pay in the coming batch, in reward units per unit of relative overshoot."""
+        """Returns the penalty weight of a multiplier's prompts in the next batch, in reward units per unit of
+        overshoot."""
         return self.lambdas.get(name, self.lambda_init) * self.price_share(name)
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """Warns of so many values that few prompts move each multiplier."""
+        """Returns a warning if a column has so many values that each multiplier gets few prompts."""
         for column, values in columns.items():
             if (count := len(set(map(budget_name, values)))) > MOST_BUDGETS:
                 return (
-                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows, so that most "
-                    "multipliers stay near lambda_init; choose another"
+                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows, so most "
+                    "multipliers will stay near lambda_init; choose another column"
                 )
         return None
 
@@ -158,13 +161,13 @@ class Leash(LengthControl):
         return (rollouts.task_rewards - self.penalty(rollouts)).clamp(-1.0, 1.0)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """A warning if the scale of the task rewards is not the paper's -1 to +1; `None` if nothing shows it."""
+        """Returns a warning if the task rewards are not on the paper's scale of -1 to +1, else `None`."""
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
         if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
             most = scores.abs().max().item()
-            return f"task rewards reach {most:.3g}, but are clipped to [-1, 1]: lower them, or reward_weights"
+            return f"task rewards reach {most:.3g}, but are clipped to [-1, 1]: lower reward_weights"
         if (scores == 0).any() and (scores >= 0).all():
-            return "wrong answers have task reward 0, so they learn to fail fast; LEASH is meant for -1 and +1"
+            return "wrong answers have task reward 0, which rewards failing early; LEASH needs -1 and +1"
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -192,18 +195,19 @@ class Leash(LengthControl):
             self.accuracies[name] = running.above(max(self.min_accuracy or 0.0, running.best - drop))
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
-        """One multiplier after a policy update.
+        """Returns the new value of one multiplier after a policy update.
 
         Args:
-            observed (`Sequence[Sequence[float]]`): Target and length in tokens of its completions since the last
-                update; without any it stays.
-            is_sampled (`bool`): Without any: whether the update was on its last completions, or on those of others.
+            observed (`Sequence[Sequence[float]]`): Targets and lengths in tokens of its completions since the last
+                update. If there are none, the multiplier keeps its value.
+            is_sampled (`bool`): If there are no new completions: whether the update reused the last ones (`True`), or
+                used new completions of other multipliers (`False`).
         """
         if not observed:
             return self.lambdas[name]
         target_lengths, lengths = zip(*observed, strict=True)
         violation = self.violation(lengths, target_lengths)
-        # a multiplier that is held back may fall, but would wind up
+        # while the floor reduces the penalty, the multiplier may only fall, or the penalty would return too strong
         most = self.lambda_max if self.price_share(name) == 1 else self.lambdas[name]
         return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, most)
 
@@ -219,9 +223,9 @@ class Leash(LengthControl):
 
 
 class LeashC(Leash):
-    """LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
+    """LEASH-C: LEASH with the constant multiplier `lambda_init`.
 
-    Use: if a price is known to work, and as the control that shows what adapting it gains.
+    Use: if a good penalty weight is known, or as the baseline that shows what adapting the weight gains.
 
     Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
 

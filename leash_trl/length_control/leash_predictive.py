@@ -1,8 +1,9 @@
-"""LEASH-Predictive, ours: a price on length that is eased off before the target, by as much as is still under way.
+"""LEASH-Predictive, ours: a length advantage whose weight lambda follows a forecast of the length.
 
-Two things make LEASH miss its target: dividing rewards by their group's deviation cancels lambda wherever all answers
-are correct, and lengths go on falling after the price is gone. Here lambda weighs a length advantage that is
-normalised by itself, and is the share of the full push that a forecast of the length asks for.
+Two things make LEASH miss its target. Where all answers of a prompt are correct, dividing rewards by their standard
+deviation cancels lambda. And lengths keep falling after lambda has reached 0. Here, the length has an advantage of its
+own, normalised separately and weighted by lambda. Lambda decreases before the target is reached, by as much as the
+length is expected to fall anyway.
 """
 
 import math
@@ -17,28 +18,28 @@ from leash_trl.length_control.leash import Leash, relative_overshoot
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter, state_field
 
 
-# Chosen on earlier toy plants and on the gym's seed 51 (recipes/gym/controllers.md).
-CORRECTION = 0.15  # K, share of a surprise that the level takes in
+# Chosen on earlier simulated systems and on seed 51 of the gym (recipes/gym/controllers.md).
+CORRECTION = 0.15  # K, share of the forecast error that corrects the level
 RESPONSE_RATE = 0.02  # eta_b
 DRIFT_RATE = 0.005  # eta_d
-QUIET = 0.1  # epsilon, of the squared push: above it a surprise is laid to the response, below it to the drift
-HORIZON = 10.0  # H, updates over which the rest of the way is spread
+QUIET = 0.1  # epsilon: if the squared push is larger, an error mainly corrects the response, else the drift
+HORIZON = 10.0  # H, number of updates over which the remaining change of length is spread
 RESPONSE_INIT = 0.04
 RESPONSE_BOUNDS = (1e-4, 0.3)
-SHORTEST = 0.05  # of the target; a batch below it counts as if at it, whose logarithm is finite
+SHORTEST = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
 
 
 class Forecast(NamedTuple):
-    """What is known of a length under control.
+    """The model of how the mean length responds to lambda.
 
     Args:
-        level (`float`): Logarithm of length over target that is expected of the next batch; `None` before the first
-            one.
-        push (`float`): $u$, running mean of lambda, dimensionless: what the momentum of the optimizer carries.
-        response (`float`): $b$, by how much the logarithm falls in an update with a push of 1.
-        drift (`float`): $d$, by how much it rises in an update without a push.
-        used (`float`): lambda of the batch that the policy was last updated on.
-        target (`float`): Target in tokens of all completions of that batch; `None` if they had several.
+        level (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch; `None`
+            before the first batch.
+        push (`float`): $u$, running mean of lambda, dimensionless, which models the momentum of the optimizer.
+        response (`float`): $b$, by how much the logarithm falls in one update if the push is 1.
+        drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
+        used (`float`): Lambda of the batch on which the policy was last updated.
+        target (`float`): Target in tokens of all completions of that batch; `None` if they had different targets.
     """
 
     level: float | None = None
@@ -49,23 +50,25 @@ class Forecast(NamedTuple):
     target: float | None = None
 
     def aimed_at(self, target: float | None) -> "Forecast":
-        """The forecast with a new target in tokens: the length is still expected, so its ratio to the target moves."""
+        """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
+        changes."""
         if self.level is None or self.target is None or target is None:
             return self._replace(target=target)
         return self._replace(level=self.level + math.log(self.target / target), target=target)
 
     def corrected(self, violation: float) -> "Forecast":
-        r"""The forecast after a batch has been measured by its violation $\hat J_P$.
+        r"""Returns the forecast after a batch with the measured violation $\hat J_P$.
 
         $$ e = \log(1 + \hat J_P) - y, \qquad y \leftarrow y + K e, \qquad
            b \leftarrow b - \eta_b \frac{e u}{u^2 + \varepsilon}, \qquad
            d \leftarrow d + \eta_d \frac{e \varepsilon}{u^2 + \varepsilon} $$
 
-        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
-        $[0, b]$.
+        In the first batch, $y$ is set to the measured logarithm, so $e$ is 0. $b$ is clipped to `RESPONSE_BOUNDS`, $d$
+        to $[0, b]$.
 
-        Source: ours; an observer of Luenberger's kind. $b$ and $d$ move by normalised least mean squares, but come
-        near a plant's own only by chance: $b$ falls until lambda is enough, as an integral would.
+        Source: ours; a Luenberger observer, whose $b$ and $d$ are updated by normalised least mean squares. They need
+        not converge to the true values: $b$ falls until lambda is large enough, so it acts like the integral term of a
+        controller.
 
         Example:
             >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))[:4]
@@ -81,8 +84,8 @@ class Forecast(NamedTuple):
         return self._replace(level=expected + CORRECTION * surprise, response=response, drift=drift)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
-        r"""The forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$. Source:
-        ours.
+        r"""Returns the forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
+        Source: ours.
 
         $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d $$
 
@@ -95,12 +98,14 @@ class Forecast(NamedTuple):
         return self._replace(level=level, push=push, used=lam)
 
     def needed_push(self, momentum: float) -> float:
-        r"""Push for the next batch, dimensionless; negative if less than nothing is needed, infinite before the first.
+        r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
+        even without a push, and infinite before the first batch.
 
         $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
 
-        After the last push the momentum still carries $m u$. Of what is then left, and of the drift until then,
-        $1 / H$ is to go by the next update. With $y = 0$ and $b u = d$ it is $u$. Source: ours.
+        Without any further push, the momentum would still add a push of $m u$ in all. Of the distance to the target
+        that then remains, including the drift until then, the next update is to cover $1 / H$. If $y = 0$ and $b u =
+        d$, the result is $u$, so the length stays at the target. Source: ours.
 
         Example:
             >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
@@ -114,30 +119,33 @@ class Forecast(NamedTuple):
 
 
 class LeashPredictive(Leash):
-    r"""LEASH-Predictive, ours: a length advantage among correct answers, weighed by what a forecast asks for.
+    r"""LEASH-Predictive, ours: a length advantage among correct answers, weighted by a forecast of the length.
 
     $$ \hat A_i = \hat A_i^{\text{task}} + \lambda \hat A_i^{\text{length}}, \qquad
        \hat A_i^{\text{length}} = \frac{\bar \Delta - \Delta_i}{\sigma_\Delta + \epsilon}, \qquad
        \lambda = \mathrm{clip}\left(\frac{y - b u m + d (H + m)}{b H}, \lambda_{\min}, \lambda_{\max}\right) $$
 
-    $\Delta_i$ is LEASH's relative overshoot; $\bar \Delta$ and $\sigma_\Delta$ are those of the correct answers of the
-    prompt, and wrong ones have no length advantage. The task advantage is the usual one. $y$ is the logarithm of
-    length over target that a [`Forecast`] expects of the next batch, $b$ and $d$ its fall and rise per update, $u$
-    what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how long. The shaped reward,
-    $r_i - \lambda \Delta_i$ for correct answers, is for the log.
+    $\Delta_i$ is LEASH's relative overshoot. Its mean $\bar \Delta$ and standard deviation $\sigma_\Delta$ are over
+    the correct answers of the prompt; the length advantage of wrong answers is 0. The task advantage is GRPO's. $y$ is
+    the logarithm of the ratio of length to target that a [`Forecast`] expects for the next batch, $b$ and $d$ are its
+    fall with full push and its rise without push per update, $u$ is the push that the optimizer's momentum carries,
+    and $m = \beta / (1 - \beta)$ is the number of updates for which it lasts. The shaped reward, $r_i - \lambda
+    \Delta_i$ for correct answers, is only logged.
 
-    Use: to meet a target, with nothing to tune but it. Of random toy plants 56 % are within 5 % after 200 updates,
-    61 % after 600; where half of the full push must hold the length, it stays 4 % too long, at 0.8 over 10 %. It
-    pushes correct answers alone, so it needs prompts with two or more. No lambda makes answers longer.
+    Use: to reach a target without tuning anything else. Among random simulated systems, 56 % are within 5 % of the
+    target after 200 updates and 61 % after 600. If holding the length needs a lambda of 0.5, it stays 4 % too long;
+    with 0.8, more than 10 %. Only prompts with at least two correct answers have a length advantage, and no lambda
+    makes answers longer.
 
-    Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also has a length advantage of its own, but compares
-    all answers of a prompt and divides the sum by its deviation over the batch, which would cancel lambda.
+    Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also normalises a separate length advantage, but
+    compares all answers of a prompt and divides the sum of advantages by its standard deviation over the batch, which
+    would cancel lambda.
 
     Args:
-        lambda_init (`float`): Weight of length before the first step. With 1, and `scale_rewards: group`, length
-            counts as much as the task does.
-        lambda_lr (`float`): Must be 0: there is no step size.
-        momentum (`float`): $\beta$ of the optimizer: Adam's first one.
+        lambda_init (`float`): Weight of the length advantage before the first dual step. With 1 and `scale_rewards:
+            group`, length counts as much as the task reward.
+        lambda_lr (`float`): Must be 0, since there is no step size.
+        momentum (`float`): Momentum $\beta$ of the optimizer, which is the first beta of Adam.
     """
 
     name = "leash_predictive"
@@ -151,7 +159,8 @@ class LeashPredictive(Leash):
     forecasts: dict[str, Forecast] = state_field(dict)
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
-        """What the forecast asks for; without new completions, the last lambda pushed once more, or none did."""
+        """Returns the push that the forecast asks for, clipped. If there are no new completions, the push of the last
+        update was the same lambda again (`is_sampled`) or 0."""
         forecast = Forecast(*self.forecasts.get(name, ()))
         used = forecast.used if is_sampled else 0.0
         if observed:
@@ -179,7 +188,8 @@ class LeashPredictive(Leash):
         return rollouts.task_rewards - self.penalty(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """`scale_rewards` is for the task's advantage alone; length is always measured by its group's deviation."""
+        """Adds the length advantage, which is always divided by its group's standard deviation, to the task advantage,
+        to which `scale_rewards` applies."""
         score, num_generations = super().score(rollouts, rule), rollouts.num_generations
         task = group_advantages(rollouts.task_rewards, num_generations, rule.scale_rewards, rule.epsilon)
         is_compared = rollouts.is_correct & ~torch.isnan(score.shaped)

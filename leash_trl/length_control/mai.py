@@ -1,4 +1,4 @@
-"""MAI's length penalty: the more often a prompt is solved, the more its long correct answers pay."""
+"""MAI's length penalty for correct answers, which grows with length and with the solve rate of the prompt."""
 
 import torch
 
@@ -6,12 +6,12 @@ from leash_trl.length_control.method import LengthControl, Rollouts, hyperparame
 
 
 def solve_rate_prices(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    r"""`torch.Tensor` of shape `(P, G)`: Price of each completion's length, dimensionless, in float64.
+    r"""`torch.Tensor` of shape `(P, G)`: Length penalty of each completion, dimensionless, in float64.
 
     $$ \rho \frac{L_i}{L_{\max}}, \qquad \rho = \frac{1}{G} \sum_j r_j $$
 
-    $L_{\max}$ is the longest of the prompt. A reward of NaN does not count; a length of NaN pays nothing, as NaN, and
-    does not count for the longest.
+    $L_{\max}$ is the longest completion of the prompt. Rewards of NaN are ignored. A length of NaN is ignored for the
+    longest, and its penalty is NaN.
 
     Example:
         >>> solve_rate_prices(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()
@@ -22,27 +22,28 @@ def solve_rate_prices(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Ten
 
 
 class MAI(LengthControl):
-    r"""MAI: a correct answer earns 1 less a price for its relative length, times the solve rate; a wrong one 0.
+    r"""MAI: a correct answer earns 1 minus its relative length times the solve rate and a weight; a wrong one earns 0.
 
     $$ r'_i = c_i \left(1 - w \, \rho \, \frac{L_i}{\max_{j: c_j = 1} L_j}\right) $$
 
-    $\rho$ is the share of correct completions among the scorable ones of the prompt: easy prompts pay in full, hard
-    ones little. The longest correct answer pays $w \rho$, however long wrong answers are.
+    $\rho$ is the share of correct completions among the scorable ones of the prompt, so the penalty is largest for
+    easy prompts and small for hard ones. For the longest correct answer it is $w \rho$, whatever the length of wrong
+    answers.
 
-    Use: without a target, to shorten what is easy and spare what is hard.
+    Use: without a target, to shorten answers to easy prompts and leave hard prompts mostly alone.
 
     Source: `pass_rate_length_penalty_weight` of [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), and
-    [prime-rl #2829](https://github.com/PrimeIntellect-ai/prime-rl/pull/2829). Both call it MAI; the report behind the
-    name, probably that of MAI-Thinking-1, was not read.
+    [prime-rl #2829](https://github.com/PrimeIntellect-ai/prime-rl/pull/2829). Both call it MAI; we have not read the
+    report that the name refers to, probably that of MAI-Thinking-1.
 
-    Differs: NeMo-RL passes over groups with rewards other than 0 and 1, and cuts rewards at 0. Here correctness is
-    always 1 or 0, and the weight is at most 1, so there is nothing to cut. prime-rl's version is `prime_rl`: there
-    wrong answers pay too, lengths are relative to the longest of all completions (in June to the generation limit),
-    and advantages are not divided by the standard deviation.
+    Differs: NeMo-RL skips groups with rewards other than 0 and 1 and clips rewards at 0. Here, correctness is always 1
+    or 0 and the weight is at most 1, so neither is needed. prime-rl's version is the method `prime_rl`, where wrong
+    answers are penalised too, lengths are relative to the longest of all completions (earlier to the generation
+    limit), and advantages are not divided by the standard deviation.
 
     Args:
-        weight (`float`): Weight $w$ in reward units, in [0, 1]. The default is that of NeMo-RL's tests, where it is
-            off by default.
+        weight (`float`): Weight $w$ in reward units, in [0, 1]. The default is the value in NeMo-RL's tests; NeMo-RL
+            itself has it off by default.
     """
 
     name = "mai"

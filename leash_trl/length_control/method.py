@@ -1,4 +1,4 @@
-"""`LengthControl`, the base class of all methods: it turns rollouts into shaped rewards and moves its own state."""
+"""`LengthControl`, the base class of all methods: turns rollouts into shaped rewards and updates its own state."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.rollouts import Rollouts, Score
 
 
-# what the file of a method needs
+# everything that the file of a method imports from here
 __all__ = [
     "AdvantageRule",
     "LengthControl",
@@ -34,7 +34,7 @@ SYMBOLS = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}
 
 
 class Paper(NamedTuple):
-    """The paper of a method: its title, its arXiv id such as `2512.21540`, and its authors as BibTeX has them."""
+    """The paper of a method: its title, its arXiv id such as `2512.21540`, and its authors in the format of BibTeX."""
 
     title: str
     id: str
@@ -47,18 +47,19 @@ def hyperparameter(default: Any, **bounds: float) -> Any:
 
 
 def state_field(make: Callable[[], Any]) -> Any:
-    """Declares a field that holds training state rather than a hyper-parameter: `make` gives its first value.
-    Checkpoints save and restore it."""
+    """Declares a field that holds training state, which checkpoints save and restore; `make` returns its initial
+    value."""
     return field(init=False, compare=False, default_factory=make)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number."""
+    """Returns whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of an annotated kind; what a table or a list holds is the method's to check."""
+    """Returns whether a value has the annotated type; the method itself must check the elements of a list or a
+    mapping."""
     plain = get_origin(kind) or kind
     if plain in (Union, UnionType):
         return any(_fits(value, each) for each in get_args(kind))
@@ -72,37 +73,39 @@ def _fits(value: Any, kind: Any) -> bool:
 @dataclass_transform(field_specifiers=(field,))
 @dataclass
 class LengthControl:
-    """A method. Only `name` is required; all else, `shape` too, has a default that leaves plain GRPO as it is.
+    """Base class of the methods of length control. A subclass must set `name`; the defaults of everything else,
+    including `shape`, change nothing in GRPO.
 
-    Every subclass is made a dataclass, whose fields are the method's hyper-parameters. A value that does not fit its
-    field's annotation, or the bounds of its [`hyperparameter`], is a `ValueError`. State is declared by
-    [`state_field`], or made in `__post_init__` and named in `state`.
+    Every subclass automatically becomes a dataclass, whose fields are the method's hyper-parameters. A value of the
+    wrong type, or outside the bounds of its [`hyperparameter`], raises `ValueError`. Declare training state with
+    [`state_field`], or create it in `__post_init__` and name it in `state`.
 
-    For every training batch the trainer calls `score` and `observe`, in this order, and `step` after the policy
-    update. If mixed precision skips the update, the observed batch waits for the next one, and a checkpoint must hold
-    it. With dynamic sampling, `score` comes for each round and for the batch that remains; `observe` gets all
-    generated completions, replaced groups included. Only `observe`, `step` and `load_state_dict` may change anything.
-    Every process sees the same rollouts, those of all processes, as float64 on the CPU. `README.md` has an example.
+    For every training batch, the trainer calls `score` and then `observe`, and calls `step` after the policy update.
+    If mixed precision skips the update, `step` is called only after the next one, so the state must include what was
+    observed. With dynamic sampling, `score` is called for each round and for the final batch, and `observe` receives
+    all generated completions, including those of replaced groups. Only `observe`, `step` and `load_state_dict` may
+    change the state. Every process receives the same rollouts, which are those of all processes, in float64 on the
+    CPU. `README.md` has an example.
     """
 
     name: ClassVar[str]
     paper: ClassVar[Paper | None] = None
-    # attributes that a checkpoint holds, in types of JSON: those named here, of which a hyper-parameter must be as it
-    # was saved, and fields made by `state_field`
+    # attributes that checkpoints save, in types that JSON can hold: those named here and the fields made by
+    # `state_field`. A hyper-parameter named here must have the same value when a run is resumed.
     state: ClassVar[tuple[str, ...]] = ()
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
-    # False: the method uses task rewards as they are and does not ask what is correct
+    # False: the method uses the task rewards unchanged and needs not know which answers are correct
     uses_correctness: ClassVar[bool] = True
-    # True: the method learns from truncated completions, or its state counts them, so they must not be masked
+    # True: the method learns from truncated completions, or its state uses them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
-    # True: the shaped reward of a completion depends on the others of its prompt
+    # True: the shaped reward of a completion depends on the other completions of its prompt
     needs_group: ClassVar[bool] = False
-    # True: advantages follow a rule of the method, which the configuration's cannot change; "group" if they also have
-    # mean 0 over every prompt and follow from it alone, "batch" if they have that mean, but follow from all prompts
+    # True: the method computes its own advantages. "group": they also have mean 0 over every prompt and depend only on
+    # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
 
-    # bounds of the fields made by `hyperparameter`, which a second `@dataclass` would lose
+    # bounds of the fields made by `hyperparameter`, since the dataclass of a subclass does not keep them
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -122,30 +125,34 @@ class LengthControl:
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
-        Lengths are in tokens. Each target is checked: the configured one, prompts' own, and those of milestones.
+        Lengths are in tokens. It is called for every target: the configured one, those of prompts, and those of
+        milestones.
         """
 
     def columns_read(self) -> tuple[str, ...]:
-        """Columns of the data set that the method reads as `rollouts.columns`; each must be there to train."""
+        """Returns the columns of the data set that the method reads from `rollouts.columns`; training requires all of
+        them."""
         return ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """A warning about the columns of [`columns_read`], given before training with the values of all rows.
+        """Checks the values of all rows in the columns of [`columns_read`] before training; returns a warning or
+        `None`.
 
         Raises:
-            `ValueError`: If the method cannot use a value; the message names row, column and remedy.
+            `ValueError`: If the method cannot use a value; the message names the row, the column and the remedy.
         """
         return None
 
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
-        """Name of the budget that each of the N completions counts to; `None` if there is one for all.
+        """Returns the name of the budget of each of the N completions, or `None` if all share one budget.
 
-        The log has lengths, accuracy and the state of the constraint for each, such as `leash/mean_length/low`.
+        Lengths, accuracy and the state of the constraint are logged for each budget, such as `leash/mean_length/low`.
         """
         return None
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: Rewards without the length term, on the method's own scale; NaN for
+        completions without a reward."""
         return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
@@ -153,65 +160,69 @@ class LengthControl:
         return self.base_rewards(rollouts)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Price of each length in reward units, before any clip."""
+        """`torch.Tensor` of shape `(N,)`: Length penalty in reward units, before any clipping."""
         return self.base_rewards(rollouts) - self.shape(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Everything that the method says of some completions, by its present state.
+        """Returns rewards, penalties and advantages of some completions, by the current state.
 
-        A method with advantages of its own replaces this part.
+        A method that computes its own advantages overrides it.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
         score = Score(base, self.penalty(rollouts), shaped, shaped)
         return replace(score, advantages=rule(score, rollouts))
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Records a training batch; several may come before one `step`."""
+        """Records a training batch; there may be several before one `step`."""
 
     def step(self) -> None:
-        """Moves the state, once per policy update, by the batches observed since the last step."""
+        """Updates the state from the batches observed since the last call; the trainer calls it once per policy
+        update."""
 
     def violation(self, lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
-        """How far lengths are over targets, in tokens: dimensionless, for the log and the dual step."""
+        """Returns the constraint violation, dimensionless, for lengths and targets in tokens; logs and dual step use
+        it."""
         return dual.violation(lengths, target_lengths)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        """The state of one of the `budgets` as numbers to log; the log's `lambda` is then a mean over completions."""
+        """Returns the state of one of the `budgets` as numbers to log; `lambda` in the log is then the mean over
+        completions."""
         return {}
 
     def statistics(self) -> dict[str, float]:
-        """The state as numbers to log, by key without the `leash/` prefix; NaN for values that are not known yet."""
+        """Returns the state as numbers to log, by key without the prefix `leash/`; NaN for a value that is not known
+        yet."""
         return {}
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """A warning about the scale of the task rewards; `None` for methods with their own scale."""
+        """Returns a warning if the scale of the task rewards does not suit the method, else `None`."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of the state for a checkpoint, in types of JSON, which keeps every number to the last bit."""
+        """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision."""
         values = {name: getattr(self, name) for name in self.state}
         copied: dict[str, Any] = json.loads(json.dumps(values, default=operator.methodcaller("state_dict")))
         return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a saved state; `ValueError` if a hyper-parameter in it is another one's."""
+        """Restores a saved state; raises `ValueError` if a hyper-parameter in it differs from this method's."""
         for name in self.state:
             value, saved = getattr(self, name), copy.deepcopy(state[name])
             if isinstance(value, LengthControl):
                 value.load_state_dict(saved)
             elif name in {each.name for each in fields(self) if each.init} and value != saved:
-                raise ValueError(f"{name} is {value!r}, but {saved!r} in the saved state; set that")
+                raise ValueError(f"{name} is {value!r}, but {saved!r} in the saved state; set it to {saved!r}")
             else:
                 setattr(self, name, saved)
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
-        """The target in tokens of a prompt that has none in the data set."""
+        """Returns the target in tokens of a prompt for which the data set has none."""
         return target_length
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
-        """Text to append to a prompt, which states its target; both lengths are in tokens."""
+        """Returns text to append to a prompt, such as a request to keep to the target; both lengths are in tokens."""
         return ""
 
     def generation_cap(self, target_length: float | None) -> int | None:
-        """Generation limit of the next training batch in tokens, if below the run's own; `None` for that."""
+        """Returns a generation limit in tokens for the next training batch, or `None` for the limit of the run."""
         return None

@@ -1,4 +1,4 @@
-"""Finds a length-control method by the name that a recipe gives in `length_control`."""
+"""Finds a method of length control by the name or import path that `length_control` has in a recipe."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ CLASSES = (
 
 
 def _class_at(path: str) -> type[LengthControl]:
-    """The method at an import path such as `my_lib.methods.Mine`."""
+    """Returns the class of a method at an import path such as `my_lib.methods.Mine`."""
     module_path, _, attribute = path.rpartition(".")
     try:
         method: type[LengthControl] = getattr(import_module(module_path), attribute)
@@ -31,7 +31,7 @@ METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}")
 
 
 def find_method(name: str) -> type[LengthControl]:
-    """A method by its name, or by the import path of its class, such as `my_lib.methods.Mine`."""
+    """Returns the class of a method by its name, or by its import path such as `my_lib.methods.Mine`."""
     if name in METHODS:
         return METHODS[name]
     if "." not in name:

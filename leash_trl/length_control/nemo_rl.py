@@ -1,4 +1,4 @@
-"""The length rewards of NeMo-RL: band, min-max, robust z-score, and one completion's bonus or penalty."""
+"""The length rewards of NeMo-RL: band, min-max, robust z-score, and terms for the shortest and the longest answer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,13 @@ NO_BAND = (math.nan, math.nan, math.nan)
 
 
 def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
-    r"""Share of its reward that a completion of each length keeps, of shape `(N,)` in float64, dimensionless.
+    r"""Returns the factor by which a band multiplies the reward at each length, dimensionless, of shape `(N,)` in
+    float64.
 
     $$ m(L) = 1 - (1 - f) \, \mathrm{clip}\left(\frac{L - a}{b - a}, 0, 1\right) $$
 
-    `bands` of shape `(N, 3)` are $a$ and $b$ in tokens, and $f$, of each completion; NaN for no band, whose factor is
-    1.
+    `bands` of shape `(N, 3)` holds $a$ and $b$ in tokens and $f$ of each completion. If they are NaN, there is no band
+    and the factor is 1.
 
     Example:
         >>> bands = torch.tensor([[10.0, 20.0, 0.5]]).expand(4, 3)
@@ -39,16 +40,16 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
 
 
 def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") -> Band:
-    """$a$, $b$ and $f$ of a prompt: its row's, or those configured if the row has none; NaN for no band.
+    """Returns $a$, $b$ and $f$ of a prompt: those of its row, else the configured ones; NaN for no band.
 
     Args:
         value (`Mapping`): The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the
-            same under the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not have.
-        configured (`tuple[float, float, float]`): The band of rows that have none.
-        name (`str`): What the value is, for the error.
+            same mapping under the key `total`, as in NeMo-RL's data. Values of None and NaN count as absent.
+        configured (`tuple[float, float, float]`): The band for rows without their own.
+        name (`str`): Name of the value for the error message.
 
     Raises:
-        `ValueError`: If it is no band.
+        `ValueError`: If the value is not a band.
     """
     row = value if isinstance(value, Mapping) else {"a": value}
     row = row["total"] if isinstance(row.get("total"), Mapping) else row
@@ -56,59 +57,63 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
     if not band:
         return configured
     if not (all(is_number(band.get(key)) for key in "abf") and 0 <= band["a"] < band["b"] and 0 <= band["f"] <= 1):
-        raise ValueError(f"{name} is {value!r}, but must hold a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
+        raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
     return band["a"], band["b"], band["f"]
 
 
 class NemoRL(LengthControl):
-    r"""NeMo-RL: correct answers (1, wrong 0) earn or pay by their length: band, min-max, robust z-score, shortest.
+    r"""NeMo-RL: correctness (1 or 0) with length terms for correct answers: band, min-max, robust z-score, shortest.
 
     $$ r'_i = c_i \max(0, 1 + \beta_s S_i - \beta_l X_i + \beta_g \tilde w_i - \beta_z \mathbb{I}(z_i > \tau)
     - w \rho L_i / L_{\max}) \, m(L_i) $$
 
-    The band $m$ is full up to $a$ tokens, then falls on a straight line to $f$ at $b$ tokens. The other terms compare
-    the correct answers of a prompt with each other: $S$ and $X$ are 1 for the shortest and the longest of them,
-    $\tilde w$ is the place between the two, see [`centred_weights`], $z$ the robust z-score of the length, see
-    [`robust_scores`], and $w$ weights MAI's price, see [`solve_rate_prices`]. Every term is off by default, and one at
-    least must be on. Penalties above 1 make right answers worth as little as wrong ones; `clipped_share` in the log
-    counts them.
+    The band $m$ is 1 up to $a$ tokens and falls linearly to $f$ at $b$ tokens. The other terms compare the correct
+    answers of a prompt with each other: $S$ and $X$ are 1 for the shortest and the longest of them, $\tilde w$ is the
+    relative position between the two, see [`centred_weights`], $z$ is the robust z-score of the length, see
+    [`robust_scores`], and $w$ is the weight of MAI's penalty, see [`solve_rate_prices`]. Every term is off by default,
+    and at least one must be on. If its penalties exceed 1, a correct answer has reward 0 like a wrong one; the logged
+    `clipped_share` is the share of such answers.
 
-    The names are those of NeMo-RL's `grpo.length_penalty`, for its channel `total`.
+    The hyper-parameters have the names of NeMo-RL's `grpo.length_penalty` for its channel `total`.
 
-    Use: to repeat runs of NeMo-RL; the band alone, to bound the length of each prompt without a controller.
+    Use: to reproduce runs of NeMo-RL, or the band alone, to limit the length of each prompt without adapting a
+    penalty.
 
     Source: `nemo_rl/utils/length_penalty.py` of [NeMo-RL #3852](https://github.com/NVIDIA-NeMo/RL/pull/3852), merged,
     which continues [#3604](https://github.com/NVIDIA-NeMo/RL/pull/3604). The reward `reasoning_length` of
-    [#3769](https://github.com/NVIDIA-NeMo/RL/pull/3769), open, with composition `correctness_gated` is the band with
-    `a` = `tau1`, `b` = `tau2` and `f` = 1 - `weight`.
+    [#3769](https://github.com/NVIDIA-NeMo/RL/pull/3769), which is open, with composition `correctness_gated` equals
+    the band with `a` = `tau1`, `b` = `tau2` and `f` = 1 - `weight`.
 
-    Differs: NeMo-RL passes over groups with rewards other than 0 and 1; here the band multiplies correctness, 1 or 0,
-    never a reward below 0, so no group is passed over. NeMo-RL gives bonus and penalty to the first of several that
-    are equally short or long; here all of them have it, and nobody where all are equally long. Bands with `b` not
-    above `a`, or that lack `a`, `b` or `f`, are errors here. A row whose `total` is None has the configured band, none
-    in NeMo-RL. NeMo-RL counts the text again, without special tokens; here lengths are the generated tokens. Left out
-    are the channels for thinking and answer, whose lengths are not visible, and `profiled_length_penalty`, a flat
-    price $p$ from a threshold $t$ on: alone, it is the band with `a` = $t - 1$, `b` = $t$ and `f` = $1 - p$.
+    Differs: NeMo-RL skips groups with rewards other than 0 and 1. Here, no group is skipped, since the band multiplies
+    correctness, which is 1 or 0, and never a reward below 0. If several answers are equally short or long, NeMo-RL
+    gives the bonus or penalty to the first one; here, all of them get it, unless all answers are equally long. Bands
+    that lack `a`, `b` or `f`, or whose `b` is not above `a`, raise an error here. A row whose `total` is None has the
+    configured band here, but no band in NeMo-RL. NeMo-RL tokenizes the text again, without special tokens; here,
+    lengths are the generated tokens. Two things are left out: the channels for thinking and answer, whose lengths are
+    not available, and `profiled_length_penalty`, a constant penalty $p$ from a threshold $t$ on. Alone, the latter
+    equals the band with `a` = $t - 1$, `b` = $t$ and `f` = $1 - p$.
 
     Args:
-        profile_band (`dict[str, float]`): The band, `{a: 18000, b: 24000, f: 0.9}` for instance: `a` and `b` in
-            tokens, and `f`, the share of the reward that is left at `b` and beyond.
-        profile_band_column (`str`): Column of the data set with bands of prompts, such as lengths that another model
-            needed: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. A row's band replaces `profile_band` as a
-                whole.
-        group_total_length_penalty_coeff (`float`): Coefficient $\beta_g$ of min-max in reward units.
+        profile_band (`dict[str, float]`): The band, such as `{a: 18000, b: 24000, f: 0.9}`, with `a` and `b` in
+            tokens, and `f` the factor of the reward from `b` tokens on.
+        profile_band_column (`str`): Column of the data set with a band for each prompt, for example from the lengths
+            that another model needed: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. The band of a row replaces
+            all of `profile_band`.
+        group_total_length_penalty_coeff (`float`): Coefficient $\beta_g$ of the min-max term in reward units.
         total_bonus (`float`): Bonus $\beta_s$ for the shortest correct answer in reward units.
         longest_total_penalty (`float`): Penalty $\beta_l$ for the longest correct answer in reward units.
-        total_zmad_penalty (`float`): Penalty $\beta_z$ for each correct answer that is long beyond the threshold, in
-            reward units.
-        total_zmad_threshold (`float`): Threshold $\tau$ of the robust z-score; NeMo-RL's guide has 2.0 and 2.5.
-        pass_rate_length_penalty_weight (`float`): Weight $w$ of MAI's price in reward units; `mai` is this term alone.
-        profile_band_total (`bool`): Whether bands multiply rewards; `False` is for bands that only the gate reads. By
-            default they do if `profile_band` is set: with bands in rows alone, set it to `True`.
-        group_length_penalty_profile_gate (`bool`): Min-max acts only in groups whose mean length is above the prompt's
-            `a` (or `b`), and where there is one.
-        group_length_penalty_profile_gate_field (`str`): `"a"` or `"b"`, the limit of the gate.
-        group_length_penalty_profile_gate_positive_only (`bool`): The gate's mean is over correct answers only.
+        total_zmad_penalty (`float`): Penalty $\beta_z$ for each correct answer whose robust z-score is above the
+            threshold, in reward units.
+        total_zmad_threshold (`float`): Threshold $\tau$ of the robust z-score; NeMo-RL's guide uses 2.0 and 2.5.
+        pass_rate_length_penalty_weight (`float`): Weight $w$ of MAI's penalty in reward units; the method `mai` is
+            this term alone.
+        profile_band_total (`bool`): Whether bands multiply rewards; set it to `False` if only the gate should use
+            them. By default they do so if `profile_band` is set; if only rows have bands, set it to `True`.
+        group_length_penalty_profile_gate (`bool`): Whether the min-max term applies only to groups whose mean length
+            is above `a` (or `b`) of their band; groups without a band then do not have it.
+        group_length_penalty_profile_gate_field (`str`): Limit of the gate, `"a"` or `"b"`.
+        group_length_penalty_profile_gate_positive_only (`bool`): Whether the mean length of the gate is over correct
+            answers only.
     """
 
     name = "nemo_rl"
@@ -133,7 +138,7 @@ class NemoRL(LengthControl):
         has_band = not math.isnan(self.configured[0])
         self.multiplies = has_band if self.profile_band_total is None else self.profile_band_total
         if self.group_length_penalty_profile_gate and not (has_band or self.profile_band_column):
-            raise ValueError("group_length_penalty_profile_gate is True, which needs a profile_band or its column")
+            raise ValueError("group_length_penalty_profile_gate is True, but there are no bands; set profile_band")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.multiplies and not self.needs_group:
@@ -144,14 +149,14 @@ class NemoRL(LengthControl):
         return (self.profile_band_column,) if self.profile_band_column else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """Refuses bands that make no sense, and warns if no row has one."""
+        """Raises `ValueError` for an invalid band, and returns a warning if no row has a band."""
         for column, rows in columns.items():
             if self._bands(rows).isnan().all():
-                return f"profile_band_column is {column!r}, but no row has a band there; fill it in, or leave it out"
+                return f"profile_band_column is {column!r}, but no row has a band there; fill it in or leave it out"
         return None
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: What each completion's length costs before rewards are cut at 0."""
+        """`torch.Tensor` of shape `(N,)`: Length penalty of each completion before rewards are clipped at 0."""
         column, rewards = self.profile_band_column, self.base_rewards(rollouts)
         bands_N3 = self._bands(rollouts.columns[column] if column else [None] * len(rollouts.lengths))
         rewards_PG, lengths_PG = rollouts.by_group(rewards), rollouts.by_group(rollouts.correct_lengths)
@@ -167,7 +172,7 @@ class NemoRL(LengthControl):
         )
         sums = rewards + gains_PG.flatten().where(rollouts.is_correct, 0.0)
         if self.multiplies:
-            # below zero, a factor would raise what a longer answer has
+            # a factor would raise a negative reward of a longer answer
             sums = torch.where(sums > 0, sums * band_factors(rollouts.lengths, bands_N3), sums)
         return rewards - sums
 
@@ -175,7 +180,8 @@ class NemoRL(LengthControl):
         return (self.base_rewards(rollouts) - self.penalty(rollouts)).clamp(min=0.0)
 
     def _is_open(self, rollouts: Rollouts, bands: torch.Tensor) -> torch.Tensor:
-        """Shape `(P, 1)`: True where min-max acts; a group without a limit or without lengths is closed."""
+        """`torch.Tensor` of shape `(P, 1)`: True where the min-max term applies; False for groups without limit or
+        lengths."""
         if not self.group_length_penalty_profile_gate:
             return torch.ones(len(rollouts.by_group(rollouts.lengths)), 1, dtype=torch.bool)
         counts_correct = self.group_length_penalty_profile_gate_positive_only
@@ -184,7 +190,7 @@ class NemoRL(LengthControl):
         return rollouts.by_group(lengths).nanmean(dim=1, keepdim=True) > rollouts.by_group(limits)[:, :1]
 
     def _bands(self, rows: Sequence[Any]) -> torch.Tensor:
-        """Shape `(N, 3)`: Bands in float64, the row's own or the configured one; NaN for none."""
+        """`torch.Tensor` of shape `(N, 3)`: Bands of the rows, else the configured one, in float64; NaN for none."""
         where = f"column {self.profile_band_column} of row"
         bands = [band_of(row, self.configured, f"{where} {index}") for index, row in enumerate(rows)]
         return torch.tensor(bands, dtype=torch.float64).view(-1, 3)

@@ -4,7 +4,7 @@ from leash_trl.length_control.method import LengthControl
 
 
 class NoControl(LengthControl):
-    """No length control: task rewards as they are, plain GRPO.
+    """No length control: plain GRPO on the unchanged task rewards.
 
     Use: as the baseline of every comparison.
     """

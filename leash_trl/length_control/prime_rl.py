@@ -1,4 +1,4 @@
-"""The length penalty of prime-rl, measured in the group's mean reward."""
+"""The length penalty of prime-rl, which is proportional to the group's mean reward."""
 
 from dataclasses import replace
 
@@ -9,21 +9,21 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollou
 
 
 class PrimeRL(LengthControl):
-    r"""prime-rl: correctness (1 or 0) less a share of the group's mean reward; advantage `reward - mean`, no std.
+    r"""prime-rl: correctness (1 or 0) minus a penalty times the group's mean; the advantage is `reward - mean`.
 
     $$ r'_i = r_i - w \, \bar r \, \frac{L_i}{L_{\max}} $$
 
-    $\bar r$ is the mean reward of the prompt's scorable completions: a prompt without a correct answer pays nothing.
-    Wrong answers pay as correct ones do. `scale_rewards` has no effect.
+    $\bar r$ is the mean reward of the prompt's scorable completions, so a prompt without a correct answer has no
+    penalty. Correct and wrong answers are penalised alike. `scale_rewards` has no effect. $L_{\max}$ is the prompt's
+    longest completion.
 
-    Use: to repeat prime-rl's runs; a prompt with few correct answers pays little.
-
-    $L_{\max}$ is the prompt's longest completion.
+    Use: to reproduce runs of prime-rl. Prompts with few correct answers have a small penalty.
 
     Source: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl) at 559b4477.
 
-    Differs: prime-rl also charges 0.1 each for input tokens and turns, which are not visible here. If all completions
-    of a prompt have the same number of both, the advantage is the same. Its earlier versions had other penalties.
+    Differs: prime-rl also has a penalty of 0.1 each for input tokens and turns, which are not available here. If all
+    completions of a prompt have the same number of both, the advantage is the same. Earlier versions of prime-rl had
+    other penalties.
 
     Args:
         weight (`float`): Weight of the penalty, dimensionless.

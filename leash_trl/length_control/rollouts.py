@@ -1,4 +1,4 @@
-"""`Rollouts`, the completions of all processes that a method sees, and `Score`, what it makes of them."""
+"""`Rollouts`, the completions that a method receives, and `Score`, the rewards and advantages that it returns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,25 +9,21 @@ import torch
 
 @dataclass(frozen=True)
 class Rollouts:
-    """N = P·G completions of one generation batch, the G completions of a prompt side by side; tensors are `(N,)`.
+    """The N = P·G completions of one generation batch, ordered by prompt; all tensors have shape `(N,)`.
 
     Args:
-        task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function gave a reward.
-        lengths: Tokens under control: those the model generated, EOS included, padding and tool output excluded; or
-            of these only the thinking.
-        target_lengths: Target of each completion's prompt in tokens, float64; NaN for no target.
-        is_truncated: True where the completion ended without EOS.
-        questions: A number that identifies the prompt and its images, int64, the same in every run.
-        num_generations: G, the number of completions per prompt.
-        max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
-        correctness_rewards: The reward that decides what is correct; by default the task reward. Where it is NaN,
-            correctness is not known, whatever the other rewards say.
-        is_correctness_known: False if `task_rewards` sums several reward functions and none is said to decide what is
-            correct. The statistics then leave out accuracy.
-        answer_lengths: Tokens after the thinking, where `lengths` count the thinking alone; `None` where they count
-            the whole completion.
-        columns: Values, one per completion, of the data set columns that the method reads; `None` where a row has
-            none.
+        task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function returned a
+        reward. lengths: Number of controlled tokens: all that the model generated, including EOS, without padding and
+        tool output, or only those of its thinking. target_lengths: Target of each completion in tokens, float64; NaN
+        if it has none. is_truncated: True where the completion ended without EOS. questions: Number that identifies
+        the prompt and its images and is the same in every run, int64. num_generations: G, the number of completions
+        per prompt. max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
+        correctness_rewards: Reward that decides whether an answer is correct, which is the case if it is positive; by
+        default the task reward. Where it is NaN, correctness is not known and the completion is called unscorable,
+        even if other rewards are known. is_correctness_known: False if there are several reward functions and none is
+        chosen to decide what is correct. Accuracy is then left out of the statistics. answer_lengths: Number of tokens
+        after the thinking, if `lengths` count only the thinking; `None` if they count the whole completion. columns:
+        Values of the data set columns that the method reads, one per completion; `None` where a row has no value.
     """
 
     task_rewards: torch.Tensor
@@ -44,7 +40,8 @@ class Rollouts:
 
     @property
     def completion_lengths(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: All tokens that the model generated, whatever is under control."""
+        """`torch.Tensor` of shape `(N,)`: Number of all tokens that the model generated, even if only the thinking is
+        controlled."""
         return self.lengths if self.answer_lengths is None else self.lengths + self.answer_lengths
 
     @property
@@ -58,12 +55,12 @@ class Rollouts:
 
     @property
     def is_correct(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True where the deciding reward is positive, on either scale."""
+        """`torch.Tensor` of shape `(N,)`: True where the reward that decides correctness is positive."""
         return self._deciding_rewards > 0
 
     @property
     def correctness(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct, 0 where not, NaN where unscorable; float64."""
+        """`torch.Tensor` of shape `(N,)`: 1 where correct, 0 where wrong, NaN where unscorable; float64."""
         return self.is_correct.double().masked_fill(~self.is_scorable, torch.nan)
 
     @property
@@ -89,13 +86,12 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Score:
-    """What a method makes of N completions, all `torch.Tensor` of shape `(N,)`.
+    """Rewards, penalties and advantages of N completions by a method, all `torch.Tensor` of shape `(N,)`.
 
     Args:
-        base: Rewards before length, on the method's own scale; NaN where unscorable.
-        penalty: Price of the length in reward units, before any clip; a bonus is negative.
-        shaped: Shaped rewards in float64; NaN where unscorable.
-        advantages: Advantages in float64; 0 where unscorable.
+        base: Rewards without the length term, on the method's own scale; NaN where unscorable. penalty: Length penalty
+        in reward units, before any clipping; a bonus is negative. shaped: Shaped rewards in float64; NaN where
+        unscorable. advantages: Advantages in float64; 0 where unscorable.
     """
 
     base: torch.Tensor
@@ -104,14 +100,15 @@ class Score:
     advantages: torch.Tensor
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
-        """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
+        """Returns this score where `is_own` of shape `(N,)` is true, else the other score."""
         return Score(**{name: own.where(is_own, vars(other)[name]) for name, own in vars(self).items()})
 
 
 def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
-    """Several `Rollouts`, or several `Score`, as one, or only `rows` of it, which must be complete groups.
+    """Joins several `Rollouts` or several `Score` into one, or into only `rows` of it, which must form complete
+    groups.
 
-    What is no value per completion, such as the generation limit, is the first part's.
+    Values that exist once per batch, such as the generation limit, are taken from the first part.
     """
     first = parts[0]
     if isinstance(first, torch.Tensor):
@@ -128,8 +125,8 @@ def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
 
 
 def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sum of shape `(N,)`, in reward units, of task rewards of shape `(N, K)` that are not NaN; NaN if all
-    are.
+    """Returns the weighted sum of task rewards of shape `(N, K)`, in reward units and shape `(N,)`. A reward of NaN is
+    left out; the sum is NaN if all rewards are.
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.5], [-1.0, float("nan")], [float("nan"), float("nan")]])

@@ -1,4 +1,4 @@
-"""ShorterBetter: the shortest correct answer of the group is the length that all its completions aim for."""
+"""ShorterBetter: the length of the shortest correct answer is the target for all answers to the prompt."""
 
 import torch
 
@@ -6,25 +6,26 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hype
 
 
 class ShorterBetter(LengthControl):
-    r"""ShorterBetter: a weight for correctness less a price per token of distance to the shortest correct answer.
+    r"""ShorterBetter: correctness minus a penalty per token of distance to the length of the shortest correct answer.
 
     $$ r_j = \alpha c_j - \beta \left| \ell_j - \ell^{SOL} \right|, \qquad
        \ell^{SOL} = \begin{cases} \min_{j: c_j = 1} \ell_j & \text{at least one is correct} \\
        \frac 1n \sum_j \ell_j & \text{otherwise} \end{cases} $$
 
-    Wrong answers pay too, on both sides: one that is shorter than the shortest correct answer gains by being longer.
+    Wrong answers are penalised too, and in both directions: one that is shorter than the shortest correct answer earns
+    more by being longer.
 
-    Use: without a target, if every prompt should find its own shortest length; lengths fall without a floor.
+    Use: without a target, if every prompt should find its own shortest length. Lengths keep falling.
 
     Source: [ShorterBetter](https://huggingface.co/papers/2504.21370); the
-    [release](https://github.com/JingyangYi/ShorterBetter), `reward_manager/naive.py`, agrees and has the defaults; the
-    paper also trains with $\alpha = 1$.
+    [release](https://github.com/JingyangYi/ShorterBetter), `reward_manager/naive.py`, agrees with the paper and is the
+    source of the defaults; the paper also trains with $\alpha = 1$.
 
     Differs: the mean leaves out unscorable completions, which paper and release do not mention.
 
     Args:
         alpha (`float`): Reward $\alpha$ of a correct answer.
-        beta (`float`): Price $\beta$ in reward units per token.
+        beta (`float`): Penalty $\beta$ in reward units per token.
     """
 
     name = "shorter_better"

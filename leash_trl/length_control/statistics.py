@@ -9,16 +9,17 @@ from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
 def _mean(values: torch.Tensor) -> float:
-    """Mean without NaN, as a Python float; NaN for no values, which TRL's log leaves out of its average."""
+    """Returns the mean of the values that are not NaN as a Python float; NaN if there are none, which is not
+    logged."""
     return values.double().nanmean().item()
 
 
 def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -> dict[str, float]:
-    """Statistics of the completions that a method in its present state scored, by log key without `leash/`.
+    """Returns statistics of completions that a method scored in its current state, by log key without `leash/`.
 
-    `mean_penalty` is the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left. Means
-    leave out unknown values and are NaN where nothing is left. If the method has several budgets, each has keys of its
-    own, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
+    `mean_penalty` is the curve in the paper's figure; `mean_effective_penalty` is the penalty that remains after
+    clipping. Means ignore unknown values and are NaN if there are no others. If the method has several budgets, each
+    has its own keys, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
     lengths, shaped = rollouts.lengths.double(), score.shaped
     clipped = (score.base - score.penalty - shaped).abs() > 1e-12
@@ -55,16 +56,17 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
 
 
 def length_accuracy_correlation(rollouts: Rollouts) -> float:
-    r"""Mean over prompts of the correlation of length and correctness; NaN if no prompt has both right and wrong.
+    r"""Returns the correlation of length and correctness, averaged over prompts; NaN if no prompt has both correct and
+    wrong answers.
 
     $$ \frac{1}{P} \sum_b \frac{\mathrm{cov}_b(L, c)}{\sigma_b(L) \, \sigma_b(c)} $$
 
-    Negative while answers are too long, for then the longer ones of a prompt are the wrong ones; positive once they
-    are too short.
+    It is negative while answers are too long, since the longer answers to a prompt are then more often wrong, and
+    positive once they are too short.
 
     Source: [ICR](https://huggingface.co/papers/2605.07316), by its abstract.
 
-    Differs: unscorable completions, and prompts whose answers are equally long, do not count.
+    Differs: unscorable completions and prompts whose answers are equally long are ignored.
     """
     correct_PG, lengths_PG = rollouts.by_group(rollouts.correctness), rollouts.by_group(rollouts.scorable_lengths)
     ones_PG = torch.ones_like(lengths_PG)
@@ -73,7 +75,7 @@ def length_accuracy_correlation(rollouts: Rollouts) -> float:
 
 
 def _of_budget(method: LengthControl, rollouts: Rollouts, score: Score, rows: torch.Tensor) -> dict[str, float]:
-    """Statistics of the completions that count to one budget."""
+    """Returns statistics of the completions of one budget."""
     lengths, targets = rollouts.lengths[rows].double(), rollouts.target_lengths[rows]
     aims = {"target_length": _mean(targets), "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets)}
     return {
@@ -86,7 +88,7 @@ def _of_budget(method: LengthControl, rollouts: Rollouts, score: Score, rows: to
 
 
 def table_columns(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
-    """Columns of the completions table, each a `torch.Tensor` of shape `(N,)`."""
+    """Returns the columns of the completions table, each a `torch.Tensor` of shape `(N,)`."""
     return {
         "length": rollouts.lengths,
         "penalty": score.penalty,

@@ -1,4 +1,4 @@
-"""Finds the target of each prompt, moves it by the schedule, and writes it into the prompt for methods that ask so."""
+"""Determines the target of each prompt, applies the schedule, and writes it into the prompt for some methods."""
 
 import hashlib
 import json
@@ -18,12 +18,12 @@ TARGET_COLUMN = "target_length"
 
 
 def scheduled_target(schedule: str, milestones: Mapping[int, float], target_length: float, step: int) -> float:
-    """The target at a policy update, in tokens.
+    """Returns the target at a policy update, in tokens.
 
     Args:
-        schedule (`str`): `"constant"` is `target_length` throughout. `"staged"` is the value of the last milestone
-            reached, `"linear"` the straight line between milestones.
-        milestones (`Mapping[int, float]`): Target in tokens by number of policy updates done.
+        schedule (`str`): `"constant"` returns `target_length`, `"staged"` the value of the last milestone reached, and
+            `"linear"` interpolates between milestones.
+        milestones (`Mapping[int, float]`): Target in tokens after a number of policy updates.
 
     Example:
         >>> [scheduled_target("linear", {0: 100, 10: 50}, 50, step) for step in (0, 5, 10, 20)]
@@ -43,7 +43,7 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
 
 
 def own_target(row: Mapping[str, Any]) -> float | None:
-    """The target in tokens in column `target_length` of a data set row; `None` if it has none.
+    """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
 
     Raises:
         `ValueError`: If the value is not a positive number.
@@ -57,14 +57,15 @@ def own_target(row: Mapping[str, Any]) -> float | None:
 
 
 def check_target(target: float | None, method: LengthControl, generation_limit: float, num_generations: int) -> None:
-    """Checks a run's target or a prompt's own, in tokens, and what else the method wants of the run.
+    """Checks a target in tokens, of the run or of a prompt, and whether the method works with the run's settings.
 
     Raises:
-        `ValueError`: If it is missing, not positive or at the generation limit, or the method cannot use it.
+        `ValueError`: If the target is missing, not positive or not below the generation limit, or if the method cannot
+            work with it.
     """
     if target is None and method.target_use == "required":
         raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
-    # if generation is cut at the target, every completion that is cut has violated it
+    # a target at the generation limit makes sense only for methods that stop generation at the target
     cuts_there = type(method).generation_cap is not LengthControl.generation_cap
     most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
     if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
@@ -75,18 +76,19 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
 
 
 def check_length_of(length_of: str, method: LengthControl) -> None:
-    """Raises `ValueError` if this cannot be controlled, or not by this method."""
+    """Raises `ValueError` if `length_of` is unknown, or the method cannot control it."""
     if length_of not in ("completion", "thinking"):
         raise ValueError(f"length_of is {length_of!r}, but must be 'completion' or 'thinking'")
     if length_of == "thinking" and method.generation_cap(1.0) is not None:
-        cuts = f"length_control={method.name!r} cuts whole completions at its target"
+        cuts = f"length_control={method.name!r} truncates whole completions at its target"
         raise ValueError(f"length_of is 'thinking', but {cuts}; set 'completion', or choose another method")
 
 
 def question_of(row: Mapping[str, Any]) -> int:
-    """A number in [0, 2**63) that identifies a row's prompt and its images, the same in every process and every run.
+    """Returns a number in [0, 2**63) that identifies a row's prompt and images and is the same in every process and
+    run.
 
-    A row without a prompt counts as its own question.
+    For a row without a prompt, it identifies the row.
     """
     prompt, images = row.get("prompt", row), row.get("images", row.get("image"))
     pictures = images if isinstance(images, list) or images is None else [images]
@@ -95,7 +97,8 @@ def question_of(row: Mapping[str, Any]) -> int:
 
 
 def _content(value: Any) -> Any:
-    """A replacement for a value that JSON cannot write. An image's `repr` would be its address in memory."""
+    """Returns a replacement for a value that JSON cannot hold. (The `repr` of an image contains its address in
+    memory.)"""
     if isinstance(value, Image.Image):
         return value.mode, value.size, value.getpalette(), _content(value.tobytes())
     if isinstance(value, np.ndarray | torch.Tensor):
@@ -105,7 +108,7 @@ def _content(value: Any) -> Any:
 
 
 def with_suffix(prompt: Any, suffix: str) -> Any:
-    """A copy of the prompt with `suffix` at its end, or at the end of its last message.
+    """Returns a copy of the prompt with `suffix` appended to its text, or to its last message.
 
     Example:
         >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
@@ -127,15 +130,16 @@ def rows_with_targets(
     target_length: float | None,
     generation_limit: float,
 ) -> tuple[list[dict[str, Any]], list[int], list[float]]:
-    """Data set rows as the model will see them, their question numbers, and their targets in tokens, NaN for none.
+    """Returns copies of the rows with the prompts that the model gets, their question numbers, and their targets in
+    tokens, NaN for none.
 
-    A row's own target wins over the method's `target_for`; both move with the schedule in proportion, but not beyond
-    the generation limit.
+    A row's own target has precedence over the method's `target_for`. Both are scaled in proportion to the schedule,
+    but not beyond the generation limit.
 
     Args:
         rows (`Sequence[dict]`): Rows of the data set; they stay unchanged.
-        current_target (`float`): The schedule's present value of `target_length`.
-        target_length (`float`): The configured target.
+        current_target (`float`): The current target of the schedule in tokens.
+        target_length (`float`): The configured target in tokens.
     """
     seen, questions, targets = [], [], []
     for row in rows:
@@ -153,7 +157,7 @@ def rows_with_targets(
 
 
 def _plain(value: Any) -> Any:
-    """A value as Python has it, whatever the format of the data set; `None` for NaN."""
+    """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         value = value.tolist()
     return None if isinstance(value, float) and math.isnan(value) else value
@@ -162,9 +166,9 @@ def _plain(value: Any) -> Any:
 def column_values(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
 ) -> dict[str, list[Any]]:
-    """Values of the columns that a method reads, one per row; `None` where a row has none.
+    """Returns the values of the columns that a method reads, one per row; `None` where a row has no value.
 
-    In the column of targets, `target_length` stands for rows without one of their own.
+    In the column `target_length`, rows without their own target get the argument `target_length`.
     """
     columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
     targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}

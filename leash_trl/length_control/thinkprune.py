@@ -1,4 +1,4 @@
-"""ThinkPrune: no length term; generation is cut ever shorter, and only the text up to the cut is graded."""
+"""ThinkPrune: no length reward; the generation limit is lowered in stages, and only the text up to it is graded."""
 
 from dataclasses import field
 
@@ -6,23 +6,25 @@ from leash_trl.length_control.method import LengthControl, Paper, state_field
 
 
 class ThinkPrune(LengthControl):
-    """ThinkPrune: 1 for a correct answer within the generation limit, else 0; the limit falls from stage to stage.
+    """ThinkPrune: 1 for a correct answer within the generation limit, else 0; the limit is lowered in stages.
 
-    A completion that is cut at the limit still earns 1 if its answer is correct: the grader sees the text up to there.
+    A completion truncated at the limit still earns 1 if the text up to there contains the correct answer.
 
-    Use: if the limit is also hard in later use: only the limit teaches.
+    Use: if there is a hard limit when the model is used later. The limit is the only training signal for length.
 
     Source: [ThinkPrune](https://huggingface.co/papers/2504.01296) and its
     [release](https://github.com/UCSB-NLP-Chang/ThinkPrune).
 
-    Differs: the release tells the model its limit in the system prompt; here it is the last sentence of the prompt.
-    The paper's iterative schedule goes on to 2000 tokens, but does not say when, so the default stops at 3000;
-    `{0: 4000, 180: 3000, 360: 2000}` would have stages of equal length.
+    Differs: the release states the limit in the system prompt; here, it is the last sentence of the prompt. The
+    paper's iterative schedule ends at 2000 tokens, but the paper does not say after how many updates, so the default
+    ends at 3000; `{0: 4000, 180: 3000, 360: 2000}` would have stages of equal length.
 
     Args:
-        stages (`dict[int, int]`): Generation limit in tokens by the number of policy updates after which it holds.
-            `{0: 4000}` is ThinkPrune in one stage. The run's own generation limit caps every stage, also in prompts.
-        suffix (`str`): Text to append to each prompt, with the limit for `{limit}`; `""` appends nothing.
+        stages (`dict[int, int]`): Generation limit in tokens by the number of policy updates after which it applies.
+            `{0: 4000}` is ThinkPrune in one stage. No stage exceeds the generation limit of the run, and prompts state
+            the lower of the two.
+        suffix (`str`): Text to append to each prompt, in which `{limit}` is replaced by the limit; `""` appends
+            nothing.
     """
 
     name = "thinkprune"
@@ -38,9 +40,9 @@ class ThinkPrune(LengthControl):
         # keys from JSON and the command line are strings
         self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
         if min(self.stages, default=-1) != 0 or min(self.stages.values()) < 1:
-            raise ValueError(f"stages is {self.stages!r}, but must map updates, the first 0, to limits in tokens")
+            raise ValueError(f"stages is {self.stages!r}, but must map updates, from 0 on, to limits in tokens")
         if self.suffix and "{limit}" not in self.suffix:
-            raise ValueError(f'suffix is {self.suffix!r}, but must hold {{limit}} or be ""')
+            raise ValueError(f'suffix is {self.suffix!r}, but must contain {{limit}} or be ""')
 
     def step(self) -> None:
         self.steps_done += 1

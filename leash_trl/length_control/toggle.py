@@ -1,4 +1,4 @@
-"""Toggle of Kimi K2.5: the budget is on for some batches, off for as many, and never on for hard prompts."""
+"""Toggle of Kimi K2.5: turns a budget on and off in alternating periods, and exempts hard prompts from it."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from leash_trl.length_control.method import (
 from leash_trl.length_control.rollouts import joined
 
 
-# what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others
+# attributes and functions that Toggle takes from the method that it switches, whether the budget is on or off
 HELD = (
     *("target_use", "needs_truncated", "own_advantages"),
     *("check", "columns_read", "check_columns", "budgets", "budget_statistics", "base_rewards", "violation"),
@@ -27,7 +27,8 @@ HELD = (
 
 
 class PercentileBudget(LengthControl):
-    """The report's own budget: correctness (1 or 0), but 0 beyond a percentile of the question's correct lengths.
+    """The report's own budget: correctness (1 or 0), but 0 for answers longer than a percentile of the question's
+    correct answers.
 
     Source: Eq. (2) of [Kimi K2.5](https://huggingface.co/papers/2602.02276), see [`Toggle`].
     """
@@ -35,7 +36,7 @@ class PercentileBudget(LengthControl):
     name = "percentile_budget"
 
     percentile: float
-    limits: dict[str, float] = state_field(dict)  # in tokens, by question number as text, as JSON has keys
+    limits: dict[str, float] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         known = self._estimates(rollouts) | self.limits
@@ -57,40 +58,43 @@ class PercentileBudget(LengthControl):
 
 
 class Toggle(LengthControl):
-    r"""Toggle of Kimi K2.5: a budget, or any other method, in every other period, and only on prompts solved often.
+    r"""Toggle of Kimi K2.5: a budget or another method, in every other period and only for prompts solved often.
 
     $$ \tilde r(x, y) = \begin{cases}
        r(x, y) \cdot \mathbb{I}\left(\frac{1}{K} \sum_i r(x, y_i) < \lambda \ \text{or}\ |y| \le b(x)\right)
        & \lfloor t / m \rfloor \bmod 2 = 0 \\
        r(x, y) & \lfloor t / m \rfloor \bmod 2 = 1 \end{cases} $$
 
-    $b(x)$ is a percentile of the correct lengths of question $x$, estimated once. With `method`, that method takes the
-    place of the indicator: completions get its shaped rewards where Toggle is on, and its rewards before length where
-    it is off. A group that is off is as in plain GRPO in all else: the trainer's own advantages, every completion in
-    the loss. Advantages that a method standardises over the batch (`dler`, `lead`) count all groups as if it held.
+    $b(x)$ is a percentile of the lengths of correct answers to question $x$, estimated once. If `method` is set, it
+    replaces the indicator: completions get the shaped rewards of that method where Toggle is on, and its rewards
+    without the length term where it is off. Groups where it is off are trained as in plain GRPO, with the trainer's
+    own advantages. Methods that standardise advantages over the batch (`dler`, `lead`) do so over all groups, as if
+    Toggle were on for all.
 
-    The method's state moves while the budget is on, by the prompts that feel it, or a multiplier would wind up over
-    lengths that it does not price. The report's own budgets are recorded from all batches.
+    The state of `method` is updated only while the budget is on, and only from the prompts to which it applies.
+    Otherwise, a multiplier would rise because of lengths that it does not penalise. The report's own budgets are
+    estimated from all batches.
 
-    Use: if a budget costs too much accuracy, or the model should still gain from more tokens than its budget. Methods
-    that cut generation or write into the prompt are refused: use `dler` with `cut_generation: false`, and `l1_exact`
-    and `l1_max` with `suffix: ""`.
+    Use: if a budget costs too much accuracy, or if the model should still be able to use more tokens than its budget.
+    Methods that limit generation or write into the prompt are not allowed: set `cut_generation: false` for `dler`, and
+    `suffix: ""` for `l1_exact` and `l1_max`.
 
     Source: section 4.4.2 of [Kimi K2.5](https://huggingface.co/papers/2602.02276); there is no released code.
 
-    Differs: the report gives no $\lambda$, $m$ or percentile; the defaults are ours. Its $t$ counts iterations, ours
-    generation batches; several batches in one update count once. It estimates all budgets at the beginning of
-    training; here the first batch in which a question is solved gives its budget, and is held to it. Its text wants
-    accuracy above $\lambda$; its formula, which we follow, at least $\lambda$. $r$ is 1 or 0: with -1 for a wrong
-    answer, the indicator would make a long one better.
+    Differs: the report does not state $\lambda$, $m$ or the percentile; the defaults are ours. In the report, $t$
+    counts iterations; here, it counts generation batches, and several batches in one update count once. The report
+    estimates all budgets when training begins; here, the first batch in which a question is solved sets its budget,
+    which already applies to that batch. The report's text requires an accuracy above $\lambda$; its formula, which we
+    follow, at least $\lambda$. $r$ is 1 or 0, since with -1 for wrong answers, the indicator would raise the reward of
+    long wrong ones.
 
     Args:
-        method (`str`): Method to switch, by name or import path; by default the report's own budget.
-        method_kwargs (`dict`): Its hyper-parameters.
-        period (`int`): Generation batches $m$ for which the budget stays on, and then off.
-        accuracy_threshold (`float`): Accuracy $\lambda$ of a prompt from which on the budget holds for it.
-        percentile (`float`): Percentile of the correct lengths for the report's own budget; with `method` it must
-            stay.
+        method (`str`): Method to switch on and off, by name or import path; by default the report's own budget.
+        method_kwargs (`dict`): Hyper-parameters of `method`.
+        period (`int`): Number $m$ of generation batches for which the budget is on, and then off.
+        accuracy_threshold (`float`): Smallest accuracy $\lambda$ of a prompt at which the budget applies to it.
+        percentile (`float`): Percentile of the lengths of correct answers that is the report's own budget; do not
+            change it if `method` is set.
     """
 
     name = "toggle"
@@ -110,34 +114,35 @@ class Toggle(LengthControl):
         super().__post_init__()
         self.switched = PercentileBudget(self.percentile) if self.method is None else self._found_method(self.method)
         if self.method is None and self.method_kwargs:
-            raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
+            raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; set method or remove it")
         acts_early = self.switched.generation_cap(1.0) is not None or self.switched.prompt_suffix(1.0, math.inf)
         if self.switched.name in ("none", "toggle") or acts_early:
-            reason = "acts before the solve rate is known, or not at all"
+            reason = "acts before the solve rate is known or has no effect"
             raise ValueError(f"method is {self.method!r}, which {reason}; choose another")
         for name in HELD:
             setattr(self, name, getattr(self.switched, name))
 
     def _found_method(self, name: str) -> LengthControl:
-        # it lists this class too
+        # imported here, since the list of methods imports this file
         from leash_trl.length_control.methods import find_method
 
         if self.percentile != Toggle.percentile:
-            raise ValueError(f"percentile is {self.percentile!r}, but the budget is that of {name!r}; drop one")
+            raise ValueError(f"percentile is {self.percentile!r}, but method={name!r} has its own budget; remove one")
         return find_method(name)(**(self.method_kwargs or {}))
 
     def _is_on(self, batch: int) -> bool:
         return batch // self.period % 2 == 0
 
     def is_budgeted(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True where the budget is on and the prompt is solved often enough."""
+        """`torch.Tensor` of shape `(N,)`: True where the budget is on and the solve rate of the prompt is high
+        enough."""
         return ~(rollouts.solve_rates < self.accuracy_threshold) & self._is_on(self.batches_done)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """The method's score where the budget holds; elsewhere rewards before length, and plain advantages."""
+        """Returns the score of the switched method where the budget applies, elsewhere the score of plain GRPO."""
         own, is_budgeted = self.switched.score(rollouts, rule), self.is_budgeted(rollouts)
         free = Score(own.base, 0.0 * own.base, own.base, own.advantages)
         mixed = own.where(is_budgeted, free)

@@ -1,1 +1,1 @@
-"""TRL's gradients, computed faster: decides which completions share a micro-batch. Knows no length control."""
+"""Speeds up TRL's training step by choosing which completions share a micro-batch. Independent of length control."""

@@ -1,7 +1,7 @@
-"""The tensors of TRL's training batches: how their rows are padded, and how to join, cut and scatter them. Pure.
+"""The tensors of TRL's training batches: how rows are padded, and pure functions that join, trim and scatter them.
 
-A batch is a dict of tensors whose first dimension is the row. Prompts are padded on the left, everything that belongs
-to completions on the right.
+A batch is a dict of tensors whose first dimension is the row. Prompts are padded on the left, all fields of
+completions on the right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ import torch
 
 @dataclass(frozen=True)
 class Padding:
-    """How TRL widens the rows of a field, on the `"left"` or the `"right"`."""
+    """How TRL pads the rows of a field: on the `"left"` or the `"right"`, and with which value."""
 
     side: str
-    value: int | None = 0  # of new columns; None means the tokenizer's padding token
+    value: int | None = 0  # None is the tokenizer's padding token
 
 
 PADDING = {
@@ -28,45 +28,46 @@ PADDING = {
     "old_per_token_logps": Padding("right"),
     "ref_per_token_logps": Padding("right"),
     "sampling_per_token_logps": Padding("right"),
-    # neutral: TRL sums the logarithm of ratios over all columns
+    # 1 is neutral, since TRL sums the logarithm of ratios over all columns
     "importance_sampling_ratio": Padding("right", 1),
 }
-"""Fields with columns."""
+"""Fields with one column per token."""
 
 WHOLE_FIELDS = frozenset({"num_items_in_batch"})
 FIELDS = frozenset({*PADDING, *WHOLE_FIELDS, "advantages"})
-"""Fields whose layout is known here. A batch with others, such as images, stays as TRL made it."""
+"""Fields that this module can handle. A batch with other fields, such as images, is left unchanged."""
 
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
-"""Rotary positions whose frequencies depend on the width of the batch."""
+"""Types of rotary positions whose frequencies depend on the width of the batch."""
 
 _RELATIVE_NAMES = (
     "cohere cohere2 deepseek_v2 deepseek_v3 gemma gemma2 gemma3_text glm glm4 gpt_oss granite llama mistral mixtral "
     "olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next smollm3 starcoder2"
 )
 RELATIVE_MODELS = frozenset(_RELATIVE_NAMES.split())
-"""`model_type` of text models that see only differences of positions, each checked by a test. Others, such as those
-with learned positions, temperatures by position, attention in chunks or unmasked recurrences, see the left edge."""
+"""`model_type` of text models, each checked by a test, whose output does not depend on the number of padding tokens on
+the left. It does with learned positions, temperatures by position, chunked attention or unmasked recurrences."""
 
 Batch = dict[str, torch.Tensor]
 
 
 def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Mask of shape `(N, T)` of the tokens in the loss: the model's own tokens in completions that are not masked."""
+    """Returns the mask of shape `(N, T)` of the tokens in the loss: those that the model generated, in completions
+    that are not masked."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """For each row: tokens of the prompt, of the completion and in the loss, and whether its advantage is not zero.
-    Shape `(N, 4)`, integers."""
+    """Returns, for each row, the numbers of tokens in the prompt, in the completion and in the loss, and whether its
+    advantage is not 0. The shape is `(N, 4)`, in integers."""
     counts = [mask.sum(dim=1) for mask in (batch["prompt_mask"], batch["completion_mask"], loss_mask(batch))]
     return torch.stack([fact.long() for fact in (*counts, batch["advantages"] != 0)], dim=1)
 
 
 def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
-    """All rows of several batches with the same fields, in order, padded to the widest; `WHOLE_FIELDS` are the
-    first's.
+    """Joins the rows of several batches with the same fields, padded to the widest; `WHOLE_FIELDS` are taken from the
+    first batch.
 
     Example:
         >>> ratios = [torch.tensor([[0.5]]), torch.tensor([[0.5, 2.0]])]
@@ -96,13 +97,14 @@ def _same_width(name: str, parts: Sequence[torch.Tensor], pad_token_id: int) -> 
 
 
 def padding_value(name: str, pad_token_id: int) -> int:
-    """The value of new columns of a field."""
+    """Returns the padding value of a field."""
     value = PADDING[name].value
     return pad_token_id if value is None else value
 
 
 def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
-    """Kinds of rotary positions in a text configuration's `rope_parameters`; types of layers may have different ones.
+    """Returns the types of rotary positions in a text configuration's `rope_parameters`, which may differ between
+    layers.
 
     >>> sorted(rope_types({"full_attention": {"rope_type": "yarn"}, "sliding_attention": {"rope_type": "default"}}))
     ['default', 'yarn']
@@ -113,7 +115,8 @@ def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
 
 
 def fitting_width(length: int, multiple_of: int | None = None) -> int:
-    """Number of columns that hold a row; at least one, since TRL's slice of the last `-0` columns is all of them.
+    """Returns the number of columns for a row, which is at least one, since TRL's slice of the last `-0` columns would
+    be all columns.
 
     >>> fitting_width(5, multiple_of=4)
     8
@@ -123,10 +126,9 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
 
 
 def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
-    """A field without the columns beyond these widths; values of shape `(N, 1)` stay as they are.
+    """Trims a field to these widths; values of shape `(N, 1)` stay unchanged.
 
-    A decoder's output does not depend on what stands to its right, nor, in `RELATIVE_MODELS`, on how far from the left
-    edge a row begins.
+    The output of a decoder does not depend on padding to the right, nor, in `RELATIVE_MODELS`, on padding to the left.
     """
     if name not in PADDING:
         return values
@@ -134,7 +136,7 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
-    """The rows of all parts in their original order, of shape `(N, width)`, padded with zeros.
+    """Returns the rows of all parts in their original order, with shape `(N, width)`, padded with zeros.
 
     Example:
         >>> scattered([torch.tensor([[5, 6]]), torch.tensor([[7]])], [[1], [0]], width=2)

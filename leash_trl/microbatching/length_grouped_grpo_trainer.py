@@ -1,4 +1,4 @@
-"""`LengthGroupedGRPOTrainer`: a `GRPOTrainer` with the same gradients that computes no padding and no zero signal."""
+"""`LengthGroupedGRPOTrainer`: a `GRPOTrainer` with the same gradients, but less padding and no rows without signal."""
 
 import logging
 import math
@@ -18,28 +18,30 @@ from leash_trl.microbatching.seams import Seams, check_seams
 
 logger = logging.getLogger(__name__)
 
-# TRL: GRPOTrainer._compute_loss logs these means over tokens, clip ratios at sequence level over completions
+# TRL: GRPOTrainer._compute_loss logs these means over tokens, and clip ratios at sequence level over completions
 TOKEN_MEANS = ("entropy", "kl")
 CLIP_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
 ROW_MEANS = ("vespo/phi_seq_mean",)
 
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
-    """[`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else
-    changes: completions, rewards, advantages and, up to rounding, the gradient of every update are TRL's.
+    """[`~trl.GRPOTrainer`] with a faster training step, which computes less padding and skips completions without
+    signal. Nothing else changes: completions, rewards, advantages and, up to rounding, the gradient of every update
+    are those of TRL.
 
-    TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. Which rows
-    share a micro-batch does not change the gradient of an accumulation window. So this trainer sorts the rows of a
-    window, over all processes, by length and deals them anew: as many forward passes as before, all of about the same
-    size. It groups by length too for evaluation and for the log-probabilities of the old and the reference policy.
+    TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. The gradient of
+    an accumulation window does not depend on which rows share a micro-batch. So this trainer sorts the rows of a
+    window, over all processes, by length and distributes them again into as many micro-batches as before, all of about
+    the same size. It also groups by length for evaluation and for the log-probabilities of the old policy and the
+    reference policy.
 
-    Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds when TRL's
-    micro-batches come unpadded. Every generation batch logs `microbatch/padding_share`, of the computed positions,
-    and `microbatch/skipped_share`, of the completions.
+    If this would change the gradient, rows stay in TRL's micro-batches, and a warning says why. The same holds if
+    TRL's micro-batches are not padded. For every generation batch, the log has `microbatch/padding_share`, the share
+    of padding in the computed positions, and `microbatch/skipped_share`, the share of skipped completions.
 
     Args:
-        args ([`~trl.GRPOConfig`]): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch either part
-        off.
+        args ([`~trl.GRPOConfig`]): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can turn off grouping or
+            skipping.
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Example:
@@ -65,7 +67,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         "compute_loss": ("model", "inputs", "return_outputs", "num_items_in_batch"),
         "_metrics": None,
     }
-    """What of TRL's trainer this one overrides or writes; a subclass adds its own."""
+    """Members of TRL's trainer that this one overrides or writes; a subclass adds its own."""
 
     _buffered_inputs: list[dict[str, Any]] | None
 
@@ -75,7 +77,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         check_seams(self, self.SEAMS)
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()
-        # virtual tokens of prompt learning stand to the left of the padding
+        # the virtual tokens of prompt learning are to the left of the padding
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
@@ -84,7 +86,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         by_width = [f"rope_type={kind!r} follows the width" for kind in kinds & batch_fields.LENGTH_DEPENDENT_ROPE]
         regrouping = by_width + self._reasons_against_regrouping()
         skipping = by_width + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
-        # TRL's own configuration has no switches: the class holds their defaults
+        # TRL's own configuration has no switches, so the defaults of the class apply
         switches = self.args if isinstance(self.args, LengthGroupedGRPOConfig) else LengthGroupedGRPOConfig
         self._trims = switches.length_grouped_microbatches and not by_width
         self._regroups = switches.length_grouped_microbatches and not regrouping
@@ -96,22 +98,23 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(skipping))
 
     def _reasons_against_regrouping(self) -> list[str]:
-        """Settings that make a window's gradient depend on which completions share a micro-batch or a process."""
+        """Returns the settings because of which the gradient of a window depends on which completions share a
+        micro-batch or a process."""
         reasons = loss_weights.reasons_against_regrouping(self.args, self.aux_loss_enabled)
         if self._keeps_prompt_padding and self.accelerator.num_processes > 1:
-            reasons.append("the model may see how far from the left edge a row begins, where processes differ")
+            reasons.append("the model may depend on the padding at the left of a row, which differs between processes")
         parallelism = self.accelerator.parallelism_config
         if parallelism is not None and parallelism.non_data_parallel_size > 1:
             reasons.append("with tensor, context or sequence parallelism, processes hold the same completions")
         return reasons
 
     def _prepare_inputs(self, generation_batch):
-        """Rearranges the micro-batches each time TRL has made new ones."""
+        """Regroups the micro-batches whenever TRL has created new ones."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is None or self._buffered_inputs is before:  # evaluation, or read from the buffer
+        if self._buffered_inputs is None or self._buffered_inputs is before:  # evaluation, or a batch from the buffer
             return inputs
-        # TRL: GRPOTrainer._prepare_inputs returns one of the micro-batches that it has just made
+        # TRL: GRPOTrainer._prepare_inputs returns one of the micro-batches that it has just created
         place = next(place for place, batch in enumerate(self._buffered_inputs) if batch is inputs)
         self._buffered_inputs = self._rearranged(self._buffered_inputs)
         return self._buffered_inputs[place]
@@ -119,16 +122,17 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _rearranged(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if not (self._trims or self._skips_zero_signal) or not self._knows_fields(batches[0]):
             return batches
-        # Accumulation windows begin at multiples of one, generations at multiples of the other, and the last window of
-        # an epoch ends with a generation, so `size` micro-batches in a row never belong to two windows.
+        # Accumulation windows begin at multiples of the first number, generation batches at multiples of the second,
+        # and the last window of an epoch ends with a generation batch. So a group of `size` micro-batches never
+        # belongs to two windows.
         size = math.gcd(self.args.gradient_accumulation_steps, self.args.steps_per_generation)
         size = size if self._regroups else 1
         windows = [batches[start : start + size] for start in range(0, len(batches), size)]
         return [batch for window in windows for batch in self._rearranged_window(window)]
 
     def _knows_fields(self, batch: dict[str, Any]) -> bool:
-        """Whether all processes know the layout of all their fields. They decide together: TRL may drop images in a
-        single process, and a process that gathers alone would wait for the others for ever."""
+        """Returns whether all processes can handle all fields of their batches. They decide together, since TRL may
+        drop images in a single process, and a process that gathers alone would wait for the others forever."""
         known = {name for name in batch_fields.FIELDS & batch.keys() if isinstance(batch[name], torch.Tensor)}
         unknown = sorted(batch.keys() - known)
         if unknown:
@@ -137,7 +141,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return bool(self.accelerator.gather(torch.tensor([not unknown], device=self.accelerator.device)).all())
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
-        """This process's micro-batches of a window whose rows may be split freely."""
+        """Returns this process's micro-batches of a window whose rows may be distributed freely."""
         rows = batch_fields.joined(window, self._pad_token_id)
         prompts, completions, tokens, signal = self._of_all(batch_fields.row_facts(rows)).T.tolist()
         columns = self._columns(prompts, completions, rows["prompt_ids"].shape[1])
@@ -161,7 +165,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return batches
 
     def _columns(self, prompts: list[int], completions: list[int], prompt_width: int) -> tuple[list[int], list[int]]:
-        """Columns that each row needs, for its prompt and for its completion."""
+        """Returns the number of columns that each row needs for its prompt and for its completion."""
 
         def fitting(lengths: list[int]) -> list[int]:
             return [batch_fields.fitting_width(length, self.pad_to_multiple_of) for length in lengths]
@@ -170,8 +174,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return prompt_columns, fitting(completions)
 
     def _needed(self, adds_to_loss: list[bool], lengths: list[int]) -> list[bool]:
-        """Which rows to compute. Processes that keep their rows compute equally many: TRL gathers a statistic of every
-        row."""
+        """Returns which rows to compute. Processes that keep their own rows must compute the same number, since TRL
+        gathers a statistic of every row."""
         if not self._skips_zero_signal:
             return [True] * len(lengths)
         if self._regroups:
@@ -181,7 +185,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return [row in rows for row in range(len(lengths))]
 
     def _of_all(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
-        """The rows of all processes that share theirs; those of a named field are padded to the widest first."""
+        """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest
+        first."""
         if self._num_sharing == 1:
             return values
         if name in batch_fields.PADDING:
@@ -196,7 +201,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _picked(
         self, rows: batch_fields.Batch, plan: list[list[int]], columns: tuple[list[int], list[int]]
     ) -> list[dict[str, Any]]:
-        """One trimmed batch for each list of rows. It gathers fields one after the other, to save memory."""
+        """Returns one trimmed batch for each list of rows. Fields are gathered one after the other to save memory."""
         batches: list[dict[str, Any]] = [{} for _ in plan]
         for name, values in rows.items():
             if name in batch_fields.WHOLE_FIELDS:
@@ -216,18 +221,19 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         kept = [row for part in parts for row in part]
         computed = sum(positions(*([needed[i] for i in part] for needed in columns)) for part in parts)
         counts = torch.tensor([sum(lengths[row] for row in kept), computed, len(kept), len(lengths)])
-        if not self._regroups:  # where rows are shared, the plan is that of all processes
+        if not self._regroups:  # with regrouping, the plan already covers all processes
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
         real, computed, num_kept, num_rows = counts.tolist()
         self._metrics["train"]["microbatch/padding_share"].append(1 - real / computed)
         self._metrics["train"]["microbatch/skipped_share"].append(1 - num_kept / num_rows)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """Weights the loss and the logged means as TRL's own split would weight the rows of this micro-batch."""
+        """Weights the loss and the logged means so that the rows have the same weight as in TRL's own
+        micro-batches."""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if "loss_factor" not in inputs:
             return loss
-        # TRL: GRPOTrainer._compute_loss just appended one mean of each kind that it logs
+        # TRL: GRPOTrainer._compute_loss has just appended one value of each mean that it logs
         by_row = (*ROW_MEANS, *(CLIP_MEANS if self.importance_sampling_level == "sequence" else ()))
         for name in {*TOKEN_MEANS, *CLIP_MEANS, *ROW_MEANS} & self._metrics["train"].keys():
             self._metrics["train"][name][-1] *= inputs["row_factor" if name in by_row else "token_factor"]
@@ -236,8 +242,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
-        """Without gradients, computes rows of similar length together; TRL takes them in order, padded to the longest
-        of all."""
+        """Computes rows of similar length together if no gradients are needed; TRL takes them in order, padded to the
+        longest of all."""
         given = {name for name, value in options.items() if value is not None and value is not False}
         if torch.is_grad_enabled() or not self._trims or not given <= {"compute_entropy"}:
             return super()._get_per_token_logps_and_entropies(

@@ -1,6 +1,7 @@
-"""Weights that keep gradient and logged means the same when completions move between micro-batches. Pure.
+"""Computes the weights that keep gradients and logged means unchanged when completions move between micro-batches.
 
-TRL's losses divide by different counts, so some windows of completions may be split more freely than others.
+TRL's losses divide by different counts, so it depends on the loss how freely completions can be distributed. All
+functions are pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,13 @@ if TYPE_CHECKING:
 
 
 WINDOW_NORMALIZED = frozenset({"dapo", "cispo", "vespo"})
-"""Sums over tokens, divided by the tokens of the whole window: any split has the same gradient."""
+"""Sums over tokens, divided by the tokens of the whole window: every split has the same gradient."""
 
 ROW_NORMALIZED = frozenset({"grpo", "dr_grpo", "sapo", "luspo"})
-"""Means over the rows of a micro-batch: any split has the same gradient once each is weighted by its rows."""
+"""Means over the rows of a micro-batch: with weights by rows, every split has the same gradient."""
 
 TOKEN_NORMALIZED = frozenset({"bnpo"})
-"""Mean over the tokens of a micro-batch: another split is another loss, but rows without signal can be left out."""
+"""Means over the tokens of a micro-batch: another split has another gradient, but can drop rows without signal."""
 
 LOSS_TYPES = WINDOW_NORMALIZED | ROW_NORMALIZED | TOKEN_NORMALIZED
 
@@ -26,12 +27,13 @@ LOSS_TYPES = WINDOW_NORMALIZED | ROW_NORMALIZED | TOKEN_NORMALIZED
 def loss_factor(
     loss_type: str, num_rows: int, num_rows_before: int, num_tokens: int = 1, num_tokens_before: int = 1
 ) -> float:
-    """Factor that gives a micro-batch's loss the weight its rows have in TRL's own split, dimensionless.
+    """Returns the factor that gives a micro-batch's loss the weight that its rows have in TRL's own split,
+    dimensionless.
 
     Args:
-        num_rows (`int`): Rows computed in this micro-batch.
-        num_rows_before (`int`): Rows of each micro-batch in TRL's split.
-        num_tokens (`int`), num_tokens_before (`int`): The same of loss tokens; they count for `bnpo` only.
+        num_rows (`int`): Number of rows computed in this micro-batch.
+        num_rows_before (`int`): Number of rows of each micro-batch in TRL's split.
+        num_tokens (`int`), num_tokens_before (`int`): The same for tokens in the loss; only `bnpo` uses them.
 
     Example:
         >>> loss_factor("grpo", num_rows=6, num_rows_before=4)
@@ -45,10 +47,10 @@ def loss_factor(
 
 
 def mean_factors(counts: Sequence[float]) -> list[float]:
-    """Factors that turn TRL's plain mean over micro-batches into the mean over all that they hold.
+    """Returns the factors that turn TRL's unweighted mean over micro-batches into a mean weighted by `counts`.
 
-    TRL averages the means of all micro-batches as if they had one size, but micro-batches filled by length have
-    different sizes. If there is nothing to count, all factors are 1.
+    TRL averages the means of micro-batches as if all had the same size, but micro-batches grouped by length have
+    different sizes. If all counts are 0, all factors are 1.
 
     >>> mean_factors([30, 10])
     [1.5, 0.5]
@@ -58,12 +60,13 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
 
 
 def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    """Settings with which a completion of advantage zero adds to the loss or to another completion's weight."""
+    """Returns the settings because of which a completion with advantage 0 affects the loss or the weight of other
+    completions."""
     return _holding({"beta gives every completion a KL term": args.beta != 0.0}, args, has_router_loss)
 
 
 def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    """Settings with which the loss of a window depends on which completions share a micro-batch."""
+    """Returns the settings because of which the loss depends on which completions share a micro-batch."""
     reason = f"loss_type={args.loss_type!r} is a mean over the tokens of each micro-batch"
     return _holding({reason: args.loss_type in TOKEN_NORMALIZED}, args, has_router_loss)
 

@@ -1,7 +1,7 @@
-"""Chooses which completions share a micro-batch and which need no forward pass. Pure: lists of lengths in, rows out.
+"""Chooses which completions share a micro-batch and which need no forward pass. All functions are pure.
 
-The cost of a micro-batch is the number of positions it computes: its rows times the sum of its longest prompt and its
-longest completion. Costs that grow with the square of the length, such as eager attention, are ignored.
+The cost of a micro-batch is the number of positions that it computes: its rows times the sum of its longest prompt and
+its longest completion. Costs that grow with the square of the length, such as eager attention, are ignored.
 """
 
 from bisect import bisect_left
@@ -12,14 +12,14 @@ import torch
 
 
 CAP_SLACK = 1.25
-"""How much the largest micro-batch may exceed the least possible size, to save padding in all others."""
+"""Factor by which the largest micro-batch may exceed its smallest possible size, to reduce padding in the others."""
 
 MAX_ROWS_OVER_MEAN = 8
-"""Bound on the rows of one micro-batch, as a multiple of the mean; keeps the search short."""
+"""Maximum number of rows of a micro-batch, as a multiple of the mean, which limits the search."""
 
 
 def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
-    """Positions that a micro-batch of these rows computes, padding included.
+    """Returns the number of positions that a micro-batch of these rows computes, including padding.
 
     >>> positions([2, 5], [30, 10])
     70
@@ -28,7 +28,7 @@ def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) 
 
 
 def _fewest_parts(prompts: Sequence[int], completions: Sequence[int], cap: int, max_rows: int) -> int:
-    """Least number of runs, over rows sorted by completion length, with at most `cap` positions each."""
+    """Returns the smallest number of runs of rows, sorted by completion length, with at most `cap` positions each."""
     parts, rows, longest_prompt, longest_completion = 0, 0, 0, 0
     for prompt, completion in zip(prompts, completions, strict=True):
         longest_prompt = max(longest_prompt, prompt)
@@ -40,7 +40,7 @@ def _fewest_parts(prompts: Sequence[int], completions: Sequence[int], cap: int, 
 
 
 def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts: int, max_rows: int) -> int:
-    """Least number of positions that the largest of `num_parts` runs can have."""
+    """Returns the smallest possible number of positions of the largest of `num_parts` runs."""
     low = max(prompt + completion for prompt, completion in zip(prompts, completions, strict=True))
     high = max(low, positions(prompts, completions))
 
@@ -51,8 +51,8 @@ def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts:
 
 
 def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, max_rows: int) -> torch.Tensor:
-    """`torch.Tensor` of shape `(N + 1, N + 1)`: Positions of the run of the rows from `start` to before `end`, at
-    `[end, start]`; infinite where that is no run, or one over `cap`."""
+    """`torch.Tensor` of shape `(N + 1, N + 1)`: Number of positions of the run of rows from `start` to `end`
+    (exclusive), at index `[end, start]`; infinite if this is not a run or exceeds `cap`."""
     num_rows = len(prompts)
     costs = torch.full((num_rows + 1, num_rows + 1), torch.inf, dtype=torch.float64)
     for start in range(num_rows):
@@ -63,10 +63,10 @@ def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, m
 
 
 def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
-    """Ends of the `num_parts` runs with the fewest positions in all, by dynamic programming."""
-    least = torch.full((len(costs),), torch.inf, dtype=torch.float64)  # positions of all rows before each end
+    """Returns the ends of the `num_parts` runs with the fewest positions in total, by dynamic programming."""
+    least = torch.full((len(costs),), torch.inf, dtype=torch.float64)  # fewest positions of all rows before each end
     least[0] = 0.0
-    starts = []  # of the last run before each end, for one run, two runs, ...
+    starts = []  # start of the last run before each end, for one run, two runs, ...
     for _ in range(num_parts):
         least, start_of_last_run = (least + costs).min(dim=1)
         starts.append(start_of_last_run.tolist())
@@ -77,16 +77,16 @@ def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
 
 
 def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
-    """Divides rows into micro-batches that compute the fewest positions in all, while the largest stays small.
+    """Divides rows into micro-batches that compute the fewest positions in total, with a bound on the largest one.
 
-    Rows are sorted by completion length and cut into runs. M is the least number of positions that the largest run
-    can have. The cut minimises the sum of positions; each run has at most `CAP_SLACK * M`, and at most as many as if
-    rows were dealt by number and padded to the longest of all, as TRL does.
+    Rows are sorted by completion length and divided into runs so that the sum of positions is minimal. Let M be the
+    smallest possible number of positions of the largest run. Each run has at most `CAP_SLACK * M` positions, and at
+    most as many as if rows were split by number and padded to the longest of all, as TRL does.
 
     Args:
         prompt_lengths (`Sequence[int]` of length N): Tokens of the prompts.
         completion_lengths (`Sequence[int]` of length N): Tokens of the completions.
-        num_parts (`int`): Number of micro-batches, from 1 to N; none is empty.
+        num_parts (`int`): Number of micro-batches, from 1 to N. None of them is empty.
 
     Returns:
         `list[list[int]]`: `num_parts` lists of rows, longest completions first.
@@ -109,10 +109,12 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
 
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:
-    """The needed rows, filled up with the shortest others to at least `least` rows and a multiple of `multiple_of`.
+    """Returns the needed rows, and as many of the shortest other rows as are required for at least `least` rows and a
+    multiple of `multiple_of`.
 
-    Every process must run the same number of forward passes (DDP, FSDP and ZeRO wait for each other in them) on the
-    same number of rows (TRL gathers a statistic of each). So some rows are computed although they teach nothing.
+    Every process must run the same number of forward passes, since DDP, FSDP and ZeRO synchronise in them, and on the
+    same number of rows, since TRL gathers a statistic of each row. So some rows are computed although they have no
+    signal.
 
     >>> rows_to_compute([False, True, False], [7, 9, 3], least=2)
     [1, 2]
@@ -130,17 +132,17 @@ def arrange(
     num_steps: int,
     num_processes: int = 1,
 ) -> list[list[list[int]]]:
-    """Micro-batches of every process for rows that may be split freely.
+    """Returns the micro-batches of every process for rows that may be distributed freely.
 
-    Rows are sorted by length, and each process takes one of every `num_processes` neighbours. So at any time all
-    processes compute the same number of rows of about the same length, and none waits long. The largest micro-batches
-    come first, so that a window that does not fit into memory fails at once.
+    Rows are sorted by length, and each process takes one of every `num_processes` neighbours. So at any time, all
+    processes compute the same number of rows of about the same length, and no process waits long. The largest
+    micro-batches come first, so that too little memory shows at once.
 
     Args:
         prompt_lengths (`Sequence[int]` of length N): Tokens of the prompts, of all processes.
         completion_lengths (`Sequence[int]` of length N): Tokens of the completions.
         is_needed (`Sequence[bool]` of length N): Whether a row adds to the loss.
-        num_steps (`int`): Micro-batches per process.
+        num_steps (`int`): Number of micro-batches per process.
         num_processes (`int`): Number of processes. N must be a multiple of it, and at least `num_steps *
             num_processes`.
 
@@ -159,7 +161,7 @@ def arrange(
     completions = [max(completion_lengths[row] for row in block) for block in neighbours]
     parts = partition(prompts, completions, num_steps)
     parts.sort(key=lambda part: -positions([prompts[k] for k in part], [completions[k] for k in part]))
-    # each time another process gets the longest of the neighbours
+    # the processes take turns in getting the longest of the neighbours
     return [
         [[neighbours[k][(process + k) % num_processes] for k in part] for part in parts]
         for process in range(num_processes)

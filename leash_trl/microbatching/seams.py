@@ -1,4 +1,4 @@
-"""Checks that TRL still has, with the arguments that we know, what our trainers override, call or write inside it."""
+"""Checks that TRL's trainer still has the members, with the arguments, that our trainers override, call or write."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -9,24 +9,24 @@ from trl import GRPOTrainer
 
 
 Seams = Mapping[str, Sequence[str] | None]
-"""Names of a trainer's members: for a method its parameters as we pass them, in order; `None` for an attribute."""
+"""Names of a trainer's members: a method has its parameters in the order in which we pass them, an attribute None."""
 
 
 def check_seams(trainer: GRPOTrainer, seams: Seams) -> None:
-    """Raises `ImportError` unless TRL's trainer has every member that ours leans on; a changed one could train
-    wrongly."""
+    """Raises `ImportError` unless TRL's trainer has every member on which ours depends, since training could otherwise
+    be silently wrong."""
     for name, parameters in seams.items():
         exists = hasattr(trainer, name) if parameters is None else _takes(getattr(GRPOTrainer, name, None), parameters)
         if not exists:
             needed = f"GRPOTrainer.{name}{'' if parameters is None else tuple(parameters)}"
             raise ImportError(
                 f"{type(trainer).__name__} needs {needed}, which trl {trl.__version__} does not have: pip install "
-                "'trl==1.16.*', or give TRL's own trainer a LengthControlledReward (recipes/any_trainer.md)"
+                "'trl==1.16.*', or use TRL's own trainer with a LengthControlledReward (recipes/any_trainer.md)"
             )
 
 
 def _takes(method: Any, parameters: Sequence[str]) -> bool:
-    """Whether a method has these parameters in this order, and no other that must be given."""
+    """Returns whether a method has these parameters in this order, and no other required ones."""
     if method is None:
         return False
     known = inspect.signature(method).parameters

@@ -1,4 +1,4 @@
-"""Callbacks: when the method's state moves, in any trainer of TRL, and where its curves and numbers show up."""
+"""Callbacks that update the method's state in any trainer of TRL, and that show and save its values."""
 
 import math
 import warnings
@@ -23,10 +23,10 @@ from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledRew
 from leash_trl.trainer.shared_state import Scored
 
 
-logger = get_logger(__name__)  # of the main process
+logger = get_logger(__name__)  # logs on the main process only
 
-STATE_ENTRY = "LengthControl"  # in `state.stateful_callbacks`
-MOST_BLANK = 10  # batches in a row without a single reward
+STATE_ENTRY = "LengthControl"  # key in `state.stateful_callbacks`
+MOST_BLANK = 10  # number of batches in a row without any reward after which a run ends
 
 SHOWN_BESIDE_THE_BAR = {
     "lambda": "leash/lambda",
@@ -37,19 +37,20 @@ SHOWN_BESIDE_THE_BAR = {
 
 
 class DualStepCallback(TrainerCallback):
-    """Moves the method's state after each policy update, before anything is logged, evaluated or saved: the dual step.
+    """Performs the dual step: updates the method's state after each policy update, before logging, evaluation and
+    saving.
 
-    LEASH ignores updates without new completions: where several share a generation batch (`steps_per_generation`,
-    `num_iterations`), lambda moves after the first of them, and where several batches make one update, it moves once
-    by all of them. A gradient that is not finite ends the run before the optimizer applies it; mixed precision with a
-    loss scale skips that update instead, and then the dual step waits for the next one. A batch in which no completion
-    of any process has a reward moves nothing, and ten in a row end the run, with a checkpoint. The state lies in
-    `state.stateful_callbacks`, which transformers saves in `trainer_state.json`, and comes back from there when a run
-    is resumed.
+    LEASH ignores updates without new completions. If several updates share a generation batch (`steps_per_generation`,
+    `num_iterations`), lambda changes after the first of them; if several batches make one update, lambda changes once,
+    by the completions of all of them. A gradient that is not finite ends the run before the optimizer applies it. With
+    a loss scale (fp16), the optimizer skips that update instead, and the dual step is postponed to the next update. A
+    batch in which no completion of any process has a reward changes nothing; after ten such batches in a row, the run
+    saves a checkpoint and ends. The state is kept in `state.stateful_callbacks`, which transformers saves in
+    `trainer_state.json` and restores when a run is resumed.
 
     Args:
-        target_length (`float`): The configured target in tokens, which the model card names.
-        extra (`Callable[[], dict]`): Gives what else to save, in types of JSON.
+        target_length (`float`): The configured target in tokens, for the model card.
+        extra (`Callable[[], dict]`): Returns further values to save, in types that JSON can hold.
     """
 
     def __init__(
@@ -64,20 +65,20 @@ class DualStepCallback(TrainerCallback):
         self._has_news = False
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
-        """Shows the method a generation batch of all processes, unless no completion in it has a reward."""
+        """Passes a generation batch of all processes to the method, unless no completion in it has a reward."""
         if any(part.is_scorable.any() for part in parts):
             self._num_blank, self._has_news = 0, True
             for part in parts:
                 self.method.observe(part)
             return
         self._num_blank += 1
-        logger.warning_once(f"reward_funcs gave None for a whole batch; {MOST_BLANK} in a row end the run")
+        logger.warning_once(f"reward_funcs returned None for a whole batch; {MOST_BLANK} in a row end the run")
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Takes the state that a checkpoint has; `CannotStartError` if it is of another method."""
+        """Restores the state of a checkpoint; raises `CannotStartError` if it belongs to another method."""
         if entry["method"] != self.method.name:
             methods = f"{entry['method']!r}, but this run has {self.method.name!r}"
-            raise CannotStartError(f"the checkpoint's length_control is {methods}; go on with the former")
+            raise CannotStartError(f"the checkpoint's length_control is {methods}; set the former")
         self.method.load_state_dict(entry["state"])
         self.version = entry["version"]
 
@@ -89,11 +90,11 @@ class DualStepCallback(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         self._loss_scale = _loss_scale(optimizer)
-        if optimizer.scaler is None:  # which skips such an update itself
+        if optimizer.scaler is None:  # a scaler skips an update that is not finite
             check_gradients(model, state.global_step + 1, args.output_dir)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
-        # accelerate does not see that a fused optimizer skips by itself; the falling scale shows it
+        # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
         has_overflowed = _loss_scale(optimizer) < self._loss_scale
         is_blank = self._num_blank > 0 and not self._has_news
         if not (has_overflowed or optimizer.step_was_skipped or is_blank):
@@ -112,8 +113,8 @@ class DualStepCallback(TrainerCallback):
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._num_blank >= MOST_BLANK:
-            blank = f"reward_funcs gave None for every completion of {self._num_blank} batches in a row"
-            raise CannotStartError(f"{blank}; mend them or the data, and resume from {args.output_dir}")
+            blank = f"reward_funcs returned None for every completion of {self._num_blank} batches in a row"
+            raise CannotStartError(f"{blank}; correct them or the data, and resume from {args.output_dir}")
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -121,12 +122,13 @@ def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
 
 
 class LengthControlCallback(DualStepCallback):
-    """The dual step of a [`LengthControlledReward`] in any TRL trainer.
+    """Performs the dual step of a [`LengthControlledReward`] in any TRL trainer.
 
-    A trainer that scores within its own processes moves the method as [`~leash_trl.LeashGRPOTrainer`] does, by all
-    that they scored since the last update. Where another process scores, as in asynchronous GRPO, which it does in
-    bursts, each update moves it by the newest groups: all new ones, or as many as an update trains on. Groups count
-    when they are scored, for the queue would delay them, and also where the trainer drops them as stale.
+    If the trainer scores completions in its own processes, each dual step uses all completions scored since the last
+    policy update, as in [`~leash_trl.LeashGRPOTrainer`]. If another process scores them, as in asynchronous GRPO, they
+    arrive in bursts; each dual step then uses the newest groups: all new ones, and at least as many as one policy
+    update trains on. A group counts as soon as it is scored, without the delay of the trainer's queue, even if the
+    trainer drops it later as stale.
     """
 
     def __init__(self, reward: LengthControlledReward):
@@ -139,7 +141,9 @@ class LengthControlCallback(DualStepCallback):
         self.reward.begin(run_settings(args, self.reward, **kwargs), args.world_size)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Restores the state, and drops what was scored before training. A callback may have been added only now."""
+        """Restores the state and discards what was scored before training. It also passes the settings of the run to
+        the reward, since transformers does not call `on_init_end` of a callback that is added after the trainer was
+        created."""
         self.on_init_end(args, state, control, **kwargs)
         if is_cudnn_attention_faulty():
             warnings.warn(f"cuDNN's attention is faulty on this GPU: call {REMEDY} first", stacklevel=2)
@@ -148,7 +152,7 @@ class LengthControlCallback(DualStepCallback):
         self.reward.publish(self.version)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
-        """Observes what was scored, moves the method, and shows copies of the reward its state."""
+        """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
         scored = gather_object(self.reward.take())
         from_copies = [each for each in scored if each.is_from_copy]
         update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -166,30 +170,30 @@ class LengthControlCallback(DualStepCallback):
         self.reward.publish(self.version)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        """Drops what evaluation scored; nothing of training is left at this point."""
+        """Discards what was scored for evaluation; what was scored for training has been used before."""
         self.reward.take()
 
     on_predict = on_evaluate
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Adds what the reward could not log itself, for want of `log_metric`: the last update's groups, with the
-        prices of the state before its step."""
+        """Adds to the log what a reward without `log_metric` cannot log: statistics of the groups of the last update,
+        with the state before its dual step."""
         if "loss" in logs:
             for row in (logs, state.log_history[-1]):
                 row.update(self._logged | row)
 
 
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:
-    """What the configuration of a stock trainer means for a reward function."""
+    """Reads from the configuration of a trainer of TRL the settings that a reward function needs."""
     name, fields, advantage, method = type(args).__name__, vars(args), None, reward.method
     size = fields.get("num_generations", 1)
     size_eval = fields.get("num_generations_eval") or size
     limit = fields.get("max_completion_length", fields.get("max_new_tokens"))
     limit_name = "max_tokens" if fields.get("use_vllm") else "max_new_tokens"
     limit = (fields.get("generation_kwargs") or {}).get(limit_name, limit)
-    rows = args.per_device_train_batch_size * fields.get("steps_per_generation", size)  # in a call
+    rows = args.per_device_train_batch_size * fields.get("steps_per_generation", size)  # in one call of the reward
     if (method.needs_group or method.own_advantages) and (size == 1 or rows % size):
-        rest = f"per_device_train_batch_size * steps_per_generation is {rows}, no multiple of num_generations"
+        rest = f"per_device_train_batch_size * steps_per_generation is {rows}, not a multiple of num_generations"
         problem = f"{name} has no num_generations" if size == 1 else f"{rest}={size}"
         raise ValueError(f"{method.name} needs whole groups, but {problem}; or train with LeashGRPOTrainer")
     match args:
@@ -216,9 +220,9 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
 
 
 class LeashProgressCallback(ProgressCallback):
-    """transformers' progress bar with lambda, mean length, accuracy and satisfaction rate beside it.
+    """The progress bar of transformers, which also shows lambda, mean length, accuracy and satisfaction rate.
 
-    `leash train` shows it; elsewhere, add it after `trainer.remove_callback(ProgressCallback)`.
+    `leash train` uses it. In a script, add it after `trainer.remove_callback(ProgressCallback)`.
     """
 
     def on_log(self, args, state, control, logs=None, **kwargs):

@@ -1,4 +1,4 @@
-"""Guards a folder, in which one run at a time may write."""
+"""Locks an output folder, so that only one run at a time writes into it."""
 
 import logging
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ LOCK_FILE = ".leash.lock"
 
 
 class CannotStartError(ValueError):
-    """Training cannot start, or go on, as requested; the message says why and what to do."""
+    """Raised if training cannot start or continue as requested; the message says why and what to do."""
 
 
 @contextmanager
 def only_run_in(output_dir: str | Path) -> Iterator[None]:
-    """Locks a folder, made if need be, against other runs until this context ends or the process is killed.
+    """Locks a folder against other runs until this context or the process ends, and creates the folder if necessary.
 
     If the file system cannot lock, the run continues with a warning.
 
     Raises:
-        `CannotStartError`: If another run uses it.
+        `CannotStartError`: If another run uses the folder.
     """
     lock = FileLock(Path(output_dir) / LOCK_FILE)
     try:
@@ -32,10 +32,10 @@ def only_run_in(output_dir: str | Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise CannotStartError(
-            f"output_dir {output_dir} is in use by another run; wait for its end, or choose another output_dir"
+            f"output_dir {output_dir} is in use by another run; wait until it ends, or choose another output_dir"
         ) from None
     except (OSError, NotImplementedError) as error:
-        logger.warning("output_dir %s cannot be locked (%s): let no other run use it meanwhile", output_dir, error)
+        logger.warning("output_dir %s cannot be locked (%s): make sure that no other run uses it", output_dir, error)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""Checks for mistakes that would otherwise go unnoticed: in a run's data, prompts, context and first batches.
+"""Checks for mistakes that would otherwise go unnoticed, in a run's data, prompts, context length and first batch.
 
-Streaming data sets are skipped, and so are data sets with an on-the-fly transform.
+Streaming data sets and data sets with an on-the-fly transform are not checked.
 """
 
 import inspect
@@ -27,59 +27,60 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.length_controlled_reward import LengthControlledReward, unknown_correctness
 
 
-# TRL: GRPOTrainer._calculate_rewards hands these to reward functions, and every other column of the data set
+# TRL: GRPOTrainer._calculate_rewards passes these to reward functions, beside the other columns of the data set
 GIVEN_TO_REWARDS = frozenset(
     {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 )
-MOST_MEASURED = 100  # prompts that are tokenized: the longest as text
+MOST_MEASURED = 100  # number of prompts that are tokenized, those with the longest text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 
 
 def check_trainer(trainer: Any) -> None:
-    """Checks a new trainer and its training data, or raises `ValueError`; the main process warns of likely
+    """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
     args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
-        raise ValueError("reward_funcs holds a LengthControlledReward; LeashGRPOTrainer needs the functions inside")
-    if args.temperature == 0:  # vLLM would
-        raise ValueError("temperature is 0, which gives all completions of a prompt the same reward; set 1, say")
+        raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
+    if args.temperature == 0:  # vLLM accepts it
+        raise ValueError("temperature is 0, which makes all completions of a prompt the same; set it to 1")
     _warn(args, [unknown_correctness(args.correctness_func, names, method)])
     dataset = trainer.train_dataset
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
         return
-    is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)  # another may bring fields for rewards
+    is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)  # others may add fields for reward functions
     columns = method.columns_read()
     needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
     if missing := sorted(needed - {*dataset.column_names}):
         there, lacking = ", ".join(dataset.column_names), " and ".join(missing)
-        raise ValueError(f"the data set has columns {there}, but lacks {lacking}; rename or add them")
+        raise ValueError(f"the data set has columns {there}, but lacks {lacking}; rename or add columns")
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
     values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)
     _warn(args, [method.check_columns(values)])
     if "prompt" in dataset.column_names and is_rollout_ours and trainer.environment_factories is None:
         check_not_blank(dataset)
-        # an image becomes more tokens than its placeholder
+        # a processor turns an image into more tokens than its placeholder has
         if isinstance(trainer.processing_class, PreTrainedTokenizerBase):
             _warn(args, prompt_problems(trainer))
 
 
 def before_training(trainer: Any) -> None:
-    """Looks at what matters only once it trains: rows for a step, and a method that can act."""
+    """Checks what matters only for training: enough rows for a policy update, and a method that can act."""
     args, method = trainer.args, trainer.length_control
     check_size(trainer.train_dataset, args)
     _warn(args, [cannot_act(method, args.target_length, args.generation_limit, args.num_generations)])
 
 
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
-    """Warns if no completion of all processes ends, or if rewards have a scale that the method is not made for."""
+    """Warns if every completion of all processes is truncated, or if the scale of the rewards does not suit the
+    method."""
     problems = [method.reward_scale_problem(rollouts)]
-    # where the method itself cuts generation, that is its work
+    # truncation is intended where the method itself lowers the generation limit
     if rollouts.is_truncated.all() and rollouts.max_completion_length >= args.generation_limit:
-        cut = f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions"
-        problems.append(f"{cut} of the first batch: raise it, or mend eos_token_id in generation_config.json")
+        cut = f"max_completion_length={rollouts.max_completion_length} cut all {len(rollouts.lengths)} completions"
+        problems.append(f"{cut} of the first batch: raise it, or correct eos_token_id in generation_config.json")
     _warn(args, problems)
 
 
@@ -90,21 +91,22 @@ def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
 
 
 def required_columns(reward_func: Any) -> set[str]:
-    """Columns that a reward function requires: its parameters that have no default and that TRL does not pass.
+    """Returns the columns that a reward function requires: its parameters without a default that TRL does not pass
+    anyway.
 
     Example:
         >>> def reward(completions, solution, weight=1.0, **kwargs): ...
         >>> required_columns(reward)
         {'solution'}
     """
-    # a wrapper may pass on more arguments than it takes
+    # a wrapper's own signature counts, since it may add arguments to those it receives
     parameters = inspect.signature(reward_func, follow_wrapped=False).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {p.name for p in parameters if p.default is p.empty and p.kind in named} - GIVEN_TO_REWARDS
 
 
 def check_own_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if a row's own target is not a length, or breaks the rule for `target_length`."""
+    """Raises `ValueError` if a row's own target is not a length, or is not allowed as `target_length`."""
     for row, value in enumerate(dataset[TARGET_COLUMN]):
         try:
             if (target := own_target({TARGET_COLUMN: value})) is not None:
@@ -114,15 +116,16 @@ def check_own_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
 
 
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
-    """Raises `CannotStartError` if the data set is too small for one step: TRL would train nothing and say nothing."""
+    """Raises `CannotStartError` if the data set is too small for one policy update, where TRL would silently not
+    train."""
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise CannotStartError(f"the data set has {len(dataset)} rows, but a generation batch has {needed}; add some")
+        raise CannotStartError(f"the data set has {len(dataset)} rows, but a batch needs {needed}; add rows")
 
 
 def prompt_problems(trainer: Any) -> Iterator[str]:
-    """Warns of prompts, as the model gets them, that go without their chat template, close the thinking, or leave too
-    little context."""
+    """Yields warnings of prompts, in the form the model gets them, that lack the chat template, close the thinking, or
+    leave too little context for the completion."""
     args, dataset, tokenizer = trainer.args, trainer.train_dataset, trainer.processing_class
     asked = chain.from_iterable(batch["prompt"] for batch in dataset.select_columns("prompt").iter(1000))
     by_size = nlargest(MOST_MEASURED, enumerate(asked), key=lambda numbered: len(str(numbered[1])))
@@ -135,18 +138,18 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
         suffix = prompts[0].removeprefix(rows[0]["prompt"])
         is_written = any(token in prompts[0] for token in tokenizer.get_added_vocab())  # by a chat template
         if suffix or (tokenizer.chat_template is not None and not is_written):
-            problem = f"prompts are strings, which get no chat_template, but {suffix!r} at their end"
-            yield f"{problem}: make messages of them with train_dataset.map(leash_trl.data.as_conversation)"
+            problem = f"prompts are strings, which get no chat_template, and end with {suffix!r}"
+            yield f"{problem}: turn them into messages with train_dataset.map(leash_trl.data.as_conversation)"
     else:
         options = {"tools": trainer.tools or None, "tokenize": False, "add_generation_prompt": True}
         options |= {"chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
         prompts = [tokenizer.apply_chat_template(prompt, **options) for prompt in prompts]
         if CLOSED_THINKING.search(prompts[0]):
             given = trainer.chat_template_kwargs
-            yield f"chat_template_kwargs is {given}, which closes the thinking; Qwen3 needs enable_thinking: true"
-    # a template writes special tokens itself
+            yield f"chat_template_kwargs is {given}, which turns thinking off; Qwen3 needs enable_thinking: true"
+    # a chat template writes the special tokens itself
     longest = max(map(len, tokenizer(prompts, add_special_tokens=is_text)["input_ids"]))
     contexts = [context_length(trainer.model.config), args.vllm_max_model_length if args.use_vllm else None]
     context, limit = min(filter(None, contexts), default=math.inf), args.generation_limit
     if longest + (limit if limit < math.inf else 1) > context:
-        yield f"max_completion_length is {limit}, too much beside a prompt of {longest} in a context of {context}"
+        yield f"max_completion_length={limit} and a prompt of {longest} tokens exceed the context of {context}"

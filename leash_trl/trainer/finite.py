@@ -1,4 +1,4 @@
-"""Stops a run whose gradients or weights are not finite, before they replace or are saved over what is."""
+"""Stops a run whose gradients or weights are not finite, before they reach the model or a checkpoint."""
 
 import math
 from pathlib import Path
@@ -14,9 +14,9 @@ from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
     """Raises `FloatingPointError`, before the optimizer applies them, if the norm of the gradients is not finite.
 
-    Clipping, which the trainer has done, multiplied every gradient by at most `max_grad_norm / norm`. If the norm is
-    NaN, this leaves NaN everywhere; if it is infinite, it leaves 0 and, where a gradient was infinite itself, NaN. So
-    the first gradient tells, and the others are read only where it is 0.
+    The trainer has already clipped the gradients, which multiplies each by at most `max_grad_norm / norm`. After a
+    norm of NaN, all gradients are NaN; after an infinite norm, they are 0, or NaN where a gradient was infinite
+    itself. So it is enough to read the first gradient, and the others only if the first one is 0 or not finite.
     """
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
     if not gradients or 0 < _norm(gradients[:1]) < math.inf or _norm(gradients) < math.inf:
@@ -35,9 +35,9 @@ def _norm(gradients: list[torch.Tensor]) -> float:
 
 
 def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
-    """Raises `FloatingPointError`, before anything is saved, if a weight that training moves is not finite.
+    """Raises `FloatingPointError`, before anything is saved, if a trained weight is not finite.
 
-    `save_total_limit` would then delete the last good checkpoint.
+    Otherwise, `save_total_limit` would delete the last good checkpoint.
     """
     if not all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
         raise FloatingPointError(
@@ -47,8 +47,9 @@ def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
 
 
 def _left(output_dir: str | Path) -> str:
-    """What an ended run leaves, and how to go on from it: a resumed run keeps its learning rate."""
+    """Returns the part of a message that names the last checkpoint and how to use it. A resumed run keeps its learning
+    rate, a new run can change it."""
     last = next(whole_checkpoints(output_dir), None)
     if last is None:
-        return "no checkpoint is left"
-    return f"{last} is left: resume from it, or pass it as the model of a new run to change the learning rate"
+        return "there is no checkpoint"
+    return f"the last checkpoint is {last}: resume from it, or pass it as model to a new run with other settings"

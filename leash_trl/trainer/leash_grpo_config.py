@@ -1,4 +1,4 @@
-"""Configuration of `LeashGRPOTrainer`: LEASH's own fields, the paper's recipe as defaults, and checks."""
+"""Configuration of `LeashGRPOTrainer`: LEASH's own parameters, the paper's recipe as defaults, and checks."""
 
 import math
 import warnings
@@ -22,7 +22,7 @@ FLOOR_FIELDS = ("min_accuracy", "max_accuracy_drop")
 
 
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
-    """A field that a recipe gives as a mapping, and a command line as YAML or JSON text."""
+    """Returns a field as a mapping; recipes give it as one, command lines as YAML or JSON text."""
     mapping = yaml.safe_load(value) if isinstance(value, str) else value
     if mapping is not None and not isinstance(mapping, dict):
         raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
@@ -37,52 +37,58 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     Other parameters are those of [`LengthGroupedGRPOConfig`] and [`~trl.GRPOConfig`].
 
     Args:
-        length_control (`str`): Method that shapes the rewards: a name that `leash methods` lists, or an import path.
-        length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or its text; those left
-            out have the paper's values.
-        target_length (`int`): Target for the mean completion length, in tokens. Required by methods with a target,
-            LEASH among them; must be below `max_completion_length`. A column `target_length` in the data set gives
+        length_control (`str`): Method that shapes the rewards: a name that `leash methods` lists, or the import path
+            of a class.
+        length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or as YAML text; those
+            left out have the paper's values.
+        target_length (`int`): Target for the mean completion length, in tokens. LEASH and all other methods with a
+            target require it; it must be below `max_completion_length`. A column `target_length` in the data set gives
             each prompt its own target.
-        length_of (`str`): What is controlled: the tokens of the whole `completion`, or those of its `thinking`, up to
-            and with the last `thinking_end`, so that the answer after it may be as long as it must. Limits of
-            generation stay on whole completions. A completion that never ends its thinking counts whole, one without
-            any counts 0.
-        thinking_end (`str`): Text that ends the thinking. Thinking begins with the same text without its slash, in the
-            completion or at the end of the prompt.
-        target_schedule (`str`): How the target moves over training: `constant`, `linear` or `staged`.
-        target_milestones (`dict` or `str`): Target in tokens by number of policy updates done, such as
-            `{0: 8192, 100: 4096}`, for the schedules `linear` and `staged`. The last one is `target_length`; targets
-            from a data set's column move in proportion.
-        lambda_init (`float`): Penalty coefficient lambda before the first dual step, in reward units. These four
-            default to the method's own values; a method that lacks one ignores it, which one line says. The paper uses
-            0.1 for the 1.5B and 0.2 for the 4B model.
-        lambda_lr (`float`): Step size of the dual step; with LEASH, 0 freezes lambda, which is LEASH-C. The paper uses
-            0.005, and 0.05 for 4B at 8k.
+        length_of (`str`): Which tokens the length counts: those of the whole `completion`, or those of its `thinking`,
+            up to and including the last `thinking_end`, which leaves the length of the answer free. Generation limits
+            always apply to whole completions. If a completion never ends its thinking, all its tokens count; if it has
+            no thinking, its length is 0.
+        thinking_end (`str`): Text that ends the thinking. The thinking begins with the same text without its slash,
+            such as `<think>`, in the completion or at the end of the prompt.
+        target_schedule (`str`): How the target changes during training: `constant`, `linear` or `staged`.
+        target_milestones (`dict` or `str`): Target in tokens after a number of policy updates, such as `{0: 8192, 100:
+            4096}`, for the schedules `linear` and `staged`. The last target must equal `target_length`; targets from a
+            column of the data set change in proportion.
+        lambda_init (`float`): Penalty coefficient lambda before the first dual step, in reward units. The four lambda
+            parameters default to the values of the method; a method without one of them ignores it with a warning. The
+            paper uses 0.1 for the 1.5B and 0.2 for the 4B model.
+        lambda_lr (`float`): Step size of the dual step; with LEASH, 0 keeps lambda constant, which is LEASH-C. The
+            paper uses 0.005, and 0.05 for the 4B model with a target of 8k tokens.
         lambda_min (`float`): Lower bound of lambda.
         lambda_max (`float`): Upper bound of lambda.
-        min_accuracy (`float`): Floor under the accuracy of the training batches, in [0, 1]: length is pressed only as
-            far as accuracy stays above it, so that `target_length` may be lower than what the task allows. For the
-            methods of the LEASH family: `leash`, `leash_c`, `leash_predictive` and `laconic`.
-        max_accuracy_drop (`float`): The same floor as a distance below the best running accuracy so far, such as 0.02
-            for two points, where no accuracy is known beforehand. With both, the higher floor counts.
-        correctness_func (`str`): Reward function whose positive reward makes an answer correct. The default is the
-            weighted sum of all; with several functions, methods with their own reward scale need the name of one. They
-            treat a completion for which it returns `None` as unscorable, not as wrong.
-        advantage_epsilon (`float`): Added to the standard deviation of the shaped rewards when advantages are
-            normalised. The paper has 1e-8, the authors' release 1e-6, TRL 1e-4.
-        dynamic_sampling_rounds (`int`): Rounds in which groups without signal are replaced by fresh prompts (DAPO's
-            dynamic sampling); 0 is off. LEASH leaves it out, DLER needs it.
-        dynamic_sampling_oversample (`float`): Most extra groups that are generated together with a batch, as a share
-            of it, to replace those that are likely to have no signal; 0 is off. Rounds then only fill what is still
-            missing. How many are drawn follows the running share of groups with signal.
+        min_accuracy (`float`): Lowest accuracy of the training batches that length control accepts, in [0, 1]. The
+            length penalty is reduced when accuracy comes near this floor, so that `target_length` may be lower than
+            what the task allows. Only `leash`, `leash_c`, `leash_predictive` and `laconic` have it.
+        max_accuracy_drop (`float`): The same floor, given as a distance below the best running accuracy so far, such
+            as 0.02 for two percentage points, if no accuracy is known before training. If both are set, the higher
+            floor applies.
+        correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct. By
+            default the weighted sum of all reward functions decides. If there are several functions, methods with
+            their own reward scale require a name; they treat a completion for which that function returns `None` as
+            having no reward, not as wrong.
+        advantage_epsilon (`float`): Value added to the standard deviation of the shaped rewards when advantages are
+            normalised. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
+        dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
+            groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
+        dynamic_sampling_oversample (`float`): Maximum number of extra groups to generate together with a batch, as a
+            fraction of the batch, since some groups will have no signal; 0 turns it off. Their number follows the
+            running share of groups with signal. The rounds above then only replace the groups that still have no
+            signal.
         max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
-            `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) wins; `None` leaves the limit to the engine.
+            `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
+            decides.
         epsilon_high (`float`): Upper clipping range of the importance ratio (DAPO's clip-higher).
         lr_scheduler_type (`str`): Learning rate schedule.
         weight_decay (`float`): Weight decay of AdamW. From the authors' release.
         vllm_importance_sampling_correction (`bool`): Whether to correct for the mismatch between vLLM's and the
-            trainer's probabilities. The paper does not; TRL's default mode drops whole sequences, long ones first, so
-            prefer `vllm_importance_sampling_mode="token_truncate"`.
+            trainer's probabilities. The paper does not correct for it. If you do, set
+            `vllm_importance_sampling_mode="token_truncate"`, since TRL's default mode drops whole sequences, long ones
+            first.
     """
 
     # Parameters that control the length constraint
@@ -128,24 +134,24 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 warnings.warn(problem, UserWarning, stacklevel=3)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keeps the Hub token out of files and logs, whoever sets it, `set_push_to_hub` included."""
+        """Keeps the Hub token out of files and logs, also when `set_push_to_hub` sets it."""
         super().__setattr__(name, HubToken(value) if name == "hub_token" and value is not None else value)
 
     def make_length_control(self) -> LengthControl:
-        """A new instance of the method, in its initial state; a run makes one and keeps it."""
+        """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
         method = find_method(self.length_control)
         known = {field.name for field in fields(method) if field.init}
         given = cast(dict[str, Any], self.length_control_kwargs or {})
         if unknown := sorted(given.keys() - known):
             theirs = f"{self.length_control} has {', '.join(sorted(known)) or 'none'}"
-            raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; mend its name")
+            raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; correct the name")
         if "momentum" in known:
             given = {"momentum": self.adam_beta1, **given}
         floors = self._given(FLOOR_FIELDS)
         if not floors.keys() <= known:
             floor = ", ".join(f"{name}={value}" for name, value in floors.items())
             raise ValueError(
-                f"{floor}: the price of {self.length_control!r} cannot be held back; use 'leash_predictive'"
+                f"{floor}: length_control={self.length_control!r} has no accuracy floor; use 'leash_predictive'"
             )
         lambdas = {name: value for name, value in self._given(LAMBDA_FIELDS).items() if name in known}
         return method(**given, **lambdas, **floors)
@@ -158,7 +164,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return AdvantageRule(cast(Scaling, self.scale_rewards), self.advantage_epsilon)
 
     def target_at(self, step: int) -> float | None:
-        """The target in tokens after `step` policy updates, or `None` if there is none."""
+        """Returns the target in tokens after `step` policy updates, or `None` if there is no target."""
         if self.target_length is None:
             return None
         return scheduled_target(self.target_schedule, self._milestones, self.target_length, step)
@@ -169,8 +175,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def generation_limit(self) -> float:
-        """Most tokens that a completion may have, as TRL finds it; infinite if only the engine or the context ends
-        it."""
+        """Most tokens that a completion may have, by TRL's rules; infinite if only the engine or the context length
+        limits it."""
         kwargs, name = self.generation_kwargs or {}, "max_tokens" if self.use_vllm else "max_new_tokens"
         limit = kwargs.get(name, self.max_completion_length)
         return math.inf if limit is None else limit
@@ -180,10 +186,10 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
-        """Checks a target in tokens, the configured one or a prompt's own, now and at each milestone."""
+        """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
-        given = cast(float, target)  # milestones come with a target
+        given = cast(float, target)  # a configuration with milestones has a target
         for milestone in self._milestones.values():
             moved = min(given * milestone / cast(int, self.target_length), max(given, limit))
             method.check(math.ceil(moved), limit, self.num_generations)
@@ -197,15 +203,15 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if self.target_schedule not in schedules or least <= 0 or last != self.target_length:
             raise ValueError(
                 f"target_schedule is {self.target_schedule!r} with target_milestones={self.target_milestones!r}, but "
-                "must be 'constant' without milestones; 'linear' or 'staged' with positive ones that end with "
-                f"target_length={self.target_length}"
+                "must be 'constant' without milestones, or 'linear' or 'staged' with positive milestones that end "
+                f"with target_length={self.target_length}"
             )
         self.target_milestones = milestones or None
 
     def _check_generation(self) -> None:
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
-        if unknown and not self.use_vllm:  # vLLM refuses what it does not know
-            raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend it")
+        if unknown and not self.use_vllm:  # vLLM refuses names that it does not know
+            raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; correct it")
         share = self.per_device_train_batch_size * self.steps_per_generation
         if self.uses_dynamic_sampling and share % self.num_generations:
             product = f"per_device_train_batch_size * steps_per_generation is {share}, but dynamic sampling needs"
@@ -214,16 +220,16 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def _check_advantages(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":
             given = f"multi_objective_aggregation is {self.multi_objective_aggregation!r}"
-            raise ValueError(f"{given}, but length is priced in the sum of all rewards; set 'sum_then_normalize'")
+            raise ValueError(f"{given}, but the penalty applies to the sum of all rewards; set 'sum_then_normalize'")
         if not self.advantage_epsilon > 0:
             raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")
 
     def _problems(self, method: LengthControl) -> Iterator[str]:
         known = {field.name for field in fields(method) if field.init}
         if lacking := [f"{name}={value}" for name, value in self._given(LAMBDA_FIELDS).items() if name not in known]:
-            yield f"{', '.join(lacking)}: ignored, for length_control={self.length_control!r} has no such parameter"
+            yield f"{', '.join(lacking)}: ignored, since length_control={self.length_control!r} has no such parameter"
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
             given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"
-            yield f"{given}: truncated sampling biases the importance ratio and hides the tail; drop them"
+            yield f"{given}: truncated sampling biases the importance ratio; remove them"
         if self.mask_truncated_completions and method.needs_truncated:
-            yield f"mask_truncated_completions is True, but {method.name} learns from what it masks; set it to False"
+            yield f"mask_truncated_completions is True, but {method.name} learns from truncated ones; set it to False"

@@ -1,4 +1,17 @@
-"""`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
+"""`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control.
+
+This file connects TRL with the method; the arithmetic is in `leash_trl/length_control`. A reward reaches the training
+batch in the following order. The functions of 1 to 4 override those of TRL and call them through `super()`:
+
+1. `_generate_and_score_completions` prepares prompts and targets (`_new_round`) and calls TRL's, which calls 2 and 3.
+2. `_generate` lets TRL generate under the current limit and counts the tokens of each completion.
+3. `_calculate_rewards` lets TRL call the reward functions, then gives the rewards of all processes to
+   `length_control.score`, which returns shaped rewards and advantages.
+4. `_generate_and_score_completions` goes on: it replaces groups without signal (`_new_batch`, dynamic sampling),
+   writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the completions to the method.
+5. `LengthGroupedGRPOTrainer._prepare_inputs` splits the batch into micro-batches, and TRL computes the loss.
+6. `DualStepCallback.on_step_end` moves lambda after the policy update.
+"""
 
 import contextlib
 import logging
@@ -40,39 +53,40 @@ from leash_trl.trainer.rounds import Round
 
 logger = logging.getLogger(__name__)
 
-OPENING = 16  # tokens at the end of a prompt, which hold what opens the thinking
+OPENING = 16  # tokens at the end of a prompt in which the marker that opens the thinking is looked for
 
 
 class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
-    r"""Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
+    r"""Trainer for LEASH: GRPO with DAPO's loss and a length penalty whose weight adapts to the length constraint.
 
-    Each completion pays `lambda * max(0, L / target_length - 1)` out of its task reward (the weighted sum of all
-    reward functions), the result is clipped to [-1, 1], and after the first policy update on a generation batch lambda
-    moves by `lambda_lr * mean(L / target_length - 1)`. `L` counts the tokens the model generated, EOS included, tool
-    output excluded, or only those of its thinking (`length_of`). Rewards should be +1 for correct and -1 for wrong
-    answers, as [`~leash_trl.rewards.math_reward`] returns them.
+    The trainer subtracts `lambda * max(0, L / target_length - 1)` from the task reward of each completion, which is
+    the weighted sum of all reward functions, and clips the result to [-1, 1]. After the first policy update on a
+    generation batch, lambda changes by `lambda_lr * mean(L / target_length - 1)`. `L` is the number of tokens that the
+    model generated, with EOS and without tool output, or only the number of its thinking tokens (`length_of`). Reward
+    functions should return +1 for correct and -1 for wrong answers, as [`~leash_trl.rewards.math_reward`] does.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    `length_control` in the configuration chooses another method; everything else stays the same. Methods get the task
-    reward from the trainer; an answer with a positive one is correct to them.
+    `length_control` in the configuration selects another method; everything else stays the same. Every method receives
+    the task reward and treats an answer with a positive task reward as correct.
 
-    Lambda belongs to the trainer: it is saved with every checkpoint (in `trainer_state.json`: the value *after* that
-    step's dual step, while a log row shows the value the step *used*) and restored by `resume_from_checkpoint`. A
-    second call of `train` goes on with the lambda that the first one left. Evaluation logs shaped and task reward and
-    leaves lambda alone.
+    Every checkpoint saves lambda in `trainer_state.json`, and `resume_from_checkpoint` restores it. The saved value is
+    the one *after* the dual step of that policy update; a log row shows the value that the update *used*. A second
+    call of `train` continues with the lambda at which the first call ended. Evaluation logs the shaped reward and the
+    task reward but does not change lambda.
 
     Args:
-        model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym`, the embedded model.
+        model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym` for the small model
+            that comes with this package.
         reward_funcs (`RewardFunc | list[RewardFunc]`): Task rewards, as for [`~trl.GRPOTrainer`]; functions, async
             functions and reward models, with `reward_weights`. Do not add a length reward of your own.
-        args ([`LeashGRPOConfig`]): Configuration. It has no default, since LEASH's `target_length` has none.
+        args ([`LeashGRPOConfig`]): Configuration. It is required, since LEASH's `target_length` has no default.
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
         `TypeError`: If `args` is not a [`LeashGRPOConfig`].
-        `ValueError`: If a column is missing, a row's target does not fit (with colocated vLLM its prompt too), or the
-            tokenizer lacks an end token or the chat template that the prompts need.
+        `ValueError`: If a column is missing, a row's target is out of range, the prompt of a row is too long for
+            colocated vLLM, or the tokenizer has no end token or lacks the chat template that the prompts need.
 
     Example:
         ```python
@@ -131,7 +145,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         checks.check_trainer(self)
 
     def _more_state(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the method's state."""
+        """Returns what a checkpoint saves in addition to the method's state."""
         prompts_drawn = {} if self._refill is None else {"prompts_drawn": self._refill.state_dict()}
         counted = {"generated_tokens": self.generated_tokens, "is_inside_window": self._is_inside_window()}
         return {**counted, **prompts_drawn}
@@ -146,7 +160,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     @contextlib.contextmanager
     def _generation_limit(self):
-        """The limit in tokens of the completions that come now, which a method may lower in training."""
+        """Sets and yields the generation limit of the next completions, in tokens; a method may lower it in
+        training."""
         limit = self.args.generation_limit
         cap: Any = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
         if self._mode == "eval" or cap is None or cap >= limit:
@@ -168,7 +183,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self.max_completion_length = usual_length
 
     def _generate(self, prompts):
-        """Notes what the model generated, before masking, padding and truncation rules touch it."""
+        """Generates, and records lengths and truncation before TRL masks, pads or truncates the completions."""
         was_training, round_ = self.model.training, self._round
         with self._generation_limit() as round_.generation_limit:
             output = super()._generate(prompts)
@@ -183,7 +198,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return output
 
     def _controlled_ends(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]):
-        """How many tokens of each completion are under control: all, or those up to the end of its thinking."""
+        """Returns how many tokens of each completion are controlled: all, or those up to the end of its thinking."""
         if self._thinking is None:
             return [*map(len, completion_ids)]
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
@@ -191,16 +206,17 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return self._thinking.thinking_lengths(completion_ids, opened)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Gives the task rewards to length control and returns them; TRL logs them under their names."""
+        """Computes the task rewards, scores them with the method, and returns them unchanged, so that TRL logs
+        them."""
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._round.rollouts = self._rollouts(rewards_per_func)
         self._round.score = self.length_control.score(rollouts, self.args.advantage_rule)
         return rewards_per_func
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        """The completions of all processes as methods see them, on the CPU."""
+        """Gathers the completions of all processes, on the CPU, in the form that methods take."""
         for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
-            if rewards.isinf().any():  # it would train on NaN
+            if rewards.isinf().any():  # the loss would become NaN
                 raise CannotStartError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
@@ -226,13 +242,14 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         )
 
     def _own(self, values):
-        """This process's part of values that stand process after process, equally many for each."""
+        """Returns this process's slice of values that are ordered by process, with equally many for each process."""
         share = len(values) // self.accelerator.num_processes
         return values[self.accelerator.process_index * share :][:share]
 
     def _generate_and_score_completions(self, inputs):
-        """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
-        if self._mode == "eval":  # nothing is observed, so lambda stays
+        """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the
+        completions table."""
+        if self._mode == "eval":  # the method does not observe evaluation, so lambda stays as it is
             round_ = self._new_round(inputs)
             self._log_length_control(round_.rollouts, round_.score)
             return round_.batch
@@ -252,10 +269,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return batch
 
     def _new_round(self, inputs) -> Round:
-        """Completions of these rows, with their rewards."""
+        """Generates and scores completions for these rows."""
         method, args = self.length_control, self.args
         target = args.target_at(self.state.global_step)
-        # these are copies: the data set's own rows stay as they are
+        # rows are copies: the rows of the data set are not changed
         rows, questions, targets = rows_with_targets(inputs, method, target, args.target_length, args.generation_limit)
         columns = column_values(inputs, method.columns_read(), args.target_length)
         round_ = self._round = Round(questions, targets, columns)
@@ -271,8 +288,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return round_
 
     def _new_batch(self, inputs) -> tuple[Round, list[Round]]:
-        """The round to train on, and all rounds that were generated for it: more than one with dynamic sampling, whose
-        completions table ends with the last round's."""
+        """Returns the round to train on and all rounds that were generated for it. With dynamic sampling there may be
+        several; the last rows of the completions table are then those of the last round."""
         if self._refill is None:
             round_ = self._new_round(inputs)
             return round_, [round_]
@@ -285,7 +302,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if (is_alive := round_.has_signal).all():
                 break
             asked = {question for part in generated for question in part.rollouts.questions.tolist()}
-            most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # of a process
+            most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # largest number in any process
             generated.append(self._new_round(self._fresh_rows(most_dead, asked)))
             both = round_.followed_by(generated[-1], num_processes, self._pad_token_id)
             round_ = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
@@ -298,17 +315,18 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return round_, generated
 
     def _fresh_rows(self, share, without):
-        """This process's fresh prompts, `share` for each process, each repeated once per completion."""
+        """Draws `share` new prompts for every process and returns this process's, each repeated once per
+        completion."""
         drawn = self._own(self._refill.draw(share * self.accelerator.num_processes, without))
         return [row for row in drawn for _ in range(self.num_generations)]
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
         for name, value in length_statistics(self.length_control, rollouts, score).items():
-            if not math.isnan(value):  # what does not exist in this batch, such as the length of wrong answers
+            if not math.isnan(value):  # NaN: undefined here, such as the length of wrong answers
                 self._metrics[self._mode][f"leash/{name}"].append(value)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
-        """Saves recipe, state and, in a checkpoint, the model card beside the weights, before they are pushed.
+        """Saves the weights with the recipe and the training state and, in a checkpoint, the model card.
 
         Raises:
             `FloatingPointError`: If a weight is not finite.
@@ -316,7 +334,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         check_finite(self.model, self.state.global_step, self.args.output_dir)
-        if self.args.should_save:  # or what a killed run leaves here would count as whole
+        if self.args.should_save:  # else, if this save is killed, the old state would mark it as whole
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
@@ -325,7 +343,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 
     def set_initial_training_values(self, args, dataloader):
-        """Leaves no epoch to train if the checkpoint is the run's last: transformers would train one more step."""
+        """Returns no epoch to train if the checkpoint is the last of the run, where transformers would train one more
+        step."""
         num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(args, dataloader)
         if self._num_done >= max_steps:
             logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
@@ -333,12 +352,12 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return num_epochs, updates_per_epoch, *others, max_steps
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
-        """Trains, from the start or from where a run was stopped.
+        """Trains from the start, or resumes a run that was stopped.
 
         Args:
-            resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last whole checkpoint in
-                `output_dir`; a checkpoint or a model folder with its `trainer_state.json`; or a place on the Hub,
-                `"hf://owner/name/last-checkpoint"`.
+            resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last complete checkpoint in
+                `output_dir`, the path of a checkpoint or of a model folder that has a `trainer_state.json`, or an
+                address on the Hub such as `"hf://owner/name/last-checkpoint"`.
             args, kwargs: As for [`~transformers.Trainer.train`].
 
         Raises:
@@ -350,7 +369,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if isinstance(resume_from_checkpoint, str):
                 resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
             folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
-            # TRL: what an interrupted call of train left behind
+            # TRL: an interrupted call of train may have left these filled
             self._step, self._buffered_inputs = 0, None
             self._metrics["train"].clear()
             saved = {} if folder is None else length_control_state(folder) or {}
@@ -361,13 +380,14 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = super().train(str(folder) if folder else None, *args, **kwargs)
             best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
             if best is not None and (state := length_control_state(best)) is not None:
-                self._dual_step.restore(state)  # as it was with these weights
+                self._dual_step.restore(state)  # the state that belongs to the best weights
                 self.state.stateful_callbacks[STATE_ENTRY] = state
             self.publisher.finish()
             return output
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):
-        """Makes the repository and the branch of `hub_revision`, or raises `ValueError` before any training."""
+        """Creates the repository and the branch of `hub_revision`; raises `ValueError` before training if it
+        cannot."""
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
             private = self.args.hub_private_repo if private is None else private
@@ -375,14 +395,16 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self.hub_model_id = repository.create(private)
 
     def create_model_card(self, model_name=None, dataset_name=None, tags=None):
-        """Replaces TRL's model card by ours, which keeps its metadata and its links to trackers."""
+        """Replaces TRL's model card by ours, which keeps the metadata of TRL's card and its links to experiment
+        trackers."""
         super().create_model_card(model_name, dataset_name, tags)
         if self.is_world_process_zero():
             self.publisher.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
 
     def _push_from_checkpoint(self, checkpoint_folder):
-        """Pushes in one commit. Super's would make two, and drop those that fail or come too early."""
-        self.accelerator.wait_for_everyone()  # each process has saved its part of the checkpoint
+        """Pushes the checkpoint in one commit. transformers would make two commits, and would drop a push that fails
+        or that comes before the last one has ended."""
+        self.accelerator.wait_for_everyone()  # until each process has saved its part of the checkpoint
         if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
             self.publisher.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
@@ -390,7 +412,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
     ):
-        """As [`~transformers.Trainer.push_to_hub`], but in one commit."""
+        """Pushes like [`~transformers.Trainer.push_to_hub`], but in one commit."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)

@@ -1,7 +1,8 @@
 """`LengthControlledReward`: task rewards and a method as one reward function, for any TRL trainer.
 
-It shapes; `callbacks.LengthControlCallback` says what the run is like, and moves the method. A reward function may be
-pickled into another process, so what both sides must know passes through a [`SharedState`].
+The reward function shapes rewards. `callbacks.LengthControlCallback` passes the settings of the run to it and updates
+the state of the method. A trainer may pickle a reward function into another process; the original and such copies
+exchange the method's state and their completions through a [`SharedState`].
 """
 
 import asyncio
@@ -37,23 +38,24 @@ from leash_trl.trainer.shared_state import Scored, SharedState
 RULE = AdvantageRule()
 UNKNOWN_CORRECTNESS = (
     "correctness_func is None, so with several reward functions it is not known which answers are correct, and "
-    "accuracy is neither logged nor shown; set it to the reward function that decides"
+    "accuracy is neither logged nor shown; set it to the reward function that decides whether an answer is correct"
 )
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What the reward must know of a run.
+    """Settings of a run that the reward function needs.
 
     Args:
         config (`str`): The class of the trainer's configuration, for messages.
-        num_generations (`int`), num_generations_eval (`int`): Completions per prompt, side by side, in training and in
-            evaluation; 1 for a trainer that has no groups.
+        num_generations (`int`), num_generations_eval (`int`): Completions per prompt in training and in evaluation,
+            which stand next to each other; 1 for a trainer without groups.
         max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
         end_ids (`frozenset[int]`): Tokens that end a completion.
-        pad_id (`int`): The token that fills completions up to a common length, in trainers that give them so.
-        advantage (`str`): What the trainer makes of rewards: `"centred"` is their distance to the group's mean,
-            `"leave_one_out"` that to the mean of the others; `None` divides by a deviation.
+        pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
+        advantage (`str`): How the trainer computes advantages from rewards: `"centred"` subtracts the mean of the
+            group, `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a
+            standard deviation.
     """
 
     config: str
@@ -68,29 +70,33 @@ class RunSettings:
 
 
 class LengthControlledReward:
-    """Task rewards with a method's length control, as one reward function for TRL's trainers that take such functions.
+    """One reward function that combines task rewards with a method's length control, for TRL's trainers that take
+    reward functions.
 
-    The trainer needs [`~leash_trl.LengthControlCallback`] too, which moves the method, and no other reward function.
-    Rewards are those of [`~leash_trl.LeashGRPOTrainer`]; advantages are the trainer's, with its epsilon. A method with
-    advantages of its own gives them as rewards where the trainer divides by no deviation: GRPO with `scale_rewards:
-    none`, and RLOO. Lengths count `completion_ids`, which in GRPO and RLOO hold the output of tools, up to the padding
-    that OnlineDPO adds. `recipes/any_trainer.md` lists the trainers.
+    Give the trainer this reward function and no other, and a [`~leash_trl.LengthControlCallback`], which updates the
+    state of the method. The rewards equal those of [`~leash_trl.LeashGRPOTrainer`]; the trainer computes its own
+    advantages from them, with its own epsilon. A method that computes its own advantages returns them as rewards; this
+    needs a trainer that does not divide by a standard deviation: GRPO with `scale_rewards: none`, or RLOO with
+    `normalize_advantages: false`. Lengths are counted on `completion_ids`, without padding; in GRPO and RLOO,
+    `completion_ids` include the output of tools. `recipes/any_trainer.md` lists the trainers that work.
 
     Args:
-        reward_funcs (`Callable` or `list[Callable]`): Functions that TRL could call, async ones too; no reward models.
-            All other arguments of the trainer reach them, `trainer_state`, `log_metric`, `log_extra` and
-            `environments` included.
-        method ([`~leash_trl.LengthControl`] or `str`): The method, or its name for one with its own defaults.
-        target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it per prompt.
-        weights (`list[float]`): Weights of the functions, dimensionless, by default 1.
+        reward_funcs (`Callable` or `list[Callable]`): Reward functions as for TRL, including async functions, but no
+            reward models. They receive every argument that the trainer passes, including `trainer_state`,
+            `log_metric`, `log_extra` and `environments`.
+        method ([`~leash_trl.LengthControl`] or `str`): The method, or the name of a method, which then has its default
+            hyper-parameters.
+        target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it for single
+            prompts.
+        weights (`list[float]`): Weights of the functions, dimensionless; 1 each by default.
         correctness_func (`Callable` or `str`): The function, or its name, whose positive reward makes an answer
             correct, as in [`~leash_trl.LeashGRPOConfig`].
-        length_of (`str`), thinking_end (`str`): Whether the `completion` is controlled or its `thinking`, and what
-            ends the latter, as in [`~leash_trl.LeashGRPOConfig`].
+        length_of (`str`), thinking_end (`str`): Whether the length of the `completion` or of its `thinking` is
+            controlled, and the text that ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
-        `ValueError`: If there is not one weight for each function, or it is not known which one decides what is
-            correct and the method must know.
+        `ValueError`: If the number of weights is not the number of functions, or the method needs to know which
+            answers are correct and no function is named that decides it.
 
     Example:
         ```python
@@ -119,7 +125,7 @@ class LengthControlledReward:
         self.settings: RunSettings | None = None
         self.version = 0
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
-        self._scored: Any = []  # in a copy the shared state
+        self._scored: Any = []  # in a copy: the shared state, which has an append too
         self._shared: Any = None
         self._is_copy = False
         if len(self.weights) != len(self.reward_funcs):
@@ -131,36 +137,37 @@ class LengthControlledReward:
         self._deciding = None if chosen is None else known.index(correctness_func) % len(self.names)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
-        """Takes the settings of a run; warns if the method cannot act, or only in part.
+        """Receives the settings of a run and warns if the method cannot act on it, or only in part.
 
         Raises:
-            `ValueError`: If rewards cannot tell this trainer what the method does, or the target does not fit.
+            `ValueError`: If rewards alone cannot carry what the method does to this trainer, or the target is out of
+                range.
         """
         if settings == self.settings:
             return
         self.settings, limit = settings, settings.max_completion_length
         if (reason := unfit(self.method, settings.advantage, num_processes)) is not None:
             raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
-        size = max(2, settings.num_generations)  # whether a method acts shows where lengths differ
+        size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
         check_target(self.target_length, self.method, limit, size)
         problem = cannot_act(self.method, self.target_length, limit, size)
         if self.method.prompt_suffix(1.0, limit) or self.method.generation_cap(1.0) is not None:
             problem = (
-                f"{self.method.name} also writes into prompts or cuts generation, which a reward function cannot: say "
-                "its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer"
+                f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
+                "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer"
             )
         if problem is not None:
             warnings.warn(problem, stacklevel=2)
         self.publish(self.version)
 
     def publish(self, version: int) -> None:
-        """Shows copies the method's state after `version` dual steps."""
+        """Writes the method's state after `version` dual steps for the copies of this reward."""
         self.version = version
         if self._shared is not None:
             self._shared.write("state", (version, self.method.state_dict(), self.settings))
 
     def take(self) -> list[Scored]:
-        """What was scored since the last call, here and by copies."""
+        """Returns what this reward and its copies have scored since the last call."""
         scored, self._scored = self._scored, []
         return scored if self._shared is None else scored + self._shared.take()
 
@@ -171,21 +178,21 @@ class LengthControlledReward:
         return {**vars(self), "_scored": self._shared, "_is_copy": True}
 
     def __call__(self, prompts, completions, completion_ids=None, **columns) -> list[float | None]:
-        """Rewards, one per completion; `None` where no function gave one.
+        """Returns one reward per completion; `None` where no reward function returned a number.
 
         Raises:
-            `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or gives no `completion_ids`, or
-                the method needs whole groups and the call has none.
+            `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or passes no `completion_ids`, or
+                if the method needs whole groups and the call splits a group.
         """
         if self._is_copy and (news := self._shared.news()) is not None:
             self.version, state, self.settings = news
             self.method.load_state_dict(state)
         if self.settings is None:
-            raise ValueError("callbacks has no LengthControlCallback(reward), so the method would never move; add it")
+            raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         if completion_ids is None:
             raise ValueError(
-                f"the trainer of {self.settings.config} gives reward functions no completion_ids, so no lengths; take "
-                "one that recipes/any_trainer.md lists, such as GRPOTrainer"
+                f"the trainer of {self.settings.config} passes no completion_ids to reward functions, so lengths are "
+                "unknown; use a trainer that recipes/any_trainer.md lists, such as GRPOTrainer"
             )
         given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         rewards = [function(**given) for function in self.reward_funcs]
@@ -245,7 +252,7 @@ class LengthControlledReward:
                 return size
         if self.method.needs_group or self.method.own_advantages:
             raise ValueError(
-                f"{self.method.name} needs whole groups, but a call has parts of some; set per_device_eval_batch_size "
+                f"{self.method.name} needs whole groups, but a call splits a group; set per_device_eval_batch_size "
                 f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
             )
         return 1
@@ -256,66 +263,68 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def unknown_correctness(chosen: str | None, names: Sequence[str], method: LengthControl) -> str | None:
-    """What to warn of if no reward function decides what is correct, `chosen` being none of several.
+    """Returns the warning for several reward functions of which none is `chosen` to decide what is correct, else
+    `None`.
 
     Raises:
-        `ValueError`: If there is no such function, or the method must know what is correct.
+        `ValueError`: If there is no function of the name `chosen`, or the method needs to know which answers are
+            correct.
     """
     if chosen not in names and (chosen is not None or (method.uses_correctness and len(names) > 1)):
-        raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
+        raise ValueError(f"correctness_func is {chosen!r}, but must name a reward function: one of {', '.join(names)}")
     return UNKNOWN_CORRECTNESS if chosen is None and len(names) > 1 else None
 
 
 async def awaited(values: Sequence[Any]) -> list[Any]:
-    """The values, with those that async functions promise, for all of which it waits together, as TRL does."""
+    """Returns the values, after awaiting together, as TRL does, those that async functions returned."""
     come = iter(await asyncio.gather(*filter(inspect.isawaitable, values)))
     return [next(come) if inspect.isawaitable(value) else value for value in values]
 
 
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """One for the whole process, so that a client which a function keeps may stay open between calls."""
+    """Returns the one event loop of the process, so that a reward function can keep a client open between calls."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
 
 def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
-    """A completion up to the end token after which nothing but padding comes, or all of it if there is none."""
+    """Returns a completion up to the end token that only padding follows, or all of it if there is no such token."""
     ends = (i for i, token in enumerate(ids) if token in settings.end_ids and {*ids[i + 1 :]} <= {settings.pad_id})
     return ids[: next(ends, len(ids)) + 1]
 
 
 def logged(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
-    """What is known of some completions, by the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, and `version`, the dual
-    steps that the method had done."""
+    """Returns the statistics of some completions under the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, with
+    `version`, the number of dual steps that the method had done."""
     statistics = {**length_statistics(method, rollouts, score), "version": float(version)}
     return {f"leash/{key}": value for key, value in statistics.items() if not math.isnan(value)}
 
 
 def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bool) -> torch.Tensor:
-    """`torch.Tensor` of shape `(N,)`: Rewards from which a trainer that subtracts a mean gets the method's advantages,
-    whose own mean is 0; NaN where unscorable."""
+    """`torch.Tensor` of shape `(N,)`: Rewards from which a trainer that subtracts a mean computes exactly the method's
+    advantages, whose mean must be 0; NaN for a completion without a reward."""
     known_PG = rollouts.by_group(~torch.isnan(score.shaped))
     rewards_PG = rollouts.by_group(score.advantages).where(known_PG, torch.nan)
-    if is_leave_one_out:  # the distance to the mean of the others is n / (n - 1) times that to the mean of all
+    if is_leave_one_out:  # subtracting the mean of the others gives n / (n - 1) times what subtracting the mean gives
         count_P1 = known_PG.sum(dim=1, keepdim=True)
         rewards_PG = rewards_PG * (count_P1 - 1) / count_P1
     return rewards_PG.flatten()
 
 
 def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
-    """Why the rewards of a method cannot tell a trainer what it does; `None` if they can.
+    """Returns why a trainer cannot compute a method's advantages from rewards; `None` if it can.
 
     Args:
         method ([`~leash_trl.LengthControl`]): The method.
-        advantage (`str`): What the trainer makes of rewards, as in [`RunSettings`].
-        num_processes (`int`): Processes that train, each of which sees its own completions.
+        advantage (`str`): How the trainer computes advantages, as in [`RunSettings`].
+        num_processes (`int`): Number of training processes, each of which scores only its own completions.
     """
     if method.own_advantages is True:
-        return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
+        return "has advantages whose mean over a prompt is not 0, but this trainer subtracts that mean"
     if method.own_advantages and advantage is None:
         return "has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False in RLOO"
     if method.own_advantages == "batch" and num_processes > 1:
-        return f"standardises advantages over all {num_processes} processes, of which a reward function sees one"
+        return f"standardises advantages over all {num_processes} processes, but a reward function sees only its own"
     return None

@@ -1,6 +1,6 @@
-"""Dynamic sampling (DAPO): fresh prompts for groups without signal, in rounds or ahead of the need.
+"""Dynamic sampling (DAPO): new prompts replace groups without signal, in later rounds or as extra groups of the batch.
 
-Each round is decided from the rewards of all processes, so every process decides alike.
+Every decision uses the rewards of all processes, so that all processes decide the same.
 """
 
 import math
@@ -17,24 +17,27 @@ if TYPE_CHECKING:
 
 
 class Refill:
-    """Draws rows to replace groups with, the same on every process, and knows what share of all groups has signal.
+    """Draws the rows that replace groups without signal, the same on every process, and tracks the share of groups
+    with signal.
 
-    An epoch holds every prompt, so a replacement is either one that the epoch still holds or one that was trained on
-    before. In the first epoch we take the former, from the epoch's end, since nobody has seen them: no prompt comes
-    twice until batches and replacements together have used up the data set. In later epochs all have been seen, and
-    we take the prompt whose other visit is farther away: from the epoch's end in its first half, from its start in
-    its second. None is in the current batch, unless the data set has no other prompt.
+    An epoch contains every prompt, so a replacement is a prompt that either comes later in the epoch or was already
+    trained on. In the first epoch, replacements are taken from the end of the epoch's order: no prompt is used twice
+    until batches and replacements together have used the whole data set. In later epochs, all prompts have been used
+    before, and a replacement is the prompt whose regular turn is farthest away: from the end of the order in the first
+    half of the epoch, from its start in the second half. A prompt of the current batch is drawn only if the data set
+    has no other prompt.
 
     Args:
-        dataset (`Dataset`): Training data with a length and rows by index; a stream has neither.
+        dataset (`Dataset`): Training data with a length and with rows that can be indexed, so no streaming data set.
         args ([`LeashGRPOConfig`]): Configuration.
 
     Attributes:
-        batches (`int`): Generation batches that are done, through all epochs.
+        batches (`int`): Number of generation batches done, over all epochs.
         epoch (`int`): Epoch of the last draw, from 0.
-        from_end (`int`), from_start (`int`): Prompts taken from the end and from the start of that epoch's order.
-        alive (`float`), seen (`float`): Groups with signal, and all groups; each batch counts half as much as the
-            next.
+        from_end (`int`), from_start (`int`): Number of prompts drawn from the end and from the start of that epoch's
+            order.
+        alive (`float`), seen (`float`): Running numbers of groups with signal and of all groups, in which each batch
+            has half the weight of the next.
     """
 
     state = ("batches", "epoch", "from_end", "from_start", "alive", "seen")
@@ -46,25 +49,26 @@ class Refill:
         self.alive = self.seen = 0.0
 
     def num_extra(self) -> int:
-        """Groups that every process generates on top of its share of the next batch."""
+        """Returns the number of groups that every process generates in addition to its share of the next batch."""
         share = self._batch_size // self._args.world_size
         most = math.ceil(self._args.dynamic_sampling_oversample * share)
         return extra_groups(share, self.alive / self.seen if self.seen else 1.0, most)
 
     def record(self, has_signal: torch.Tensor) -> None:
-        """Ends a batch of which all generated groups had signal or not."""
+        """Records which of all generated groups of a batch had signal, and ends the batch."""
         self.batches += 1
         self.alive = self.alive / 2 + int(has_signal.sum())
         self.seen = self.seen / 2 + len(has_signal)
 
     def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
-        """The next `count` rows; a question, even one of `without`, comes twice only if the data set has no others."""
-        # TRL leaves out the last, smaller batch
+        """Returns the next `count` rows. Questions repeat, or are among `without`, only if the data set has no
+        others."""
+        # TRL drops the last batch of an epoch if it is smaller
         epoch, batch = divmod(self.batches, max(1, self._size // self._batch_size))
         if epoch != self.epoch:
             self.epoch, self.from_end, self.from_start = epoch, 0, 0
         order, used = self._order(), {*without}
-        most_repeats = self._size  # after so many, the data set has no other question
+        most_repeats = self._size  # after this many repeats, the data set has no other question
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
             row = self._dataset[order[self._next_place(batch * self._batch_size)]]
@@ -83,7 +87,8 @@ class Refill:
         return orders[-1].tolist() if self._args.shuffle_dataset else list(range(self._size))
 
     def _next_place(self, num_past: int) -> int:
-        """Place of the next prompt in the epoch's order, of which `num_past` came before the current batch."""
+        """Returns the index of the next prompt in the epoch's order; `num_past` prompts came before the current
+        batch."""
         num_future = self._size - num_past - self._batch_size
         left_in_future, left_in_past = num_future - self.from_end, num_past - self.from_start
         if left_in_future > 0 and (self.epoch == 0 or left_in_future >= left_in_past):
@@ -94,19 +99,20 @@ class Refill:
         return place
 
     def state_dict(self) -> dict[str, Any]:
-        """The state in types of JSON."""
+        """Returns the state in types that JSON can hold."""
         return {name: getattr(self, name) for name in self.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what [`state_dict`] returned, or a part of it."""
+        """Restores a state that [`state_dict`] returned, or part of one."""
         vars(self).update(state)
 
 
 def extra_groups(num_groups: int, signal_share: float, most: int) -> int:
-    r"""Number of groups that a process should generate on top of its share of the batch.
+    r"""Returns the number of groups that a process should generate in addition to its share of the batch.
 
-    The fewest $E$ with $\mu + \frac12 - \sigma \ge P$, for the normal approximation of the number of live groups, so
-    that they suffice in about five of six batches:
+    This is the smallest $E$ with $\mu + \frac12 - \sigma \ge P$, where $\mu$ and $\sigma$ are the mean and the
+    standard deviation of the number of groups with signal. By the normal approximation, there are then enough of them
+    in about five of six batches:
 
     $$ \mu = (P + E) m, \qquad \sigma^2 = (P + E) m (1 - m) $$
 
@@ -129,7 +135,8 @@ def extra_groups(num_groups: int, signal_share: float, most: int) -> int:
 
 
 def kept_groups(is_alive: list[bool], count: int) -> list[int]:
-    """The groups that a process trains on: its first `count`, dead ones replaced by live ones of those behind.
+    """Returns the groups that a process trains on: its first `count`, in which later groups with signal replace groups
+    without.
 
     Example:
         >>> kept_groups([True, False, False, False, True], count=3)

@@ -1,4 +1,4 @@
-"""Makes a resumed run repeat the uninterrupted one: where it begins, its order of epochs, and where it may save."""
+"""Makes a resumed run equal the uninterrupted one: its checkpoint, its order of prompts, and the times of saves."""
 
 import os
 import textwrap
@@ -17,19 +17,20 @@ from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
-logger = get_logger(__name__)  # of the main process
+logger = get_logger(__name__)  # logs on the main process only
 
 
 def starting_point(
     requested: str | os.PathLike | bool | None, args: LeashGRPOConfig, recipe: Mapping[str, Any]
 ) -> Path | None:
-    """The folder from which training continues; `None` for a new run. Logs, once, what differs or is missing there.
+    """Returns the folder from which training resumes, or `None` for a new run, and warns of settings that differ from
+    the checkpoint's and of state that it lacks.
 
     Args:
-        requested (`str`, `os.PathLike` or `bool`): `True` for the newest whole checkpoint in `output_dir`, or a
-            folder.
+        requested (`str`, `os.PathLike` or `bool`): `True` for the newest complete checkpoint in `output_dir`, or the
+            path of a folder.
         args ([`LeashGRPOConfig`]): Configuration of this run.
-        recipe (`Mapping`): Recipe of this run, which is compared with that of the checkpoint.
+        recipe (`Mapping`): Recipe of this run, to compare with the checkpoint's.
 
     Raises:
         `CannotStartError`: If there is no such folder, it is incomplete, or holds no state of length control.
@@ -38,8 +39,8 @@ def starting_point(
     if requested is None or requested is False:
         if newest is not None:
             logger.warning(
-                "output_dir %s holds %s of an earlier run, which a later resume may take for one of this run; choose "
-                "another output_dir, or set resume_from_checkpoint to true to go on from it",
+                "output_dir %s holds %s of an earlier run, which resume_from_checkpoint=true may later confuse with "
+                "those of this run; choose another output_dir, or set resume_from_checkpoint=true now to resume it",
                 args.output_dir,
                 newest.name,
             )
@@ -47,19 +48,19 @@ def starting_point(
     folder = newest if requested is True else Path(str(requested))
     if folder is None or length_control_state(folder) is None:
         raise CannotStartError(
-            f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no whole checkpoint "
-            f"with a state of length control (the newest one is {newest}); name another folder, or start a new run: "
-            "leave it out, or pass the folder as the model"
+            f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no complete "
+            f"checkpoint with a state of length control (the newest one is {newest}); name another folder, or remove "
+            "resume_from_checkpoint to start a new run, which may take the folder as its model"
         )
     if newest not in (None, folder) and folder.parent == newest.parent:
-        logger.warning("%s lies beside %s: a later resume with true would go on from the former", newest, folder)
+        logger.warning("%s is newer than %s: resume_from_checkpoint=true would resume from the former", newest, folder)
     for problem in _differences(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, problem)
     return folder
 
 
 def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Why the resumed run will not repeat the uninterrupted one."""
+    """Yields the reasons why the resumed run will not equal the uninterrupted one."""
     saved, now = read_recipe(folder), portable(recipe)
     changed = [
         f"{name} {textwrap.shorten(str(saved.get(name, 'default')), 60)} -> "
@@ -69,22 +70,26 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
     ]
     has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))
     if changed:
-        kept = "; learning_rate and what else the optimizer holds stay the checkpoint's" if has_optimizer else ""
+        kept = "; learning_rate and other settings of the optimizer stay as in the checkpoint" if has_optimizer else ""
         yield f"settings differ: {', '.join(changed)}{kept}"
     if not has_optimizer:
-        yield "it holds no optimizer, which starts afresh, as do the random generators"
+        yield "it holds no optimizer state, so the optimizer and the random generators start anew"
     elif (length_control_state(folder) or {}).get("is_inside_window"):
-        yield "it was saved inside a generation window, whose completions are generated anew"
+        yield "it was saved between two updates that share a generation batch, which is generated again"
     if args.sync_ref_model:
-        yield "sync_ref_model is True, but TRL saves no reference model: it starts again as the base model"
+        yield "sync_ref_model is True, but TRL saves no reference model, so the base model becomes the reference again"
 
 
 class WindowEndCallback(TrainerCallback):
-    """Moves saving to the end of the generation window, since what is left of a window is not saved; with
-    `load_best_model_at_end` the evaluation that goes with it, too. The end of training saves where it is.
+    """Postpones saving until all updates on a generation batch are done.
+
+    Checkpoints do not contain completions that are still to be trained on, so a run resumed from one saved earlier
+    would differ. With `load_best_model_at_end`, the evaluation is postponed too. When training ends, the checkpoint is
+    saved at once.
 
     Args:
-        is_inside_window (`Callable[[], bool]`): Whether completions of the window are still to be trained on.
+        is_inside_window (`Callable[[], bool]`): Returns whether completions of the generation batch are still to be
+            trained on.
     """
 
     def __init__(self, is_inside_window: Callable[[], bool]) -> None:
@@ -92,7 +97,7 @@ class WindowEndCallback(TrainerCallback):
         self._is_save_due = self._is_evaluation_due = False
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Holds back what is due, or lets go what was held back."""
+        """Postpones a save that is due, or makes a postponed one due."""
         if not self._is_inside_window() or control.should_training_stop:
             control.should_save |= self._is_save_due
             control.should_evaluate |= self._is_evaluation_due
@@ -104,16 +109,16 @@ class WindowEndCallback(TrainerCallback):
 
 
 class EpochShuffleCallback(TrainerCallback):
-    """Moves the prompt sampler's generator to where it stands at the start of the current epoch.
+    """Sets the random generator of the prompt sampler to its state at the start of the current epoch.
 
-    Without it, a run resumed in a later epoch replays the first epoch's order: TRL seeds its `RepeatSampler` once,
-    when it is made. In an uninterrupted run this changes nothing.
+    Without this callback, a run resumed in a later epoch would use the first epoch's order again, since TRL seeds its
+    `RepeatSampler` only when it is created. In an uninterrupted run, the callback changes nothing.
     """
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        """Replays the permutations of the epochs before this one."""
+        """Draws again the permutations of all earlier epochs."""
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        while hasattr(batches, "batch_sampler"):  # accelerate wraps it if there are several processes
+        while hasattr(batches, "batch_sampler"):  # with several processes, accelerate wraps the batch sampler
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         if not isinstance(sampler, RepeatSampler) or not sampler.shuffle:

@@ -18,23 +18,23 @@ from leash_trl.trainer.refill import kept_groups
 
 @dataclass
 class Round:
-    """One call of TRL's generation. The hooks inside that call fill in what they see.
+    """One call of TRL's generation; the methods that the trainer overrides fill in its fields during the call.
 
-    `rollouts` and `score` belong to the N completions of all processes, the rest to the n of this one.
+    `rollouts` and `score` describe the completions of all processes, the other fields those of this process.
 
     Args:
-        questions (`Sequence[int]`): A number that identifies each completion's prompt, the same in every run.
-        targets (`Sequence[float]`): Target of each completion's prompt in tokens, NaN for none.
-        columns (`Mapping[str, Sequence]`): Values, one per completion, of the data set columns that the method reads.
+        questions (`Sequence[int]`): Number that identifies the prompt of each completion and is the same in every run.
+        targets (`Sequence[float]`): Target of the prompt of each completion in tokens; NaN if it has none.
+        columns (`Mapping[str, Sequence]`): Values of the data set columns that the method reads, one per completion.
 
     Attributes:
-        lengths (`Sequence[int]`): Tokens under control that the model generated, EOS included, padding and tool output
-            excluded.
-        answer_lengths (`Sequence[int]`): Tokens that it generated after those under control.
+        lengths (`Sequence[int]`): Controlled tokens that the model generated, including EOS, excluding padding and
+            tool output.
+        answer_lengths (`Sequence[int]`): Tokens that the model generated after the controlled ones.
         is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
         prompt_ids (`Sequence[Sequence[int]]`): Tokens of each completion's prompt.
-        generation_limit (`float`): Most tokens that a completion could have; infinite for no limit.
-        rollouts ([`Rollouts`]), score ([`Score`]): The completions, and what length control makes of them.
+        generation_limit (`float`): Generation limit in tokens; infinite for no limit.
+        rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
     """
 
@@ -52,11 +52,13 @@ class Round:
 
     @property
     def has_signal(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(P,)`: Whether each group of all processes moves the policy."""
+        """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
+        the policy."""
         return has_signal(self.score.shaped, self.score.advantages, self.rollouts.num_generations)
 
     def followed_by(self, fresh: "Round", num_processes: int, pad_token_id: int) -> "Round":
-        """Both rounds as one, in which each process's groups of `fresh`, equally many, stand behind its others."""
+        """Returns both rounds as one. Each process must have equally many groups in `fresh`; they are appended to its
+        own."""
         count = len(self.rollouts.lengths)
         both = torch.arange(count + len(fresh.rollouts.lengths)).tensor_split([count])
         rows = torch.cat([rows.view(num_processes, -1) for rows in both], dim=1).flatten()
@@ -68,14 +70,15 @@ class Round:
         )
 
     def refilled(self, share: int, method: LengthControl, rule: AdvantageRule, accelerator: Accelerator) -> "Round":
-        """The first `share` groups of each process, dead ones replaced by live ones of those behind, scored anew.
+        """Returns the first `share` groups of each process, scored again after groups without signal have been
+        replaced by later groups that have signal.
 
         Raises:
-            `ValueError`: If the batch holds fields that cannot be taken row by row, such as images.
+            `ValueError`: If the batch holds fields that cannot be indexed by row, such as images.
         """
         if unknown := sorted(self.batch.keys() - batch_fields.FIELDS):
             raise ValueError(
-                f"dynamic sampling cannot replace {', '.join(unknown)} (images?); set dynamic_sampling_rounds and "
+                f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds and "
                 "dynamic_sampling_oversample to 0"
             )
         is_alive = self.has_signal.view(accelerator.num_processes, -1)

@@ -1,4 +1,4 @@
-"""`SharedState`: what a reward and its copies in other processes, as of asynchronous trainers, tell each other."""
+"""`SharedState`: files through which a reward and its copies in other processes exchange state and completions."""
 
 import os
 import pickle
@@ -15,7 +15,7 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass(frozen=True)
 class Scored:
-    """Completions of one call, how many dual steps the method had done then, and whether a copy scored them."""
+    """Completions of one call, the number of dual steps that the method had done, and whether a copy scored them."""
 
     rollouts: Rollouts
     version: int
@@ -23,10 +23,12 @@ class Scored:
 
 
 class SharedState:
-    """A temporary folder in which copies of a reward, in other processes, follow the one that owns the method.
+    """A temporary folder that connects a reward, which owns the method, with its copies in other processes, such as
+    those of asynchronous trainers.
 
-    The owner writes the method's `state`; copies write what they `scored`. Every file appears as a whole, so that
-    nobody reads half of one. The folder goes with the object that made it, at the end of its process at the latest.
+    The owner writes the method's `state`; each copy writes the completions that it `scored`. Files are replaced
+    atomically, so that no process reads half of one. The folder is removed with the object that created it, at the
+    latest when its process ends.
     """
 
     def __init__(self) -> None:
@@ -35,7 +37,7 @@ class SharedState:
         weakref.finalize(self, _remove, self.folder, os.getpid())
 
     def news(self) -> Any:
-        """The state if it was replaced since the last call, else `None`."""
+        """Returns the state if it was replaced since the last call, else `None`."""
         file = (self.folder / "state").stat()
         if self._seen == (file.st_mtime_ns, file.st_ino):
             return None
@@ -43,7 +45,7 @@ class SharedState:
         return pickle.loads((self.folder / "state").read_bytes())
 
     def take(self) -> list[Scored]:
-        """What copies have written since the last call, in the order in which they did."""
+        """Returns what copies have written since the last call, oldest first, and removes it from the folder."""
         files = sorted(self.folder.glob("scored-*"))
         taken = [pickle.loads(file.read_bytes()) for file in files]
         for file in files:
@@ -51,17 +53,17 @@ class SharedState:
         return taken
 
     def append(self, scored: Scored) -> None:
-        """Shows the owner what a copy has scored."""
+        """Writes what a copy has scored, for the owner to take."""
         self.write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
 
     def write(self, name: str, content: Any) -> None:
-        """Writes a file, over the one of this name."""
+        """Writes a file and replaces the one of the same name."""
         part = self.folder / f"part-{os.getpid()}"
         part.write_bytes(pickle.dumps(content))
         part.replace(self.folder / name)
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """Removes a folder in which another process may still be writing; a fork of its owner leaves it."""
+    """Removes a folder in which another process may still be writing, unless this process is a fork of the owner."""
     if os.getpid() == owner:
         shutil.rmtree(folder.rename(f"{folder}.gone"), ignore_errors=True)

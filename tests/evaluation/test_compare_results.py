@@ -143,7 +143,7 @@ def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():
     )
     _, _, table, sentence = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
     told = ["LEASH, alpha 1 at 12 minus L1 at 12", "-0.100", "+0.0", "accuracy"]
-    assert cells(table)[0] == ["difference", "accuracy", "tokens", "told apart after Holm by"]
+    assert cells(table)[0] == ["difference", "accuracy", "tokens", "significant (Holm)"]
     assert cells(table)[2:] == [told]
     # of one pair by accuracy, tokens and either, and after correction over two intervals
     assert re.findall(r"\b\d+\b", sentence) == ["1", "95", "1", "0", "1", "2", "1", "0", "1"]

@@ -133,9 +133,9 @@ def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_p
 def test_a_comparison_has_its_files_words_and_tables(everything):
     section = comparison_section(everything[0], "comparison-1")
     first = tables(section)[0]
-    assert [*first][:3] == ["method", "change", "seeds"]
+    assert [*first][:3] == ["method", "change of tokens", "seeds"]
     assert first["method"].tolist() == ["base", "LEASH", "ALP"]
-    assert first["change"].tolist() == ["", "-59.5%", "-49.5%"]
+    assert first["change of tokens"].tolist() == ["", "-59.5%", "-49.5%"]
     words = [block if isinstance(block, str) else block["caption"] for block in section.blocks]
     assert words[0] == "leash compare: 3 problems."
     assert not [text for text in words if "|" in text]
