@@ -74,12 +74,13 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest and hypothesis, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
 # `pip install --no-deps -e .`.
+CHECK_PATH = PYTHONPATH=$(CURDIR):$(CURDIR)/tests:$$PYTHONPATH
 gpu-check: ## check and measure on a GPU, in at most nine minutes; the table is in runs/gpu/table.md
-	PYTHONPATH=. $(GPU_PYTHON) tests/gpu_check.py
+	gpus=$${CUDA_VISIBLE_DEVICES:-0}; LEASH_TEST_GPUS=$${gpus%%,*} $(CHECK_PATH) $(GPU_PYTHON) tests/gpu_check.py
 
 # Those of its parts that time nothing, with the gym's model: so that the check itself stays whole.
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
-	$(RUN) PYTHONPATH=. $(BIN)/python tests/gpu_check.py --on_cpu --parts attention updates killed
+	$(RUN) $(CHECK_PATH) $(BIN)/python tests/gpu_check.py --on_cpu --parts attention updates killed
 
 bench: install ## measure the trainer's step against GRPOTrainer's
 	$(RUN) $(BIN)/python recipes/speed.py step --steps 3

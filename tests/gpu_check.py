@@ -1,10 +1,8 @@
-"""What only a GPU can show, within nine minutes on one H100 or H200: `make gpu-check`.
-
-    python tests/gpu_check.py [--on_cpu] [--parts PART ...]
+"""What only a GPU can show: `make gpu-check`; with `--on_cpu`, stand-ins with the gym's model.
 
 Each part is a process with a time limit, and its row is in the table as soon as it ends, however it ends. Parts that
 time nothing run side by side, the others after them, one by one. The steps of the 1.5B model need 7 GiB in the
-temporary folder, for gradients of both trainers. `--on_cpu` runs stand-ins with the gym's model.
+temporary folder, for gradients of both trainers.
 """
 
 import argparse
@@ -21,14 +19,11 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import deque
 from datetime import UTC, datetime
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
-
-
-ON_CPU = "--on_cpu" in sys.argv
-# one, for with several a process would spread its model
-os.environ["LEASH_TEST_GPUS"] = "" if ON_CPU else os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 import torch
 from conftest import ROOT, gym_tokenizer, parity_reward, quiet
@@ -45,6 +40,7 @@ from leash_trl.planning import plan
 from recipes import speed
 
 
+ON_CPU = "--on_cpu" in sys.argv
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
 TIME = 3600 if ON_CPU else 520  # seconds, of all parts
 LORA = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
@@ -52,8 +48,6 @@ BACKENDS = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 BACKENDS |= {"memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 CHOICES = {"cuDNN on": [*BACKENDS.values()], "cuDNN off": [*BACKENDS.values()][:3]}
 CHOICES |= {f"{name} alone": [backend] for name, backend in BACKENDS.items()}
-WIDTHS = (64, 192, 320, 65, 128)  # the first three are those of cuDNN's fault
-NUM_UPDATES = 10
 # shares of the longest completion; with this seed both steps draw one whole, two halves, and the rest shorter
 LENGTH_SHARES, LENGTH_SEED, NUM_ROWS = (1, 1 / 2, 1 / 4, 1 / 8), 100, 8
 STEP = {"dtype": "float32" if ON_CPU else "bfloat16", "per_device_train_batch_size": 1}
@@ -62,8 +56,7 @@ STEP |= {"gradient_accumulation_steps": NUM_ROWS, "num_generations": NUM_ROWS}
 
 def random_model():
     """SmolLM2's architecture with random weights, as its recipe loads it; the gym's model on a CPU."""
-    name = "gym" if ON_CPU else "smollm2-135m"
-    return speed.random_model(speed.Settings(model_name_or_path=name, dtype="bfloat16"))
+    return speed.random_model(speed.Settings("gym" if ON_CPU else "smollm2-135m", "bfloat16"))
 
 
 def is_bad(tensor: torch.Tensor | None) -> bool:
@@ -101,47 +94,40 @@ def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBack
 def attention(measured: list[str], folder: Path) -> None:
     """Left-padded micro-batches of SmolLM2's architecture, bfloat16, LoRA, by the attention that torch may choose."""
     model, generator, is_finite = get_peft_model(random_model(), LORA), torch.Generator().manual_seed(0), {}
-    is_faulty = is_cudnn_attention_faulty()
-    measured.append(f"the package calls cuDNN's attention {'faulty' if is_faulty else 'sound'} here")
+    measured.append(f"the package avoids cuDNN's attention here: {is_cudnn_attention_faulty()}")
     for name, backends in CHOICES.items():
         said: dict[str, list[int]] = {}
-        for width in WIDTHS:
+        for width in (64, 192, 320, 65, 128):  # the first three are of cuDNN's fault
             ids = torch.randint(5, model.config.vocab_size, (4, width), generator=generator).to(model.device)
             mask = (torch.arange(width) >= torch.tensor([[0], [3], [7], [12]])).long().to(model.device)
             said.setdefault(pass_of(model, ids, mask, backends), []).append(width)
         is_finite[name] = [*said] == ["finite"]
         measured.append(f"{name}: {', '.join(f'{what} at {widths}' for what, widths in said.items())}")
     assert is_finite["cuDNN off"]
-    assert is_finite["cuDNN on"] or is_faulty
+    assert is_finite["cuDNN on"] or is_cudnn_attention_faulty()
 
 
 class Watch(TrainerCallback):
-    """Names gradients and weights that are not finite, and keeps the micro-batches of the last update."""
+    """Names what is not finite before and after an update, and keeps the micro-batches of the last one."""
 
     def __init__(self):
-        self.bad, self.widths, self.batches = [], set(), []
+        self.bad, self.widths, self.batches = [], set(), deque(maxlen=2)
 
     def keep(self, model, args, named):
         if torch.is_grad_enabled():
             self.batches.append((named["input_ids"], named["attention_mask"]))
             self.widths.add(named["input_ids"].shape[1])
 
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.batches.clear()
-
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.bad += [f"gradient of {name}" for name, weights in model.named_parameters() if is_bad(weights.grad)]
+        self.bad += [name for name, weights in model.named_parameters() if is_bad(weights.grad) or is_bad(weights)]
 
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.bad += [f"weights of {name}" for name, weights in model.named_parameters() if is_bad(weights)]
+    on_step_end = on_pre_optimizer_step
 
 
 def updates(measured: list[str], folder: Path, cudnn: bool) -> None:
-    """Updates of LeashGRPOTrainer without a penalty, in its default or with cuDNN's attention on, when they may end.
-
-    Prompts are padded to 64 tokens and completions to 128, so that the widest micro-batches are of the fault's width.
-    """
-    settings = {"length_control": "none", "lambda_lr": None, "max_steps": NUM_UPDATES, "num_generations": 8}
+    """Updates of LeashGRPOTrainer without a penalty; they may end with cuDNN's attention on. Prompts are padded to 64
+    tokens and completions to 128, so that the widest micro-batches are of the fault's width."""
+    settings = {"length_control": "none", "lambda_lr": None, "max_steps": 10, "num_generations": 8}
     settings |= {"pad_to_multiple_of": 64, "max_completion_length": 128, "gradient_accumulation_steps": 2}
     settings |= {"learning_rate": 3e-4, "use_cpu": ON_CPU, "bf16": True, "gradient_checkpointing": False}
     watch, args = Watch(), LeashGRPOConfig(**quiet(folder, **settings))
@@ -159,26 +145,23 @@ def updates(measured: list[str], folder: Path, cudnn: bool) -> None:
     norms = [row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row]
     measured.append(f"{len(norms)} updates at widths {sorted(watch.widths)}; largest norm {max(norms, default=0):.2g}")
     measured += [*watch.bad[:1], error or "nothing raised"]
-    if error or watch.bad:
-        for (ids, mask), (name, backends) in itertools.product(watch.batches[:2], CHOICES.items()):
+    for (ids, mask), (name, backends) in itertools.product([*watch.batches], CHOICES.items()):
+        if error or watch.bad:
             measured.append(f"width {ids.shape[1]}, {name}: {pass_of(trainer.model, ids, mask, backends)}")
     assert any(width % 128 == 64 for width in watch.widths)
-    assert cudnn or (len(norms) == NUM_UPDATES and max(norms) > 0 and not error and not watch.bad)
+    assert cudnn or (len(norms) == args.max_steps and max(norms) > 0 and not error and not watch.bad)
 
 
 def rows_of(output_dir: Path) -> list[tuple]:
     """What each step of a run of eight logged."""
     state = json.loads((output_dir / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))
-    keys = ("step", "loss", "grad_norm", "leash/lambda", "leash/mean_length", "num_tokens")
-    return [tuple(row[key] for key in keys) for row in state["log_history"] if "loss" in row]
+    read = itemgetter("step", "loss", "grad_norm", "leash/lambda", "leash/mean_length", "num_tokens")
+    return [read(row) for row in state["log_history"] if "loss" in row]
 
 
 def killed(measured: list[str], folder: Path) -> None:
-    """SIGKILL in the middle of step 6, then resume from the checkpoint of step 4.
-
-    With `full_determinism` torch takes kernels that add in a fixed order, or refuses, so that bits are equal on the
-    same card; the four steps before the kill, computed twice without resuming, say whether that holds there.
-    """
+    """SIGKILL in the middle of step 6, then resume from the checkpoint of step 4. The steps before it, computed twice
+    without resuming, say whether the kernels that `full_determinism` takes give equal bits on the card at all."""
     changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "full_determinism": True})
 
     def code_of(name: str, *words: str) -> int:
@@ -190,13 +173,12 @@ def killed(measured: list[str], folder: Path) -> None:
     assert {path.name for path in (folder / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
     assert (code_of("whole"), code_of("killed", "--resume")) == (0, 0)
     whole, resumed = rows_of(folder / "whole"), rows_of(folder / "killed")
-    files = [folder / name / "checkpoint-8" / "model.safetensors" for name in ("whole", "killed")]
     measured += [f"step, loss, norm, lambda at the end {rows[-1][:4]}" for rows in (whole, resumed)]
     assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"
     assert resumed == whole
+    files = (folder / name / "checkpoint-8" / "model.safetensors" for name in ("whole", "killed"))
     assert filecmp.cmp(*files, shallow=False)
-    assert [row[0] for row in whole] == list(range(1, 9))
-    assert whole[0][3] != whole[-1][3]
+    assert len({row[3] for row in whole}) > 1, "lambda has not moved"
 
 
 def words_of(options: dict[str, object]) -> list[str]:
@@ -216,16 +198,14 @@ def planned_gib(max_length: int) -> float:
     model = "gym" if ON_CPU else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
     options = {"model_name_or_path": model, "output_dir": FOLDER, "target_length": 1, **STEP}
     options |= {"bf16": "false", "gradient_checkpointing": "true", "num_gpus": 1, "gpu_memory": 80}
-    prompts = gym_problems("train", 64)["prompt"]
-    options["prompt_length"] = max(len(gym_tokenizer().encode(prompt[0]["content"])) for prompt in prompts)
-    words = words_of({**options, "max_completion_length": max_length})
-    return plan.peak_bytes(make_settings(*parse_plan(words)))[0] / plan.GIB
+    options |= {"prompt_length": 21, "max_completion_length": max_length}  # the gym's longest prompt
+    return plan.peak_bytes(make_settings(*parse_plan(words_of(options))))[0] / plan.GIB
 
 
 def step(measured: list[str], folder: Path, max_length: int) -> None:
     """A step of R1-Distill-Qwen-1.5B's architecture, of both trainers."""
-    lengths = ["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]
-    (folder / "lengths.csv").write_text("\n".join(lengths) + "\n")
+    lengths = (f"{int(share * max_length)}\n" for share in LENGTH_SHARES)
+    (folder / "lengths.csv").write_text("length\n" + "".join(lengths))
     options = {"model_name_or_path": "gym" if ON_CPU else "r1-distill-1.5b", "gradient_checkpointing": True, **STEP}
     options |= {"lengths": folder / "lengths.csv", "max_length": max_length, "steps": 1, "seed": LENGTH_SEED}
     made = speed_of("step", folder, **options)
@@ -287,14 +267,13 @@ def run_part(name: str) -> None:
             result = f"{type(why).__name__}: {(str(why) or claim).splitlines()[0]}"
     cells = (name, f"{time.monotonic() - start:.0f}", "; ".join(measured), result)
     write(f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in cells)} |")
-    sys.exit(result != "passed")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=[*PARTS])
     parser.add_argument("--on_cpu", action="store_true")
-    chosen, has_failed = parser.parse_args().parts, False
+    chosen = parser.parse_args().parts
     if not ON_CPU and not torch.cuda.is_available():
         parser.error("no CUDA device; --on_cpu runs stand-ins")
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -315,16 +294,16 @@ def main() -> int:
             for name, process in processes.items():
                 limit = TIME if ON_CPU else PARTS[name][0]
                 process.join(max(0, min(start + limit, end) - time.monotonic()))
-                if process.is_alive():
-                    write(f"| {name} | {time.monotonic() - start:.0f} | | out of time, see {FOLDER}/log |")
-                has_failed |= process.exitcode != 0
+                if process.exitcode != 0:  # it has written no row
+                    how = "out of time" if process.is_alive() else f"died, exit code {process.exitcode}"
+                    write(f"| {name} | {time.monotonic() - start:.0f} | see the file log | {how} |")
         finally:
             for process in processes.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
-    print((FOLDER / "table.md").read_text(encoding="utf-8"))
-    return has_failed
+    print(table := (FOLDER / "table.md").read_text(encoding="utf-8"))
+    return 0 if table.count("| passed |\n") == len(chosen) else 1
 
 
 if __name__ == "__main__":
