@@ -275,7 +275,7 @@ def main() -> int:
     parser.add_argument("--on_cpu", action="store_true")
     chosen = parser.parse_args().parts
     if not ON_CPU and not torch.cuda.is_available():
-        parser.error("no CUDA device; --on_cpu runs stand-ins")
+        parser.error("no CUDA device; run it by make gpu-check, or --on_cpu for stand-ins")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in ("table.md", "log"):  # of an earlier check
         (FOLDER / name).unlink(missing_ok=True)
