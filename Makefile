@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
-# The Python of a GPU machine, whose torch is not touched: see test-gpu.
+# The Python of a GPU machine, whose torch is not touched: see gpu-check.
 GPU_PYTHON ?= python3
 # Tested with this release; `make install TORCH=torch` takes the newest.
 TORCH ?= torch==2.13.0
@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real-model test test-slow test-vllm test-gpu test-gpu-stand-ins bench smoke figures notebooks lint types format check clean
+.PHONY: help install demo real-model test test-slow test-vllm gpu-check test-gpu-stand-ins bench smoke figures notebooks lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,14 +72,15 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/engines tests/trainer/test_async_grpo.py
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
-# pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
-# `pip install --no-deps -e .`. Parts for flash-attn and a second GPU run where there are such.
-test-gpu: ## check and measure on a GPU, by estimate ten minutes; the table is in runs/gpu/table.md
-	$(GPU_PYTHON) -m pytest -m gpu -s tests/test_gpu.py
+# pytest and hypothesis, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
+# `pip install --no-deps -e .`.
+CHECK_PATH = PYTHONPATH=$(CURDIR):$(CURDIR)/tests:$$PYTHONPATH
+gpu-check: ## check and measure on a GPU, in at most nine minutes; the table is in runs/gpu/table.md
+	gpus=$${CUDA_VISIBLE_DEVICES:-0}; LEASH_TEST_GPUS=$${gpus%%,*} $(CHECK_PATH) $(GPU_PYTHON) tests/gpu_check.py
 
-# Those of its parts that time nothing, with small models and gloo: so that the check itself stays whole.
+# Those of its parts that time nothing, with the gym's model: so that the check itself stays whole.
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
-	LEASH_GPU_CHECK_ON_CPU=1 $(BIN)/python -m pytest -m gpu tests/test_gpu.py -k "gradient or killed"
+	$(RUN) $(CHECK_PATH) $(BIN)/python tests/gpu_check.py --on_cpu --parts attention updates killed
 
 bench: install ## measure the trainer's step against GRPOTrainer's
 	$(RUN) $(BIN)/python recipes/speed.py step --steps 3

@@ -42,6 +42,19 @@ PAPER = {
     "paper-start": (1846.3821936022375, 8.665216938060484, 0.5581233112515733),
     "paper-end": (0.0, 7.505226132702646, 0.4386939152640985),
 }
+SHAPES = {
+    "r1-distill-1.5b": PAPER_MODELS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"],
+    "smollm2-135m": {
+        "model_type": "llama",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    },
+}
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 DEVICE_NAME = torch.cuda.get_device_name(DEVICE) if DEVICE.type == "cuda" else f"{platform.machine()} CPU"
 ARMS = {"stock": GRPOTrainer, "ours": LeashGRPOTrainer}
@@ -49,8 +62,9 @@ ARMS = {"stock": GRPOTrainer, "ours": LeashGRPOTrainer}
 
 @dataclass
 class Settings:
-    model_name_or_path: str = "gym"  # gym, r1-distill-1.5b or a config.json; weights are random
+    model_name_or_path: str = "gym"  # gym, smollm2-135m, r1-distill-1.5b or a config.json; weights are random
     dtype: str = "float32"  # of weights and activations
+    cudnn_attention: bool = True  # whether torch may choose it; our trainer refuses it where it is faulty
     lengths: str = "paper-start"  # paper-start, paper-end, or a CSV with a column length
     max_length: int = 512  # longest completion in tokens; the paper's lengths are scaled to it
     steps: int = 5  # steps or rounds to measure, after one more
@@ -78,8 +92,8 @@ def drawn_lengths(settings: Settings, count: int, seed: int) -> list[int]:
 
 def random_model(settings: Settings) -> transformers.PreTrainedModel:
     name = settings.model_name_or_path
-    if name == "r1-distill-1.5b":
-        config = transformers.AutoConfig.for_model(**PAPER_MODELS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"])
+    if name in SHAPES:
+        config = transformers.AutoConfig.for_model(**SHAPES[name])
     else:
         config = transformers.AutoConfig.from_pretrained(CHECKPOINT if name == "gym" else name)
     config.max_position_embeddings = max(config.max_position_embeddings, settings.max_length + 256)
@@ -205,7 +219,10 @@ def measure_step(settings: Settings) -> dict[str, Any]:
 
 def gradient_difference(folder: Path) -> float:
     """Relative l2 of ours minus TRL's in the first step."""
-    ours, stock = (torch.load(folder / f"{arm}.pt", mmap=True, weights_only=True) for arm in ("ours", "stock"))
+    ours, stock = (
+        torch.load(folder / f"{arm}.pt", mmap=True, map_location=DEVICE, weights_only=True)
+        for arm in ("ours", "stock")
+    )
     squares = sum((ours[name].double() - stock[name].double()).square().sum() for name in ours.keys() | stock.keys())
     return float((squares / sum(gradient.double().square().sum() for gradient in stock.values())).sqrt())
 
@@ -240,7 +257,8 @@ def measure_rollout(settings: Settings) -> dict[str, Any]:
         seconds.append(now() - start)
         if lengths != limits:
             raise RuntimeError(f"{settings.arm} generated {lengths} tokens, but was asked for {limits}")
-    return {"completion tokens per s": sum(limits) / statistics.median(seconds[1:])}
+    first, *rest = (sum(limits) / round_seconds for round_seconds in seconds)
+    return {"completion tokens per s": statistics.median(rest), "the same in the first round": first}
 
 
 def run_arm(arm: str, output: Path, words: list[str]) -> dict[str, Any]:
@@ -266,6 +284,7 @@ def main(argv: list[str]) -> int:
     output = Path(settings.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     if settings.arm:
+        torch.backends.cuda.enable_cudnn_sdp(settings.cudnn_attention)
         before = memory_gib()
         result = measure_step(settings) if what == "step" else measure_rollout(settings)
         result |= {"peak memory, GiB": memory_gib() - before, "device": DEVICE_NAME}

@@ -13,14 +13,12 @@ import tempfile
 
 # Before any import of torch or the Hub client.
 os.environ.update(
-    # what test_gpu.py may use; two, where nothing says which, for CUDA ignores a number that it does not have
-    LEASH_ALL_GPUS=os.environ.get("LEASH_ALL_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")),
     HF_DATASETS_CACHE=tempfile.mkdtemp(prefix="leash-tests-"),
     HF_HUB_OFFLINE=os.environ.get("HF_HUB_OFFLINE", "1"),
     HF_HUB_DISABLE_TELEMETRY="1",
     TOKENIZERS_PARALLELISM="false",
     OMP_NUM_THREADS="1",
-    CUDA_VISIBLE_DEVICES=os.environ.get("LEASH_TEST_GPUS", ""),  # set in the processes that test_gpu.py starts
+    CUDA_VISIBLE_DEVICES=os.environ.get("LEASH_TEST_GPUS", ""),  # set by make gpu-check
 )
 
 from pathlib import Path
