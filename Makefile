@@ -73,10 +73,11 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest and hypothesis, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
-# `pip install --no-deps -e .`.
+# `pip install --no-deps -e .`. PARTS names some of its parts; by default all run.
 CHECK_PATH = PYTHONPATH=$(CURDIR):$(CURDIR)/tests:$$PYTHONPATH
 gpu-check: ## check and measure on a GPU, in at most nine minutes; the table is in runs/gpu/table.md
-	gpus=$${CUDA_VISIBLE_DEVICES:-0}; LEASH_TEST_GPUS=$${gpus%%,*} $(CHECK_PATH) $(GPU_PYTHON) tests/gpu_check.py
+	gpus=$${CUDA_VISIBLE_DEVICES:-0}; LEASH_TEST_GPUS=$${gpus%%,*} $(CHECK_PATH) $(GPU_PYTHON) tests/gpu_check.py \
+		$(if $(PARTS),--parts $(PARTS))
 
 # Those of its parts that time nothing, with the gym's model: so that the check itself stays whole.
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
