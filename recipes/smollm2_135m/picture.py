@@ -12,8 +12,12 @@ from leash_trl.figures import style
 
 HERE = Path(__file__).parent
 WINDOW = 10  # updates in a running mean
-TARGET = 40  # tokens
-KINDS = {"none": ("no penalty", style.COLORS[0], "--"), "leash": ("LEASH", style.COLORS[1], "-")}
+TARGETS = (40, 55)  # tokens, of LEASH and of LEASH-Predictive
+KINDS = {
+    "none": ("no penalty", style.COLORS[0], "--"),
+    "leash": ("LEASH", style.COLORS[1], "-"),
+    "predictive-55": ("LEASH-Predictive", style.COLORS[2], "-."),
+}
 
 
 def main() -> None:
@@ -33,17 +37,19 @@ def main() -> None:
                 ends.append(values.iloc[-1])
             if name == "tokens":
                 look = {"color": color, "ha": "right", "fontsize": style.TITLE_SIZE, "textcoords": "offset points"}
-                end, offset = (max(ends), 9) if kind == "none" else (min(ends), -15)
+                end, offset = (min(ends), -15) if kind == "leash" else (max(ends), 7)
                 axis.annotate(label, (values.index[-1], end), xytext=(0, offset), **look)
             titles.append(f"{label} {', '.join(form.format(held_out.loc[run, name]) for run in runs)}")
-        axis.set_title("Tokens per answer" if name == "tokens" else "Accuracy", loc="left", pad=18)
-        axis.text(0, 1.03, f"held out: {'; '.join(titles)}", transform=axis.transAxes, fontsize=8)
+        axis.set_title("Tokens per answer" if name == "tokens" else "Accuracy", loc="left", pad=30)
+        lines = ["; ".join(titles[:2]), "; ".join(titles[2:])]
+        axis.text(0, 1.03, "held out: " + ";\n".join(lines), transform=axis.transAxes, fontsize=8)
         told.append(f"{name}, held out: {'; '.join(titles)}")
-    axes[0].axhline(TARGET, color="black", linestyle=":", linewidth=1.2)
-    axes[0].text(10, TARGET - 1, f"target {TARGET}", fontsize=style.LABEL_SIZE, va="top")
+    for target in TARGETS:
+        axes[0].axhline(target, color="black", linestyle=":", linewidth=1.2)
+        axes[0].text(10, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
     axes[0].set_ylim(0, 140)
     axes[1].set_ylim(0.4, 1.0)
-    axes[1].set_xlabel(f"policy updates (training batches, running mean over {WINDOW}; one line per seed)")
+    axes[1].set_xlabel(f"policy updates (running mean over {WINDOW} batches; a line per seed)")
     figure.set_label(". ".join(told))
     style.write_figure(figure, HERE / "half_the_tokens.svg")
 
