@@ -110,7 +110,7 @@ def test_a_run_that_was_extended_inside_a_window_saves_where_it_can_be_resumed(
         caplog.clear()
         runs[name] = make_trainer(output_dir=str(tmp_path / name), max_steps=12, **settings)
         runs[name].train(resume_from_checkpoint=str(tmp_path / start))
-        assert lines_with(caplog, "generation window", "generated anew") == (name == "extended")
+        assert lines_with(caplog, "generation batch", "generated again") == (name == "extended")
     assert_same(runs["resumed"], runs["extended"], 10)
 
 
