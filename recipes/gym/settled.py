@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 WINDOW = 10  # updates in a mean
 ARMS = {
     "none": ("no control", style.COLORS[0], "--"),
-    "leash-target_length-36": ("LEASH, target 36", style.COLORS[1], "-"),
+    "leash": ("LEASH, target 36", style.COLORS[1], "-"),
 }
 COLUMNS = {"leash/mean_length": "tokens", "leash/accuracy": "accuracy"}
 
