@@ -24,6 +24,7 @@ from leash_trl.trainer.checkpoints import only_run_in
 
 BASE = "base"
 ONE_MODEL = ("model_name_or_path", "model_revision")
+ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", "reward_funcs", "reward_weights")
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 # One thread per run, since several runs at once use the cores better than several threads in one run.
@@ -80,9 +81,11 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
         own = {**(arms[name] or {})}
         label, num_seeds = own.pop("label", name), own.pop("seeds", DEFAULT_SEEDS)
         where, is_trained = f"{config}: arm {name!r}", own.pop("train", True)
+        if not isinstance(is_trained, bool):
+            raise UserError(f"{where}: train is {is_trained!r}, but must be true or false")
         for point, fields in _points(own, base if is_trained else {}, grid if is_trained else {}, where, overrides):
             asked = {} if is_trained else fields
-            model = {field: asked.pop(field) for field in ONE_MODEL if field in asked}
+            model = {field: asked.pop(field) for field in ONE_MODEL if asked.get(field)}
             untrained = {**base, "length_control": "none", **model}
             recipe = _checked(fields if is_trained else untrained, where, overrides)
             evaluation = _evaluation(recipe, {**own_eval, **asked}, config)
@@ -99,7 +102,8 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     if not trained:
         raise UserError(f"{config}: no arm is trained; use leash eval")
     facts = [{**run.evaluation, **{name: run.recipe.get(name) for name in ONE_MODEL}} for run in trained]
-    if apart := {name for one in facts for other in facts for name in one if one[name] != other.get(name)}:
+    facts += [{name: run.evaluation.get(name, facts[0].get(name)) for name in ONE_WORK} for run in runs]
+    if apart := {name for one in facts for other in facts for name in one.keys() & other if one[name] != other[name]}:
         raise UserError(f"{config}: arms differ in {', '.join(apart)}; use one model, and set the rest under eval")
     return [Run(BASE, BASE, trained[0].recipe, {}, trained[0].evaluation, False, None, folder / BASE), *runs]
 

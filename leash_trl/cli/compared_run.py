@@ -81,8 +81,8 @@ class Run:
         """Returns the content of the files of the run: recipe and evaluation, with comments that have digests of
         everything they name."""
         comments = "".join(f"# {name}: {digest}\n" for name, digest in self._digests().items())
-        recipe = {RECIPE_FILE: yaml.safe_dump({**self.recipe, "seed": self.seed})} if self.is_trained else {}
-        return {**recipe, EVALUATION_FILE: yaml.safe_dump(self.evaluation) + comments}
+        recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
+        return {RECIPE_FILE: yaml.safe_dump(recipe), EVALUATION_FILE: yaml.safe_dump(self.evaluation) + comments}
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method and the reward functions."""

@@ -135,15 +135,14 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
         `ValueError`: If a benchmark's gold cannot be read.
     """
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
-        template = arguments.chat_template
-        is_chat = template is not None or has_chat_template(arguments.model_name_or_path, arguments.revision)
         problems = load_problems(
             reference,
             split=arguments.split,
             suffix=arguments.prompt_suffix,
             limit=arguments.limit,
             kind=kind,
-            has_chat_template=is_chat,
+            has_chat_template=bool(arguments.chat_template)
+            or has_chat_template(arguments.model_name_or_path, arguments.revision),
             system_prompt=arguments.system_prompt,
             needs_gold=not arguments.reward_funcs,
         )

@@ -25,7 +25,7 @@ class ThinkingMarkers:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, end: str = "</think>") -> "ThinkingMarkers":
         """Returns the markers with this end, whose start is the same text without its slash."""
-        start = end.replace("/", "", 1)
+        start = end.replace("/", "", 1) or end
         return cls(start, end, {**_pieces(tokenizer, start), **_pieces(tokenizer, end)})
 
     def is_opened_by(self, prompt: str) -> bool:
@@ -53,19 +53,18 @@ class ThinkingMarkers:
         texts = [self.pieces.get(index, "\0") for index in completion_ids]
         text, ends = "".join(texts), [*accumulate(map(len, texts))]
         place = text.rfind(self.end)
-        has_ended = place >= 0
         is_begun_anew = self.start != self.end and text.rfind(self.start) > place
-        if is_begun_anew or (is_opened and not has_ended):
+        if is_begun_anew or (is_opened and place < 0):
             return len(completion_ids)
-        return bisect_left(ends, place + len(self.end)) + 1 if has_ended else 0
+        return bisect_left(ends, place + len(self.end)) + 1 if place >= 0 else 0
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, marker: str) -> dict[int, str]:
     """Returns the texts of the tokens that can be part of a marker; if the vocabulary has the marker itself, of this
     token only."""
     ids = tokenizer.encode(marker, add_special_tokens=False)
-    if len(ids) == 1:
-        return {ids[0]: marker}
+    if len(ids) == 1:  # which an unknown word may be too
+        return {ids[0]: marker} if tokenizer.decode(ids).strip() == marker else {}
     starts = tuple(marker[:size] for size in range(1, len(marker)))
     ends = tuple(marker[size:] for size in range(1, len(marker)))
     texts = {index: tokenizer.decode([index]) for index in tokenizer.get_vocab().values()}

@@ -16,6 +16,8 @@ from leash_trl.hub.recipe import write_recipe
 
 # what TRL's ModelConfig says of the model; its other fields make adapters or quantise the base
 MODEL_FIELDS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "trust_remote_code")
+# parts of an adapter that PEFT's scale does not reach
+UNSCALED = ("modules_to_save", "use_dora", "trainable_token_indices")
 
 
 def merge_adapter(
@@ -42,9 +44,10 @@ def merge_adapter(
     if output_dir.is_dir() and any(output_dir.iterdir()):
         raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
     config = PeftConfig.from_pretrained(checkpoint_path(str(folder)))
-    if strength != 1 and getattr(config, "modules_to_save", None):
-        whole = ", ".join(config.modules_to_save)
-        raise ValueError(f"--strength is {strength}, but the adapter replaces {whole} as a whole; drop it")
+    unscaled = [name for name in UNSCALED if getattr(config, name, None)]
+    if strength != 1 and (unscaled or not isinstance(getattr(config, "init_lora_weights", True), bool)):
+        kind = ", ".join(unscaled) or f"init_lora_weights={config.init_lora_weights!r}"
+        raise ValueError(f"--strength is {strength}, but it cannot scale an adapter with {kind}; drop it")
     path = checkpoint_path(model_name_or_path or config.base_model_name_or_path)
     revision = None if model_name_or_path else config.revision
     base = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)

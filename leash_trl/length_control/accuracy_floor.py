@@ -18,7 +18,7 @@ class RunningAccuracy(NamedTuple):
     Args:
         level (`float`): $a$, running mean of the accuracy, in [0, 1]; NaN before the first batch.
         trend (`float`): $d$, its change per policy update.
-        best (`float`): The highest running mean so far.
+        best (`float`): The highest running mean since `WINDOW` batches were seen; before, the running mean itself.
         num_batches (`int`): Number of batches so far, at most `WINDOW`.
         price_share (`float`): $s$, the share of the penalty that applies to the next batch, in [0, 1].
     """
@@ -45,7 +45,8 @@ class RunningAccuracy(NamedTuple):
         num_batches = min(self.num_batches + 1, WINDOW)
         surprise = accuracy - (self.level + self.trend)
         level = self.level + self.trend + surprise / num_batches
-        trend, best = self.trend + TREND_RATE * surprise, max(self.best, level)
+        trend = self.trend + TREND_RATE * surprise
+        best = max(self.best, level) if num_batches == WINDOW else level
         return self._replace(level=level, trend=trend, best=best, num_batches=num_batches)
 
     def above(self, floor: float) -> "RunningAccuracy":

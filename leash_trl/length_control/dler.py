@@ -79,7 +79,7 @@ class DLER(LengthControl):
         if self.variant == "paper":
             advantages = standardised(centred, torch.ones_like(centred), 0, rule.epsilon)
         else:
-            advantages = standardised(centred, rollouts.lengths, 1, rule.epsilon)
+            advantages = standardised(centred, rollouts.lengths.clamp(min=1), 1, rule.epsilon)
             advantages = advantages + 0.1 * (score.shaped >= 1.0 - 1e-5).double()
         return replace(score, advantages=advantages.nan_to_num(nan=0.0))
 

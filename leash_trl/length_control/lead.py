@@ -161,7 +161,7 @@ class LEAD(LengthControl):
         size, objectives = rollouts.num_generations, (rollouts.correctness, self._efficiency(rollouts))
         apart = (group_advantages(rewards, size, "group", rule.epsilon) for rewards in objectives)
         advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)
-        whitened = standardised(advantages, rollouts.lengths, 1, rule.epsilon).nan_to_num(nan=0.0)
+        whitened = standardised(advantages, rollouts.lengths.clamp(min=1), 1, rule.epsilon).nan_to_num(nan=0.0)
         return replace(super().score(rollouts, rule), advantages=whitened)
 
     def observe(self, rollouts: Rollouts) -> None:

@@ -56,8 +56,8 @@ class Leash(LengthControl):
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). Two options are ours. `multiplier_per`
     sets one constraint for each value of a column, whose multiplier depends only on the violation of its own prompts.
-    The accuracy floor multiplies lambda by the share that [`RunningAccuracy.above`] allows, and lambda does not rise
-    while that share is below 1. If the target is too short for the floor, answers become as short as the floor allows.
+    The accuracy floor multiplies lambda by the share that [`RunningAccuracy.above`] allows, and lambda rises by that
+    share of its step. If the target is too short for the floor, answers become as short as the floor allows.
 
     Differs: the paper has one generation batch per policy update. Here, several updates on one batch make one dual
     step, after the first update. Several batches in one update make one dual step on the mean over all their
@@ -207,9 +207,9 @@ class Leash(LengthControl):
             return self.lambdas[name]
         target_lengths, lengths = zip(*observed, strict=True)
         violation = self.violation(lengths, target_lengths)
-        # while the floor reduces the penalty, the multiplier may only fall, or the penalty would return too strong
-        most = self.lambda_max if self.price_share(name) == 1 else self.lambdas[name]
-        return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, most)
+        # a multiplier climbs only as far as its penalty applies, or it would return too strong
+        lr = self.lambda_lr * (self.price_share(name) if violation > 0 else 1.0)
+        return projected_ascent(self.lambdas[name], violation, lr, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         state = {"lambda": self.lambdas.get(name, float(self.lambda_init))}

@@ -75,10 +75,14 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
 
 
-def check_length_of(length_of: str, method: LengthControl) -> None:
+def check_length_of(length_of: str, thinking_end: str, method: LengthControl) -> None:
     """Raises `ValueError` if `length_of` is unknown, or the method cannot control it."""
     if length_of not in ("completion", "thinking"):
         raise ValueError(f"length_of is {length_of!r}, but must be 'completion' or 'thinking'")
+    if not thinking_end.strip():
+        raise ValueError(
+            f"thinking_end is {thinking_end!r}, but must be text that ends the thinking, such as '</think>'"
+        )
     if length_of == "thinking" and method.generation_cap(1.0) is not None:
         cuts = f"length_control={method.name!r} truncates whole completions at its target"
         raise ValueError(f"length_of is 'thinking', but {cuts}; set 'completion', or choose another method")

@@ -124,7 +124,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if TOKEN_PATTERN.search(str(getattr(self, name))):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
         method = self.make_length_control()
-        check_length_of(self.length_of, method)
+        check_length_of(self.length_of, self.thinking_end, method)
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)

@@ -191,7 +191,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         round_.prompt_ids, completion_ids, tool_mask, *_ = output
         own_tokens = tool_mask or [[1] * len(ids) for ids in completion_ids]
-        ends = self._controlled_ends(round_.prompt_ids, completion_ids)
+        written = [  # markers in the output of tools are not the model's
+            [index if is_own else -1 for index, is_own in zip(ids, mask, strict=True)]
+            for ids, mask in zip(completion_ids, own_tokens, strict=True)
+        ]
+        ends = self._controlled_ends(round_.prompt_ids, written)
         round_.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
         round_.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
         round_.is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]

@@ -119,7 +119,7 @@ class LengthControlledReward:
         self.names = [_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
         self.target_length = target_length
-        check_length_of(length_of, self.method)
+        check_length_of(length_of, thinking_end, self.method)
         self.length_of, self.thinking_end = length_of, thinking_end
         self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
         self.settings: RunSettings | None = None

@@ -13,6 +13,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, Score, joined
 from leash_trl.microbatching import batch_fields
 from leash_trl.microbatching.batch_fields import Batch
+from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.refill import kept_groups
 
 
@@ -74,10 +75,10 @@ class Round:
         replaced by later groups that have signal.
 
         Raises:
-            `ValueError`: If the batch holds fields that cannot be indexed by row, such as images.
+            `CannotStartError`: If the batch holds fields that cannot be indexed by row, such as images.
         """
         if unknown := sorted(self.batch.keys() - batch_fields.FIELDS):
-            raise ValueError(
+            raise CannotStartError(
                 f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds and "
                 "dynamic_sampling_oversample to 0"
             )

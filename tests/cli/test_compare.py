@@ -99,8 +99,8 @@ def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
     assert command[:2] == ["leash_trl", "eval"]
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
-    assert {*second.claim()} == {"eval.yaml"}
-    assert {*trained[0].claim()} == {"eval.yaml", "recipe.yaml"}
+    # an arm that is no longer trained, or only now, is another run
+    assert second.claim()["recipe.yaml"] == "train: false\n" != trained[0].claim()["recipe.yaml"]
 
 
 def test_a_grid_takes_one_entry_of_a_mapping(config):
@@ -129,6 +129,8 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
         ({"arms": {"base": {}}}, [], "base"),
         ({"arms": {"x": {"train": False}}}, [], "leash eval"),
         ({"arms": {**ARMS, "x": {"train": False, "lambda_lr": 0.1}}}, [], "lambda_lr"),
+        ({"arms": {**ARMS, "x": {"train": "false"}}}, [], "'false'"),
+        ({"arms": {**ARMS, "x": {"train": False, "num_samples": 1}}}, [], "num_samples"),
         ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),

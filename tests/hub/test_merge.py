@@ -151,8 +151,11 @@ def test_a_strength_weighs_what_the_adapter_adds(adapter, merged, tiny_model_pat
     torch.testing.assert_close(part[name], base[name] + strength * added)
 
 
-def test_a_strength_of_a_module_that_is_replaced_is_refused(run, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "part", [{"modules_to_save": ["lm_head"]}, {"use_dora": True}, {"init_lora_weights": "pissa"}]
+)
+def test_a_strength_that_would_not_reach_a_part_of_the_adapter_is_refused(run, tmp_path, capsys, part):
     config = json.loads((run / "adapter_config.json").read_text())
-    (run / "adapter_config.json").write_text(json.dumps({**config, "modules_to_save": ["lm_head"]}))
+    (run / "adapter_config.json").write_text(json.dumps({**config, **part}))
     assert merge(run, "--output_dir", tmp_path / "out", "--strength", 0.5) == 2
-    assert "lm_head" in capsys.readouterr().err.splitlines()[-1]
+    assert next(iter(part)) in capsys.readouterr().err.splitlines()[-1]

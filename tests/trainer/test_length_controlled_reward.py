@@ -321,9 +321,3 @@ def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(tmp
             (scored,) = reward.take()
             assert scored.rollouts.lengths.tolist() == lengths
             assert scored.rollouts.completion_lengths.tolist() == [7, 3]
-
-
-def test_what_cannot_be_controlled_is_refused_as_by_the_configuration():
-    for method, length_of in (("leash", "answer"), ("thinkprune", "thinking")):
-        with pytest.raises(ValueError, match="length_of"):
-            LengthControlledReward(plus_one, method, 10, length_of=length_of)

@@ -55,12 +55,13 @@ def test_by_default_the_whole_completion_counts(thinking_trainer):
     ("fields", "named"),
     [
         ({"length_of": "answer"}, "'answer'"),
+        ({"length_of": "thinking", "thinking_end": " "}, "' '"),
         ({"length_of": "thinking", "length_control": "thinkprune"}, "thinkprune"),
         ({"length_of": "thinking", "length_control": "dler", "dynamic_sampling_rounds": 1}, "dler"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, fields, named):
-    with pytest.raises(ValueError, match="length_of") as error:
+    with pytest.raises(ValueError, match=r"length_of|thinking_end") as error:
         LeashGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, target_length=64, **fields)
     assert named in str(error.value)
     assert "\n" not in str(error.value)
