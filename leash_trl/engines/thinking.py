@@ -53,8 +53,7 @@ class ThinkingMarkers:
         texts = [self.pieces.get(index, "\0") for index in completion_ids]
         text, ends = "".join(texts), [*accumulate(map(len, texts))]
         place = text.rfind(self.end)
-        is_begun_anew = self.start != self.end and text.rfind(self.start) > place
-        if is_begun_anew or (is_opened and place < 0):
+        if (self.start != self.end and text.rfind(self.start) > place) or (is_opened and place < 0):
             return len(completion_ids)
         return bisect_left(ends, place + len(self.end)) + 1 if place >= 0 else 0
 

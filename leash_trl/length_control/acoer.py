@@ -106,8 +106,7 @@ class ACOER(LengthControl):
             self.budget = max(float(self.min_budget), self.budget_ratio * self.mean_length)
 
     def _averaged(self, mean: float | None, new: float) -> float:
-        share = 2.0 / (self.ema_span + 1)
-        return new if mean is None else share * new + (1.0 - share) * mean
+        return new if mean is None else mean + 2.0 / (self.ema_span + 1) * (new - mean)
 
     def statistics(self) -> dict[str, float]:
         return {"alpha": self.alpha, "budget": self.budget}

@@ -80,12 +80,9 @@ def check_length_of(length_of: str, thinking_end: str, method: LengthControl) ->
     if length_of not in ("completion", "thinking"):
         raise ValueError(f"length_of is {length_of!r}, but must be 'completion' or 'thinking'")
     if not thinking_end.strip():
-        raise ValueError(
-            f"thinking_end is {thinking_end!r}, but must be text that ends the thinking, such as '</think>'"
-        )
+        raise ValueError(f"thinking_end is {thinking_end!r}, but must be the text that ends thinking, say '</think>'")
     if length_of == "thinking" and method.generation_cap(1.0) is not None:
-        cuts = f"length_control={method.name!r} truncates whole completions at its target"
-        raise ValueError(f"length_of is 'thinking', but {cuts}; set 'completion', or choose another method")
+        raise ValueError(f"length_of is 'thinking', but {method.name!r} truncates completions; set 'completion'")
 
 
 def question_of(row: Mapping[str, Any]) -> int:

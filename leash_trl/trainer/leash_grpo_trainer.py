@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, is_peft_model
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.engines.checkpoint_path import (
@@ -52,8 +52,6 @@ from leash_trl.trainer.rounds import Round
 
 
 logger = logging.getLogger(__name__)
-
-OPENING = 16  # tokens at the end of a prompt in which the marker that opens the thinking is looked for
 
 
 class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
@@ -206,7 +204,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if self._thinking is None:
             return [*map(len, completion_ids)]
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
-        opened = [self._thinking.is_opened_by(tokenizer.decode(ids[-OPENING:])) for ids in prompt_ids]
+        opened = [self._thinking.is_opened_by(tokenizer.decode(ids[-16:])) for ids in prompt_ids]
         return self._thinking.thinking_lengths(completion_ids, opened)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
@@ -373,6 +371,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if isinstance(resume_from_checkpoint, str):
                 resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
             folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
+            if folder is not None and (folder / "adapter_config.json").is_file() != is_peft_model(self.model):
+                raise CannotStartError(
+                    f"resume_from_checkpoint is {str(folder)!r}, but it or this run has no adapter; set use_peft"
+                    " as in the checkpoint's run, or training would start from the base model"
+                )
             # TRL: an interrupted call of train may have left these filled
             self._step, self._buffered_inputs = 0, None
             self._metrics["train"].clear()

@@ -39,8 +39,8 @@ def assert_same(resumed, whole, first):
     assert log(resumed, first) == log(whole, first) != []
     assert resumed.length_control.state_dict() == whole.length_control.state_dict()
     assert resumed.state.stateful_callbacks["LengthControl"] == whole.state.stateful_callbacks["LengthControl"]
-    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
 
 
 def lines_with(caplog, *parts) -> int:
@@ -212,8 +212,11 @@ def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog
     resumed.train(resume_from_checkpoint=tmp_path / "final")
     assert lines_with(caplog, "final", "optimizer") == 1
     assert [row["leash/lambda"] for row in log(resumed)[6:]] == [whole.length_control.lam]
-    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    (tmp_path / "final" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="use_peft"):
+        resumable().train(resume_from_checkpoint=tmp_path / "final")
 
 
 @pytest.mark.parametrize(
@@ -337,5 +340,5 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
     resumed = make(tiny_model_path, tmp_path / "run", **settings)
     resumed.train(resume_from_checkpoint=str(folder))
     assert log(resumed, 3) == log(whole, 3) != []
-    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
