@@ -23,7 +23,8 @@ COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
 TUNING = RECIPES / "gym" / "tune.yaml"
 ALL_METHODS = RECIPES / "gym" / "all_methods.yaml"
-COMPARISONS = [COMPARISON, TUNING, ALL_METHODS, RECIPES / "gym" / "budgets.yaml", RECIPES / "gym" / "controllers.yaml"]
+OTHER_WORK = [RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers", "settled")]
+COMPARISONS = [COMPARISON, TUNING, ALL_METHODS, *OTHER_WORK]
 WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
 OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, RECIPES / "own_task_compare.yaml"}
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
@@ -77,9 +78,8 @@ def test_every_arm_of_a_comparison_parses(path):
 
 
 def test_every_method_is_on_the_same_work():
-    assert Counter(arm.recipe["length_control"] for arm in arms_of(ALL_METHODS)) == dict.fromkeys(METHODS, 3) | {
-        "none": 1
-    }
+    counts = Counter(arm.recipe["length_control"] for arm in arms_of(ALL_METHODS))
+    assert counts == {**dict.fromkeys(METHODS, 3), "none": 1}
 
 
 def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_number_of_trials():
