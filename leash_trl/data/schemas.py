@@ -42,6 +42,8 @@ def read_text(row: Row, column: str) -> str:
     """Returns the text of a column without surrounding blanks; numbers become text, integral floats text of
     integers."""
     value = row[column]
+    if isinstance(value, list) and len(value) == 1:  # verl's datasets have several golds, mostly one
+        (value,) = value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     # bool is a subclass of int, but not a gold answer
@@ -73,15 +75,16 @@ def _question_of_messages(row: Row) -> str | Messages:
 
 
 def _read_chat(column: str, role: str, content: str, row: Row) -> tuple[str | Messages, str]:
-    """Reads a conversation, whose last message, by the assistant, is the gold, and whose other messages are the
-    prompt."""
+    """Reads a conversation up to its last message, which is the assistant's, as the prompt. The gold is in a column of
+    its own, such as `solution`, or else it is that last message."""
     messages = [
         {"role": CHAT_ROLES.get(message[role], message[role]), "content": message[content]}
         for message in row[column] or []
     ]
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
-        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
-    return _bare(messages[:-1]), read_text(messages[-1], "content")
+        raise ValueError(f"column {column!r} must end with the assistant's answer; else rename it to prompt")
+    golds = [name for name in ("solution", "answer", "ground_truth") if row.get(name) is not None]
+    return _bare(messages[:-1]), read_text(row, golds[0]) if golds else read_text(messages[-1], "content")
 
 
 def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
@@ -91,10 +94,7 @@ def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
 
 def _read_verl(row: Row) -> tuple[str | Messages, str]:
     column = "reward_model.ground_truth"
-    gold = (row["reward_model"] or {}).get("ground_truth")
-    if isinstance(gold, list) and len(gold) == 1:
-        (gold,) = gold
-    gold = read_text({column: gold}, column)
+    gold = read_text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
     # the AMC file of the LEASH release has "142.0" for 142
     integer = re.fullmatch(r"(-?\d+)\.0+", gold)
     return _question_of_messages(row), integer[1] if integer else gold

@@ -164,18 +164,18 @@ class Leash(LengthControl):
         """Returns a warning if the task rewards are not on the paper's scale of -1 to +1, else `None`."""
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
         if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
-            most = scores.abs().max().item()
-            return f"task rewards reach {most:.3g}, but are clipped to [-1, 1]: lower reward_weights"
-        if (scores == 0).any() and (scores >= 0).all():
-            return "wrong answers have task reward 0, which rewards failing early; LEASH needs -1 and +1"
+            return f"task rewards reach {scores.abs().max():.3g}, but are clipped to [-1, 1]: lower reward_weights"
+        wrong = rollouts.task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
+        if len(wrong) and (wrong >= 0).all():
+            return (
+                f"wrong answers have task reward {wrong.max():.3g}, so they learn to fail early; LEASH needs -1 and +1"
+            )
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        verdicts = rollouts.correctness.tolist()
-        for name, verdict, *pair in zip(
-            names, verdicts, rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True
-        ):
+        values = (rollouts.correctness.tolist(), rollouts.target_lengths.tolist(), rollouts.lengths.tolist())
+        for name, verdict, *pair in zip(names, *values, strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
             self.observed.setdefault(name, []).append(pair)
             if self.has_floor:

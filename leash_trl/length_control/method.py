@@ -120,7 +120,7 @@ class LengthControl:
             checked = bounds if is_number(value) else {}
             if not (_fits(value, kind) and all(BOUNDS[name](value, bound) for name, bound in checked.items())):
                 needed = [formatannotation(kind), *(f"{SYMBOLS[name]} {bound}" for name, bound in bounds.items())]
-                raise ValueError(f"{each.name} is {value!r}, but must be {', '.join(needed)}")
+                raise ValueError(f"{each.name} is {value!r}, but must be {', '.join(needed)}; or leave it out")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.

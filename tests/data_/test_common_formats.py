@@ -37,10 +37,12 @@ def both(tmp_path):
     "row",
     [
         {"messages": [USER, ANSWER]},
+        {"messages": [USER, {"role": "assistant", "content": "I give up."}], "solution": "7"},
         {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": "7"}]},
         {"instruction": ASKED, "input": "", "output": "7"},
         {"problem": ASKED, "solution": "7"},
         {"question": ASKED, "ground_truth": 7},
+        {"question": ASKED, "ground_truth": ["7"]},
         {"question": ASKED, "solution": "7"},
         {"prompt": [USER], "reward_model": {"ground_truth": ["7"]}, "extra_info": '{"index": 0}'},
     ],

@@ -37,7 +37,6 @@ SEVERAL = made_tokenizer()
         ("Q<think>\n\n</think>\n\n", "", "12"),  # the prompt has closed it
         ("Q</think>A", "a</think>b</think>", "12"),  # the last end counts
         ("Q", "a</think>b<think>c", ""),  # begun anew
-        ("Q<think>", "</think>", "12"),
     ],
 )
 def test_thinking_goes_up_to_its_last_end(tokenizer, prompt, thinking, rest):

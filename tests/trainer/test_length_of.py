@@ -56,7 +56,6 @@ def test_by_default_the_whole_completion_counts(thinking_trainer):
     [
         ({"length_of": "answer"}, "'answer'"),
         ({"length_of": "thinking", "thinking_end": " "}, "' '"),
-        ({"length_of": "thinking", "length_control": "thinkprune"}, "thinkprune"),
         ({"length_of": "thinking", "length_control": "dler", "dynamic_sampling_rounds": 1}, "dler"),
     ],
 )
