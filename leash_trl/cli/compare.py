@@ -24,7 +24,8 @@ from leash_trl.trainer.checkpoints import only_run_in
 
 BASE = "base"
 ONE_MODEL = ("model_name_or_path", "model_revision")
-ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", "reward_funcs", "reward_weights")
+REWARDS = ("reward_funcs", "reward_weights", "correctness_func")
+ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", "lenient", *REWARDS)
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 # One thread per run, since several runs at once use the cores better than several threads in one run.
@@ -118,7 +119,7 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
     if script_args.reward_model_name_or_path and "reward_funcs" not in own:
         raise UserError(f"{config}: leash eval has no reward_model_name_or_path; set reward_funcs under eval")
     data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
-    rewards = {name: recipe.get(name) for name in ("reward_funcs", "reward_weights", "correctness_func")}
+    rewards = {name: recipe.get(name) for name in REWARDS}
     settings = {
         **(data if "benchmarks" not in own else {}),
         **(rewards if "reward_funcs" not in own else {}),

@@ -74,17 +74,18 @@ def _question_of_messages(row: Row) -> str | Messages:
     return _bare(_messages(row))
 
 
-def _read_chat(column: str, role: str, content: str, row: Row) -> tuple[str | Messages, str]:
-    """Reads a conversation up to its last message, which is the assistant's, as the prompt. The gold is in a column of
-    its own, such as `solution`, or else it is that last message."""
+def _read_chat(column: str, role: str, content: str, gold: str, row: Row) -> tuple[str | Messages, str]:
+    """Reads a conversation without the assistant's last message as the prompt. The gold is in a column of its own, or
+    it is that message."""
     messages = [
         {"role": CHAT_ROLES.get(message[role], message[role]), "content": message[content]}
         for message in row[column] or []
     ]
-    if len(messages) < 2 or messages[-1]["role"] != "assistant":
-        raise ValueError(f"column {column!r} must end with the assistant's answer; else rename it to prompt")
-    golds = [name for name in ("solution", "answer", "ground_truth") if row.get(name) is not None]
-    return _bare(messages[:-1]), read_text(row, golds[0]) if golds else read_text(messages[-1], "content")
+    is_answered = len(messages) > 1 and messages[-1]["role"] == "assistant"
+    if not messages or not (is_answered or gold):
+        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
+    asked = _bare(messages[:-1] if is_answered else messages)
+    return asked, read_text(row, gold) if gold else read_text(messages[-1], "content")
 
 
 def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
@@ -145,8 +146,11 @@ SCHEMAS = (
     Schema(("Question", *GPQA_CHOICES), _read_gpqa),
     Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
     *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD),
-    Schema(("messages",), partial(_read_chat, "messages", "role", "content")),
-    Schema(("conversations",), partial(_read_chat, "conversations", "from", "value")),
+    *(
+        Schema((chat[0], *filter(None, [gold])), partial(_read_chat, *chat, gold))
+        for chat in (("messages", "role", "content"), ("conversations", "from", "value"))
+        for gold in ("final_answer", "answer", "solution", "ground_truth", "")
+    ),
     Schema(("instruction", "output"), _read_alpaca),
 )
 

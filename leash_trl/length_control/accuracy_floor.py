@@ -18,14 +18,12 @@ class RunningAccuracy(NamedTuple):
     Args:
         level (`float`): $a$, running mean of the accuracy, in [0, 1]; NaN before the first batch.
         trend (`float`): $d$, its change per policy update.
-        best (`float`): The highest running mean since `WINDOW` batches were seen; before, the running mean itself.
         num_batches (`int`): Number of batches so far, at most `WINDOW`.
         price_share (`float`): $s$, the share of the penalty that applies to the next batch, in [0, 1].
     """
 
     level: float = math.nan
     trend: float = 0.0
-    best: float = 0.0
     num_batches: int = 0
     price_share: float = 1.0
 
@@ -37,17 +35,15 @@ class RunningAccuracy(NamedTuple):
         Source: ours; Holt's double exponential smoothing.
 
         Example:
-            >>> RunningAccuracy(level=0.5, trend=0.25, best=0.5, num_batches=1).after(0.875)[:4]
-            (0.8125, 0.2525, 0.8125, 2)
+            >>> RunningAccuracy(level=0.5, trend=0.25, num_batches=1).after(0.875)[:3]
+            (0.8125, 0.2525, 2)
         """
         if self.num_batches == 0:
-            return self._replace(level=accuracy, best=accuracy, num_batches=1)
+            return self._replace(level=accuracy, num_batches=1)
         num_batches = min(self.num_batches + 1, WINDOW)
         surprise = accuracy - (self.level + self.trend)
         level = self.level + self.trend + surprise / num_batches
-        trend = self.trend + TREND_RATE * surprise
-        best = max(self.best, level) if num_batches == WINDOW else level
-        return self._replace(level=level, trend=trend, best=best, num_batches=num_batches)
+        return self._replace(level=level, trend=self.trend + TREND_RATE * surprise, num_batches=num_batches)
 
     def above(self, floor: float) -> "RunningAccuracy":
         r"""Returns the same with the share of the penalty for the batch after this policy update.
@@ -55,8 +51,8 @@ class RunningAccuracy(NamedTuple):
         $$ s \leftarrow \min\left(\mathrm{clip}\left(\frac{\min(a, a + 10 d) - f}{0.08}, 0, 1\right),
            s + 0.005\right) $$
 
-        $f$ is the floor. Where accuracy falls, its forecast $a + 10 d$ is used instead of its present value. After the
-        first batch the share may rise without this limit. Source: ours.
+        $f$ is the floor. Where accuracy falls, its forecast $a + 10 d$ is used instead of its present value. The limit
+        on the rise does not hold after the very first batch. Source: ours.
 
         Example:
             >>> falling = RunningAccuracy(level=0.75, trend=-0.021, num_batches=10)

@@ -72,8 +72,6 @@ class Leash(LengthControl):
             target its own multiplier. By default all prompts share one multiplier.
         min_accuracy (`float`): Accuracy floor: the lowest accuracy of the training batches to accept, in [0, 1]; with
             `multiplier_per` it applies to each value of the column separately.
-        max_accuracy_drop (`float`): The same floor, given as a distance below the best running accuracy so far, such
-            as 0.02 for two percentage points. If both are set, the higher floor applies.
     """
 
     name = "leash"
@@ -93,7 +91,6 @@ class Leash(LengthControl):
     lambda_max: float = hyperparameter(1.0, ge=0)
     multiplier_per: str | None = None
     min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
-    max_accuracy_drop: float | None = hyperparameter(None, gt=0, le=1)
     # all by name of the multiplier: its value in reward units per unit of relative overshoot; targets and lengths in
     # tokens since the last dual step; whether these completions are correct (NaN if not known); running accuracy
     lambdas: dict[str, float] = state_field(dict)
@@ -107,18 +104,13 @@ class Leash(LengthControl):
             bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
             raise ValueError(f"lambda_init={self.lambda_init}, but must be between {bounds}")
         self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
-        if self.has_floor:
+        if self.min_accuracy is not None:
             self.uses_correctness = True  # type: ignore[misc]  # of this instance only
 
     @property
     def lam(self) -> float:
         """The multiplier for the next batch; the mean if there are several."""
         return fmean(self.lambdas.values() or [self.lambda_init])
-
-    @property
-    def has_floor(self) -> bool:
-        """Whether there is an accuracy floor."""
-        return self.min_accuracy is not None or self.max_accuracy_drop is not None
 
     def price_share(self, name: str) -> float:
         """Returns the share of a multiplier that is applied to the next batch, in [0, 1]."""
@@ -178,7 +170,7 @@ class Leash(LengthControl):
         for name, verdict, *pair in zip(names, *values, strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
             self.observed.setdefault(name, []).append(pair)
-            if self.has_floor:
+            if self.min_accuracy is not None:
                 self.verdicts.setdefault(name, []).append(verdict)
 
     def step(self) -> None:
@@ -191,8 +183,7 @@ class Leash(LengthControl):
             if not known:
                 continue
             running = RunningAccuracy(*self.accuracies.get(name, ())).after(fmean(known))
-            drop = 1.0 if self.max_accuracy_drop is None else self.max_accuracy_drop
-            self.accuracies[name] = running.above(max(self.min_accuracy or 0.0, running.best - drop))
+            self.accuracies[name] = running.above(self.min_accuracy or 0.0)
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
         """Returns the new value of one multiplier after a policy update.
@@ -213,7 +204,7 @@ class Leash(LengthControl):
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         state = {"lambda": self.lambdas.get(name, float(self.lambda_init))}
-        if self.has_floor:
+        if self.min_accuracy is not None:
             level = RunningAccuracy(*self.accuracies.get(name, ())).level
             state |= {"running_accuracy": level, "price_share": self.price_share(name)}
         return state

@@ -18,7 +18,6 @@ from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPO
 
 
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
-FLOOR_FIELDS = ("min_accuracy", "max_accuracy_drop")
 
 
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
@@ -64,9 +63,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         min_accuracy (`float`): Lowest accuracy of the training batches that length control accepts, in [0, 1]. The
             length penalty is reduced when accuracy comes near this floor, so that `target_length` may be lower than
             what the task allows. Only `leash`, `leash_c`, `leash_predictive` and `laconic` have it.
-        max_accuracy_drop (`float`): The same floor, given as a distance below the best running accuracy so far, such
-            as 0.02 for two percentage points, if no accuracy is known before training. If both are set, the higher
-            floor applies.
         correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct. By
             default the weighted sum of all reward functions decides. If there are several functions, methods with
             their own reward scale require a name; they treat a completion for which that function returns `None` as
@@ -104,7 +100,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     lambda_min: float | None = None
     lambda_max: float | None = None
     min_accuracy: float | None = None
-    max_accuracy_drop: float | None = None
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
     dynamic_sampling_rounds: int = 0
@@ -147,14 +142,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; correct the name")
         if "momentum" in known:
             given = {"momentum": self.adam_beta1, **given}
-        floors = self._given(FLOOR_FIELDS)
-        if not floors.keys() <= known:
-            floor = ", ".join(f"{name}={value}" for name, value in floors.items())
-            raise ValueError(
-                f"{floor}: length_control={self.length_control!r} has no accuracy floor; use 'leash_predictive'"
-            )
+        floor = self._given(["min_accuracy"])
+        if not floor.keys() <= known:
+            what = f"min_accuracy is {self.min_accuracy}"
+            raise ValueError(f"{what}, but {self.length_control!r} has no price to hold back; use 'leash_predictive'")
         lambdas = {name: value for name, value in self._given(LAMBDA_FIELDS).items() if name in known}
-        return method(**given, **lambdas, **floors)
+        return method(**given, **lambdas, **floor)
 
     def _given(self, names: Sequence[str]) -> dict[str, float]:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

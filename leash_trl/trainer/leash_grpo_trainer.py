@@ -26,6 +26,7 @@ from accelerate.utils import gather_object, is_peft_model
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.engines.checkpoint_path import (
+    ADAPTER_FILE,
     TRAINER_STATE_FILE,
     complete_model_path,
     length_control_state,
@@ -196,7 +197,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         ends = self._controlled_ends(round_.prompt_ids, written)
         round_.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
         round_.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
-        round_.is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]
+        round_.is_truncated = [not {*ids[-1:]} & self._end_ids for ids in completion_ids]
         return output
 
     def _controlled_ends(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]):
@@ -371,10 +372,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if isinstance(resume_from_checkpoint, str):
                 resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
             folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
-            if folder is not None and (folder / "adapter_config.json").is_file() != is_peft_model(self.model):
+            if folder is not None and (folder / ADAPTER_FILE).is_file() != is_peft_model(self.model):
                 raise CannotStartError(
-                    f"resume_from_checkpoint is {str(folder)!r}, but it or this run has no adapter; set use_peft"
-                    " as in the checkpoint's run, or training would start from the base model"
+                    f"resume_from_checkpoint is {str(folder)!r}, but only one of it and this run has an adapter; set "
+                    "use_peft as in the checkpoint's run, or training would start from the base model"
                 )
             # TRL: an interrupted call of train may have left these filled
             self._step, self._buffered_inputs = 0, None

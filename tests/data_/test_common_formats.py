@@ -37,7 +37,8 @@ def both(tmp_path):
     "row",
     [
         {"messages": [USER, ANSWER]},
-        {"messages": [USER, {"role": "assistant", "content": "I give up."}], "solution": "7"},
+        {"messages": [USER, {"role": "assistant", "content": "I give up."}], "answer": "7", "solution": "So 7."},
+        {"messages": [USER], "ground_truth": "7"},
         {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": "7"}]},
         {"instruction": ASKED, "input": "", "output": "7"},
         {"problem": ASKED, "solution": "7"},

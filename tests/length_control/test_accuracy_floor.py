@@ -29,13 +29,13 @@ def after(method, *batches):
 
 def test_a_running_accuracy_by_hand():
     running = RunningAccuracy().after(0.5)
-    assert running[:4] == (0.5, 0.0, 0.5, 1)
+    assert running[:3] == (0.5, 0.0, 1)
     # e = 0.5, half of it in the second batch; the trend takes 0.02 of it
-    assert running.after(1.0)[:4] == pytest.approx((0.75, 0.01, 0.75, 2))
-    # e = 0.25 - 0.76 = -0.51: 0.76 - 0.17, 0.01 - 0.0102; the best is not yet that of few batches
-    assert running.after(1.0).after(0.25)[:4] == pytest.approx((0.59, -0.0002, 0.59, 3))
-    late = RunningAccuracy(0.9, 0.0, 0.95, num_batches=10).after(0.8)
-    assert late[:4] == pytest.approx((0.89, -0.002, 0.95, 10))
+    assert running.after(1.0)[:3] == pytest.approx((0.75, 0.01, 2))
+    # e = 0.25 - 0.76 = -0.51: 0.76 - 0.17, 0.01 - 0.0102
+    assert running.after(1.0).after(0.25)[:3] == pytest.approx((0.59, -0.0002, 3))
+    late = RunningAccuracy(0.9, 0.0, num_batches=10).after(0.8)
+    assert late[:3] == pytest.approx((0.89, -0.002, 10))
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_a_running_accuracy_by_hand():
     ],
 )
 def test_the_share_of_the_price_that_acts_by_hand(level, trend, share):
-    assert RunningAccuracy(level, trend, level, 10).above(0.9).price_share == pytest.approx(share)
+    assert RunningAccuracy(level, trend, 10).above(0.9).price_share == pytest.approx(share)
 
 
 def test_the_share_falls_at_once_and_rises_by_small_steps():
-    shares = [RunningAccuracy(0.95, 0.0, 0.95, 10, share).above(0.9).price_share for share in (0.1, 0.62, 1.0)]
+    shares = [RunningAccuracy(0.95, 0.0, 10, share).above(0.9).price_share for share in (0.1, 0.62, 1.0)]
     assert shares == pytest.approx([0.105, 0.625, 0.625])
     assert RunningAccuracy(price_share=0.0).after(1.0).above(0.9).price_share == 1.0  # the first batch
 
@@ -92,14 +92,6 @@ def test_the_forecast_is_told_the_price_that_acted():
     assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).used > 0
 
 
-def test_a_floor_may_follow_the_best_running_accuracy():
-    method = after(LeashC(lambda_init=0.5, max_accuracy_drop=0.1), *[batch(1)] * 10)
-    assert method.statistics()["price_share"] == 1.0  # 0.1 above the floor
-    assert after(method, *[batch(0)] * 4).statistics()["price_share"] == 0.0
-    both = after(LeashC(lambda_init=0.5, max_accuracy_drop=0.1, min_accuracy=0.3), batch(1))
-    assert both.statistics()["price_share"] == 0.0  # the higher one counts
-
-
 def test_what_could_not_be_scored_does_not_count():
     method = after(Leash(min_accuracy=0.6), batch(4, unscorable=4), batch(0, num=0, unscorable=4))
     assert method.statistics()["running_accuracy"] == 1.0
@@ -116,7 +108,7 @@ def test_each_value_of_a_column_has_its_own_floor():
 
 @pytest.mark.parametrize("kind", FAMILY)
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped(kind):
-    method, restored = (kind(lambda_init=0.1, min_accuracy=0.7, max_accuracy_drop=0.1) for _ in range(2))
+    method, restored = (kind(lambda_init=0.1, min_accuracy=0.7) for _ in range(2))
     after(method, batch(3), batch(2)).observe(batch(1))
     restored.load_state_dict(method.state_dict())
     for each in (method, restored):

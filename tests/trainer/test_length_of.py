@@ -70,7 +70,6 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, fields, named):
     ("fields", "named"),
     [
         ({"min_accuracy": 1.5, "target_length": 64}, "min_accuracy"),
-        ({"max_accuracy_drop": 0.0, "target_length": 64}, "max_accuracy_drop"),
         ({"min_accuracy": 0.9, "length_control": "kimi"}, "min_accuracy"),
     ],
 )
