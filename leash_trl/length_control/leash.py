@@ -114,6 +114,8 @@ class Leash(LengthControl):
 
     def price_share(self, name: str) -> float:
         """Returns the share of a multiplier that is applied to the next batch, in [0, 1]."""
+        if self.min_accuracy is None:  # the state may be that of a run with a floor
+            return 1.0
         return RunningAccuracy(*self.accuracies.get(name, ())).price_share
 
     def price(self, name: str) -> float:

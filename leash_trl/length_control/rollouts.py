@@ -12,18 +12,22 @@ class Rollouts:
     """The N = P·G completions of one generation batch, ordered by prompt; all tensors have shape `(N,)`.
 
     Args:
-        task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function returned a
-        reward. lengths: Number of controlled tokens: all that the model generated, including EOS, without padding and
-        tool output, or only those of its thinking. target_lengths: Target of each completion in tokens, float64; NaN
-        if it has none. is_truncated: True where the completion ended without EOS. questions: Number that identifies
-        the prompt and its images and is the same in every run, int64. num_generations: G, the number of completions
-        per prompt. max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
-        correctness_rewards: Reward that decides whether an answer is correct, which is the case if it is positive; by
-        default the task reward. Where it is NaN, correctness is not known and the completion is called unscorable,
-        even if other rewards are known. is_correctness_known: False if there are several reward functions and none is
-        chosen to decide what is correct. Accuracy is then left out of the statistics. answer_lengths: Number of tokens
-        after the thinking, if `lengths` count only the thinking; `None` if they count the whole completion. columns:
-        Values of the data set columns that the method reads, one per completion; `None` where a row has no value.
+        task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function returned one.
+        lengths: Number of controlled tokens: all that the model generated, including EOS, without padding and tool
+            output, or only those of its thinking.
+        target_lengths: Target of each completion in tokens, float64; NaN if it has none.
+        is_truncated: True where the completion ended without EOS.
+        questions: Number that identifies the prompt and its images and is the same in every run, int64.
+        num_generations: G, the number of completions per prompt.
+        max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
+        correctness_rewards: Reward that is positive for a correct answer; by default the task reward. Where it is NaN,
+            correctness is not known and the completion is called unscorable, even if other rewards are known.
+        is_correctness_known: False if there are several reward functions and none is chosen to decide what is correct.
+            Accuracy is then left out of the statistics.
+        answer_lengths: Number of tokens after the thinking, if `lengths` count only the thinking; `None` if they count
+            the whole completion.
+        columns: Values of the data set columns that the method reads, one per completion; `None` where a row has no
+            value.
     """
 
     task_rewards: torch.Tensor
@@ -89,9 +93,10 @@ class Score:
     """Rewards, penalties and advantages of N completions by a method, all `torch.Tensor` of shape `(N,)`.
 
     Args:
-        base: Rewards without the length term, on the method's own scale; NaN where unscorable. penalty: Length penalty
-        in reward units, before any clipping; a bonus is negative. shaped: Shaped rewards in float64; NaN where
-        unscorable. advantages: Advantages in float64; 0 where unscorable.
+        base: Rewards without the length term, on the method's own scale; NaN where unscorable.
+        penalty: Length penalty in reward units, before any clipping; a bonus is negative.
+        shaped: Shaped rewards in float64; NaN where unscorable.
+        advantages: Advantages in float64; 0 where unscorable.
     """
 
     base: torch.Tensor

@@ -122,3 +122,9 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped(kind):
 def test_without_a_floor_accuracy_changes_nothing(kind):
     low, high = (after(kind(), batch(num), batch(num)) for num in (1, 4))
     assert (low.lambdas, low.accuracies) == (high.lambdas, {})
+
+
+def test_a_run_that_goes_on_without_the_floor_pays_in_full():
+    resumed = LeashC(lambda_init=0.5)
+    resumed.load_state_dict(after(LeashC(lambda_init=0.5, min_accuracy=0.9), batch(2)).state_dict())
+    close(resumed.penalty(batch(4)), [0.5] * 4)
