@@ -221,7 +221,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         known = {field.name for field in fields(method) if field.init}
         if lacking := [f"{name}={value}" for name, value in self._given(LAMBDA_FIELDS).items() if name not in known]:
             yield f"{', '.join(lacking)}: ignored, since length_control={self.length_control!r} has no such parameter"
-        if self.top_p < 1 or self.top_k > 0 or self.min_p:
+        if self.top_p != 1 or self.top_k > 0 or self.min_p:
             given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"
             yield f"{given}: truncated sampling biases the importance ratio; remove them"
         if self.mask_truncated_completions and method.needs_truncated:

@@ -43,6 +43,7 @@ def test_the_rule_of_advantages_is_that_of_the_fields(config):
     ("fields", "named"),
     [
         ({"top_p": 0.9}, ["top_p", "0.9"]),
+        ({"top_p": 95.0}, ["top_p", "95.0"]),  # all tokens, where 0.95 was meant
         ({"top_k": 50}, ["top_k", "50"]),
         ({"min_p": 0.1}, ["min_p", "0.1"]),
         ({"mask_truncated_completions": True}, ["mask_truncated_completions", "True"]),
