@@ -32,7 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import TrainerCallback
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, shrinking_rollout
-from leash_trl.cli.plan import make_settings, parse_plan
+from leash_trl.cli.commands.plan import make_settings, parse_plan
 from leash_trl.engines.cudnn_attention import is_cudnn_attention_faulty
 from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.dataset import gym_problems

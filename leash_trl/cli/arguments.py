@@ -22,19 +22,6 @@ PACKAGE = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
 DEFAULT_RECIPE = "gym/leash.yaml"
-# keys of published recipes that the current TRL does not know, with what to write instead
-REPLACED = {
-    "warmup_ratio": "write warmup_steps: 0.1, since warmup_steps may be a ratio",
-    "max_prompt_length": "leave it out: prompts are not truncated",
-    "torch_dtype": "write dtype",
-    "dataset_configs": "write dataset_config, one name",
-    "dataset_prompt_column": "rename the column to prompt, or problem",
-    "overwrite_output_dir": "leave it out",
-    "vllm_device": "write vllm_mode",
-    "use_liger_loss": "write use_liger_kernel",
-    "wandb_project": "write env: {WANDB_PROJECT: name}",
-    "wandb_entity": "write env: {WANDB_ENTITY: name}",
-}
 # name and first sentence of an entry in a docstring, such as "beta (`float`): Weight of the KL term."
 ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
 
@@ -51,7 +38,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_recipe(name: str) -> dict[str, Any]:
+def load_recipe(name: str) -> dict[str, Any]:
     """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
     recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
     path = Path(name) if Path(name).is_file() else recipes.get(name.removeprefix("recipes/"))
@@ -133,11 +120,9 @@ class CommandParser(TrlParser):
         return values
 
     def _said(self, unknown: Sequence[str]) -> str:
-        """Names unknown keys or words, what to write instead, and the help that lists all options."""
-        remedies = {word: REPLACED.get(word.removeprefix("--")) for word in unknown}
+        """Names unknown keys or words, and the help that lists all options."""
         *_, longest_help = (option for option in self._option_string_actions if option.startswith("--help"))
-        names = (f"{word} ({remedy})" if remedy else word for word, remedy in remedies.items())
-        return f"{', '.join(names)}; see {self.prog} {longest_help}"
+        return f"{', '.join(unknown)}; see {self.prog} {longest_help}"
 
     def known(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """Returns the values as in [`given`], and the words that belong to no option."""
@@ -147,7 +132,7 @@ class CommandParser(TrlParser):
         values = {name: value for name, value in vars(namespace).items() if value is not unsaid}
         if (path := values.pop("config", None)) is not None:
             with user_errors():
-                values = {**self.checked(read_recipe(path), path), **values}
+                values = {**self.checked(load_recipe(path), path), **values}
         environment = values.pop("env", None) or {}
         os.environ.update({name: str(value) for name, value in environment.items()})
         return values, rest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from leash_trl.cli.errors import UserError
-from leash_trl.engines.checkpoint_path import (
+from leash_trl.run_folder import (
     checkpoint_path,
     length_control_state,
     read_trainer_state,
@@ -25,7 +25,7 @@ EVALUATION = "eval"  # folder of the evaluation; with several efforts, the begin
 
 
 @dataclass(eq=False)
-class Run:
+class ComparedRun:
     """One seed of one arm at one point of its grid. An arm that is not trained is the base model with the arm's
     options of evaluation.
 
@@ -86,7 +86,7 @@ class Run:
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
-        from leash_trl.cli.rewards import code_digest, digest, reward_functions
+        from leash_trl.cli.reward_functions import code_digest, digest, reward_functions
         from leash_trl.data.sources import parse_reference
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.length_control.methods import find_method
@@ -125,10 +125,12 @@ class Run:
         if not self.is_trained and (revision := self.recipe.get("model_revision")):
             given += ["--revision", revision]
         for part, (effort, _) in self.asked.items():
-            own = [f"--seed={self.seed or 0}"] + ([f"--request={self._request(effort)}"] if self.is_trained else [])
+            own = [f"--seed={self.seed or 0}"] + (
+                [f"--prompt_ending={self._prompt_ending(effort)}"] if self.is_trained else []
+            )
             yield ["leash_trl", "eval", *given, "--output_dir", str(self.folder / part), *own]
 
-    def _request(self, effort: str | None) -> str:
+    def _prompt_ending(self, effort: str | None) -> str:
         """Returns the text at the end of prompts: the effort, and the suffix of the method at the end of training."""
         from leash_trl.cli.training_arguments import arguments_of
         from leash_trl.data.efforts import effort_suffix

@@ -6,7 +6,7 @@ import sys
 
 from leash_trl import __version__
 from leash_trl.cli.errors import UserError
-from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.errors import TrainingError
 
 
 COMMANDS = {
@@ -40,10 +40,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code. A user's mistake prints one line, any other error a traceback."""
     arguments, rest = build_parser().parse_known_args(argv)
-    command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
+    command = importlib.import_module(f"leash_trl.cli.commands.{arguments.command}")
     try:
         return command.main(rest) or 0
-    except (UserError, CannotStartError) as error:
+    except (UserError, TrainingError) as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:

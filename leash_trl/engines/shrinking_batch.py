@@ -14,9 +14,8 @@ from transformers import LogitsProcessorList, PreTrainedModel, generation
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from leash_trl.engines.chat_template import prompt_ids
-from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.token_choice import TokenChoice, global_draw
+from leash_trl.model_facts import eos_token_ids, prompt_ids
 
 
 SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache

@@ -6,13 +6,12 @@ import torch
 from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from leash_trl.engines.checkpoint_path import checkpoint_path
-from leash_trl.engines.context import context_length
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
-from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
+from leash_trl.model_facts import context_length, eos_token_ids
+from leash_trl.run_folder import checkpoint_path
 
 
 class TransformersEngine:

@@ -6,9 +6,9 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
 
-from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
-from leash_trl.engines.eos import merged_eos_token_ids
+from leash_trl.model_facts import merged_eos_token_ids
+from leash_trl.run_folder import checkpoint_path
 
 
 class VllmEngine:

@@ -1,7 +1,7 @@
 """Computes 95 % intervals over problems.
 
 Completions of one problem are similar, so every value is the mean over the completions of a problem. The formulas were
-chosen by a simulation (`tests/support/interval_simulation.py`, results in `tests/data/interval_coverage.md`).
+chosen by a simulation (`tests/support/interval_simulation.py`, results in `tests/fixtures/interval_coverage.md`).
 """
 
 import math

@@ -16,16 +16,16 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from leash_trl.data.problems import fingerprint
-from leash_trl.engines.chat_template import prompt_ids
-from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.evaluation.decoding import DecodingStrategy
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.files import write_whole
-from leash_trl.rewards.answer import opens_thinking
-from leash_trl.rewards.grading import grade
+from leash_trl.model_facts import prompt_ids
+from leash_trl.rewards.grader.answer import opens_thinking
+from leash_trl.rewards.grader.grading import grade
+from leash_trl.run_folder import MODEL_FILES, checkpoint_path, read_trainer_state
 
 
 logger = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ def _verdicts(
     texts: Sequence[str], solutions: Sequence[str], lenient: bool, in_thinking: bool
 ) -> list[dict[str, Any]]:
     """Returns the fields of graded completions for their records; for the arguments, see
-    [`~leash_trl.rewards.grading.grade`]."""
+    [`~leash_trl.rewards.grader.grading.grade`]."""
     return [
         {"answer": verdict.answer, "is_correct": verdict.is_correct, "grader_failure": verdict.failure}
         for verdict in grade(texts, solutions, lenient, in_thinking)

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
+from leash_trl.evaluation.comparison_tables import comparison_rows, in_words, read_comparison
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
-from leash_trl.evaluation.tables import comparison_rows, in_words, read_comparison
 from leash_trl.figures import style
 
 

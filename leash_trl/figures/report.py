@@ -11,17 +11,18 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
-from leash_trl.engines.checkpoint_path import length_control_state, read_recipe
 from leash_trl.evaluation import tables
+from leash_trl.evaluation.comparison_tables import comparison_tables, read_comparison
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import Estimate
-from leash_trl.evaluation.tables import percent, plain, points, tokens, with_interval
-from leash_trl.figures.behaviour import KEYWORDS, behavior, behavior_figure
+from leash_trl.evaluation.tables import format_number, format_percent, format_points, format_tokens, with_interval
+from leash_trl.figures.behavior import KEYWORDS, behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
 from leash_trl.figures.training import dynamics_figure, logged, training_figure
 from leash_trl.files import write_whole
+from leash_trl.run_folder import length_control_state, read_saved_recipe
 
 
 LONG_TEXT = 800  # characters of a completion that is shown folded
@@ -106,19 +107,16 @@ def whole_interval(text: str) -> str:
 
 
 def comparison_section(folder: Path, name: str) -> Section:
-    """Words and tables of a comparison, as `leash compare` wrote them, and its figure, whose file has that name."""
-    words = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "")
-    paragraphs = iter(words.split("\n\n"))
-    blocks: list[Block] = []
-    for paragraph in paragraphs:
-        if not paragraph.startswith("| "):
-            blocks.append(paragraph)
+    """Words, tables and figure of a comparison of `leash compare`; the figure's file has that name."""
+    words, *_ = (folder / "table.md").read_text(encoding="utf-8").replace("`", "").partition("\n\n| ")
+    blocks: list[Block] = [*words.split("\n\n")]
+    for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv")):
+        if frame is None:
+            blocks.append(caption)
             continue
-        head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in paragraph.splitlines()]
-        frame = pd.DataFrame(rows, columns=head)
-        if "change of tokens" in head:  # the first number, for the narrow screens of phones
-            frame.insert(head.index("seeds"), "change of tokens", frame.pop("change of tokens"))
-        blocks.append(_table(next(paragraphs, ""), frame))
+        if "change of tokens" in frame:  # the first number, for the narrow screens of phones
+            frame.insert([*frame].index("seeds"), "change of tokens", frame.pop("change of tokens"))
+        blocks.append(_table(caption, frame))
     figure = pareto_figure(read_trade_offs(folder / "table.csv"))
     blocks.append(_picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure))
     return Section(f"Comparison: {folder.resolve().name}", blocks)
@@ -160,10 +158,10 @@ def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) ->
     problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
     if not others:
         if base.knows_correctness:
-            score = f"accuracy {with_interval(base.estimate('accuracy'), percent)} %"
+            score = f"accuracy {with_interval(base.estimate('accuracy'), format_percent)} %"
         else:
             score = f"mean reward {with_interval(base.estimate('reward'), '{:.3f}'.format)}"
-        length = with_interval(base.estimate("tokens"), tokens)
+        length = with_interval(base.estimate("tokens"), format_tokens)
         return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline to compare it with."]
     return [
         f"{run.label} against {base.label}, on the same {problems}: {_in_words(found[run.label])}."
@@ -180,7 +178,7 @@ def _in_words(change: pd.DataFrame) -> str:
             continue
         number = Estimate(*overall.loc[metric, ["value", "low", "high"]])
         is_clear = number.low > 0 or number.high < 0
-        parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))
+        parts.append(words.format(with_interval(number, format_points)) + ("" if is_clear else NO_CLEAR_CHANGE))
     return "; ".join(parts)
 
 
@@ -198,11 +196,11 @@ def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
 
 def _behavior_blocks(keywords: pd.DataFrame) -> list[Block]:
     table = keywords[["run", "step", "responses"]].astype(object).fillna("").astype(str)
-    for name, shown in {"tokens": tokens, **dict.fromkeys(KEYWORDS, plain)}.items():
+    for name, shown in {"tokens": format_tokens, **dict.fromkeys(KEYWORDS, format_number)}.items():
         numbers = keywords[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
         table[name] = [with_interval(Estimate(*number), shown) for number in numbers]
     for group in KEYWORDS:
-        table[f"{group} / 1k"] = (1000 * keywords[group] / keywords["tokens"]).map(plain)
+        table[f"{group} / 1k"] = (1000 * keywords[group] / keywords["tokens"]).map(format_number)
     caption = "The paper's keywords per response, with 95 % intervals over problems; and per 1,000 tokens (/ 1k)."
     words = "Mean response length, and the paper's keyword groups per response, with 95 % intervals."
     return [_table(caption, table), _picture("behavior", words, behavior_figure(keywords, columns=1))]
@@ -298,7 +296,11 @@ def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
     """Method, target and recipe of a run, as far as its folder tells, and the reward functions that it logged."""
     state = length_control_state(path) or {}
     rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
-    known = {"length_control": state.get("method"), "target_length": state.get("target_length"), **read_recipe(path)}
+    known = {
+        "length_control": state.get("method"),
+        "target_length": state.get("target_length"),
+        **read_saved_recipe(path),
+    }
     return known | {"reward_funcs": ", ".join(rewards) or None}
 
 
@@ -311,13 +313,13 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     return {
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),
-        "first tokens": tokens(lengths[0]),
-        "last tokens": tokens(lengths[1]),
-        "first accuracy": percent(accuracies[0]),
-        "last accuracy": percent(accuracies[1]),
-        "last satisfaction": percent(rates[1]),
-        "λ at most": plain(lambdas.max()),
-        "λ used last": plain(lambdas.iloc[-1]) if len(lambdas) else "",
+        "first tokens": format_tokens(lengths[0]),
+        "last tokens": format_tokens(lengths[1]),
+        "first accuracy": format_percent(accuracies[0]),
+        "last accuracy": format_percent(accuracies[1]),
+        "last satisfaction": format_percent(rates[1]),
+        "λ at most": format_number(lambdas.max()),
+        "λ used last": format_number(lambdas.iloc[-1]) if len(lambdas) else "",
         "steps to target": "" if target is None or batches.empty else str(met[0]) if len(met) else "never",
         "tokens in training": f"{generated.iloc[-1]:,.0f}" if len(generated) else "",
     }

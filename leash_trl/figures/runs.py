@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE
 from leash_trl.evaluation.frame import OVERALL, RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
-from leash_trl.figures.behaviour import behavior, behavior_figure
+from leash_trl.figures.behavior import behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.style import NARROW
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
+from leash_trl.run_folder import TRAINER_STATE_FILE
 
 
 logger = logging.getLogger(__name__)

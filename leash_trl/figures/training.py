@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from leash_trl.engines.checkpoint_path import read_trainer_state
 from leash_trl.figures import style
+from leash_trl.run_folder import read_trainer_state
 
 
 PANELS = {

@@ -18,9 +18,9 @@ from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
-from leash_trl.hub.recipe import recipe_yaml
 from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.methods import find_method
+from leash_trl.saved_recipe import recipe_yaml
 
 
 logger = logging.getLogger(__name__)

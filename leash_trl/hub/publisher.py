@@ -16,8 +16,8 @@ from transformers.trainer_utils import HubStrategy
 
 from leash_trl.hub import repository
 from leash_trl.hub.card import write_model_card
-from leash_trl.hub.recipe import changed_fields, write_recipe
 from leash_trl.hub.repository import HubRepository, found_files
+from leash_trl.saved_recipe import changed_fields, write_recipe
 
 
 logger = logging.getLogger(__name__)

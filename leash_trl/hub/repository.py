@@ -8,8 +8,8 @@ from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
 
-from leash_trl.engines.checkpoint_path import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
 from leash_trl.hub.hub_token import without_token
+from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
 
 
 CARD_FILE = "README.md"

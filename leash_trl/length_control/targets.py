@@ -1,15 +1,9 @@
-"""Determines the target of each prompt, applies the schedule, and writes it into the prompt for some methods."""
+"""Checks targets, applies their schedule, and reads the target of a data set row."""
 
-import hashlib
-import json
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
-import torch
-from PIL import Image
 
 from leash_trl.length_control.method import LengthControl, is_number
 
@@ -83,94 +77,3 @@ def check_length_of(length_of: str, thinking_end: str, method: LengthControl) ->
         raise ValueError(f"thinking_end is {thinking_end!r}, but must be the text that ends thinking, say '</think>'")
     if length_of == "thinking" and method.generation_cap(1.0) is not None:
         raise ValueError(f"length_of is 'thinking', but {method.name!r} truncates completions; set 'completion'")
-
-
-def question_of(row: Mapping[str, Any]) -> int:
-    """Returns a number in [0, 2**63) that identifies a row's prompt and images and is the same in every process and
-    run.
-
-    For a row without a prompt, it identifies the row.
-    """
-    prompt, images = row.get("prompt", row), row.get("images", row.get("image"))
-    pictures = images if isinstance(images, list) or images is None else [images]
-    text = json.dumps([prompt, pictures] if pictures else prompt, sort_keys=True, default=_content)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def _content(value: Any) -> Any:
-    """Returns a replacement for a value that JSON cannot hold. (The `repr` of an image contains its address in
-    memory.)"""
-    if isinstance(value, Image.Image):
-        return value.mode, value.size, value.getpalette(), _content(value.tobytes())
-    if isinstance(value, np.ndarray | torch.Tensor):
-        array = np.asarray(value)
-        return str(array.dtype), array.shape, _content(array.tobytes())
-    return hashlib.blake2b(value).hexdigest() if isinstance(value, bytes) else repr(value)
-
-
-def with_suffix(prompt: Any, suffix: str) -> Any:
-    """Returns a copy of the prompt with `suffix` appended to its text, or to its last message.
-
-    Example:
-        >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
-        [{'role': 'user', 'content': '2 + 2? Think for 9 tokens.'}]
-    """
-    if not suffix:
-        return prompt
-    if isinstance(prompt, str):
-        return prompt + suffix
-    *before, last = prompt
-    is_text = isinstance(content := last["content"], str)
-    return [*before, {**last, "content": content + (suffix if is_text else [{"type": "text", "text": suffix}])}]
-
-
-def rows_with_targets(
-    rows: Sequence[dict[str, Any]],
-    method: LengthControl,
-    current_target: float | None,
-    target_length: float | None,
-    generation_limit: float,
-) -> tuple[list[dict[str, Any]], list[int], list[float]]:
-    """Returns copies of the rows with the prompts that the model gets, their question numbers, and their targets in
-    tokens, NaN for none.
-
-    A row's own target has precedence over the method's `target_for`. Both are scaled in proportion to the schedule,
-    but not beyond the generation limit.
-
-    Args:
-        rows (`Sequence[dict]`): Rows of the data set; they stay unchanged.
-        current_target (`float`): The current target of the schedule in tokens.
-        target_length (`float`): The configured target in tokens.
-    """
-    seen, questions, targets = [], [], []
-    for row in rows:
-        # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
-        question, target = question_of(row), own_target(row)
-        if target is None:
-            target = method.target_for(question, target_length)
-        if target is not None and current_target is not None and target_length is not None:
-            target = min(target * current_target / target_length, max(target, generation_limit))
-        suffix = method.prompt_suffix(target, generation_limit)
-        seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else dict(row))
-        questions.append(question)
-        targets.append(math.nan if target is None else target)
-    return seen, questions, targets
-
-
-def _plain(value: Any) -> Any:
-    """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
-    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
-        value = value.tolist()
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def column_values(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
-) -> dict[str, list[Any]]:
-    """Returns the values of the columns that a method reads, one per row; `None` where a row has no value.
-
-    In the column `target_length`, rows without their own target get the argument `target_length`.
-    """
-    columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
-    targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}
-    return columns | targets

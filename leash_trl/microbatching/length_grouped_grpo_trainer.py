@@ -13,7 +13,7 @@ from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.microbatching.partition import arrange, partition, positions, rows_to_compute
-from leash_trl.microbatching.seams import Seams, check_seams
+from leash_trl.microbatching.trl_members import TRLMembers, check_trl_members
 
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         ```
     """
 
-    SEAMS: Seams = {
+    TRL_MEMBERS: TRLMembers = {
         "_prepare_inputs": ("generation_batch",),
         "_buffered_inputs": None,
         "_step": None,
@@ -74,7 +74,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         avoid_faulty_cudnn_attention()
-        check_seams(self, self.SEAMS)
+        check_trl_members(self, self.TRL_MEMBERS)
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()
         # the virtual tokens of prompt learning are to the left of the padding

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.engines.checkpoint_path import complete_model_path
+from leash_trl.run_folder import complete_model_path
 
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from leash_trl.engines.chat_template import question_prompt
-from leash_trl.rewards.answer import opens_thinking as starts_thinking
-from leash_trl.rewards.grading import grade
+from leash_trl.model_facts import question_prompt
+from leash_trl.rewards.grader.answer import opens_thinking as starts_thinking
+from leash_trl.rewards.grader.grading import grade
 
 
 def _text(completion: str | list[dict]) -> str:
@@ -42,9 +42,9 @@ def math_reward(
 ) -> list[float | None]:
     r"""The paper's task reward: +1 if the final answer is equivalent to the solution, -1 if not, `None` if unscorable.
 
-    Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). [`~leash_trl.rewards.grading`] decides
+    Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). [`~leash_trl.rewards.grader.grading`] decides
     equivalence: by value if both answers can be read, else by math-verify, whose limits
-    [`~leash_trl.rewards.grader_pool.GraderPool`] states, so that it cannot hang and works in any thread. TRL leaves a
+    [`~leash_trl.rewards.grader.pool.GraderPool`] states, so that it cannot hang and works in any thread. TRL leaves a
     sample without a reward out.
 
     Args:

@@ -11,15 +11,14 @@ from accelerate.utils import gather_object
 from transformers import ProgressCallback, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
 
-from leash_trl.engines.chat_template import question_prompt
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
-from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.thinking import ThinkingMarkers
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
-from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.model_facts import eos_token_ids, question_prompt
 from leash_trl.trainer.finite import check_gradients
-from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, logged
+from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.shared_state import Scored
 
 
@@ -75,10 +74,10 @@ class DualStepCallback(TrainerCallback):
         logger.warning_once(f"reward_funcs returned None for a whole batch; {MOST_BLANK} in a row end the run")
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Restores the state of a checkpoint; raises `CannotStartError` if it belongs to another method."""
+        """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method."""
         if entry["method"] != self.method.name:
             methods = f"{entry['method']!r}, but this run has {self.method.name!r}"
-            raise CannotStartError(f"the checkpoint's length_control is {methods}; set the former")
+            raise TrainingError(f"the checkpoint's length_control is {methods}; set the former")
         self.method.load_state_dict(entry["state"])
         self.version = entry["version"]
 
@@ -114,7 +113,7 @@ class DualStepCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         if self._num_blank >= MOST_BLANK:
             blank = f"reward_funcs returned None for every completion of {self._num_blank} batches in a row"
-            raise CannotStartError(f"{blank}; correct them or the data, and resume from {args.output_dir}")
+            raise TrainingError(f"{blank}; correct them or the data, and resume from {args.output_dir}")
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -161,7 +160,7 @@ class LengthControlCallback(DualStepCallback):
         self._logged = {}
         if batch := [each for each in scored if not each.is_from_copy] + self._newest:
             rollouts = joined([each.rollouts for each in batch])
-            self._logged = logged(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
+            self._logged = log_entries(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
             self._logged["leash/lag"] = float(self.version - min(each.version for each in batch))
             if self.version == 0 and (problem := self.method.reward_scale_problem(rollouts)) is not None:
                 warnings.warn(problem, stacklevel=2)

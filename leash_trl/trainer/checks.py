@@ -16,15 +16,16 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from leash_trl.data.prompts import check_not_blank
-from leash_trl.engines.context import context_length
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
-from leash_trl.length_control.acting import cannot_act
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
-from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.length_control.targets import TARGET_COLUMN, own_target
+from leash_trl.model_facts import context_length
+from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.length_controlled_reward import LengthControlledReward, unknown_correctness
+from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
 # TRL: GRPOTrainer._calculate_rewards passes these to reward functions, beside the other columns of the data set
@@ -70,7 +71,7 @@ def before_training(trainer: Any) -> None:
     """Checks what matters only for training: enough rows for a policy update, and a method that can act."""
     args, method = trainer.args, trainer.length_control
     check_size(trainer.train_dataset, args)
-    _warn(args, [cannot_act(method, args.target_length, args.generation_limit, args.num_generations)])
+    _warn(args, [no_effect_problem(method, args.target_length, args.generation_limit, args.num_generations)])
 
 
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
@@ -116,11 +117,11 @@ def check_own_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
 
 
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
-    """Raises `CannotStartError` if the data set is too small for one policy update, where TRL would silently not
+    """Raises `TrainingError` if the data set is too small for one policy update, where TRL would silently not
     train."""
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise CannotStartError(f"the data set has {len(dataset)} rows, but a batch needs {needed}; add rows")
+        raise TrainingError(f"the data set has {len(dataset)} rows, but a batch needs {needed}; add rows")
 
 
 def prompt_problems(trainer: Any) -> Iterator[str]:

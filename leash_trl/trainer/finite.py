@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
+from leash_trl.run_folder import whole_checkpoints
 
 
 def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:

@@ -3,7 +3,8 @@
 This file connects TRL with the method; the arithmetic is in `leash_trl/length_control`. A reward reaches the training
 batch in the following order. The functions of 1 to 4 override those of TRL and call them through `super()`:
 
-1. `_generate_and_score_completions` prepares prompts and targets (`_new_round`) and calls TRL's, which calls 2 and 3.
+1. `_generate_and_score_completions` prepares prompts and targets (`_new_generation`) and calls TRL's, which calls 2
+   and 3.
 2. `_generate` lets TRL generate under the current limit and counts the tokens of each completion.
 3. `_calculate_rewards` lets TRL call the reward functions, then gives the rewards of all processes to
    `length_control.score`, which returns shaped rewards and advantages.
@@ -25,31 +26,33 @@ import torch
 from accelerate.utils import gather_object, is_peft_model
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from leash_trl.engines.checkpoint_path import (
-    ADAPTER_FILE,
-    TRAINER_STATE_FILE,
-    complete_model_path,
-    length_control_state,
-    read_trainer_state,
-)
-from leash_trl.engines.eos import eos_token_ids
+from leash_trl.data.questions import question_of
 from leash_trl.engines.thinking import ThinkingMarkers
+from leash_trl.errors import TrainingError
 from leash_trl.hub.publisher import Publisher
 from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
 from leash_trl.microbatching.batch_fields import loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.microbatching.seams import Seams
+from leash_trl.microbatching.trl_members import TRLMembers
+from leash_trl.model_facts import eos_token_ids
+from leash_trl.run_folder import (
+    ADAPTER_FILE,
+    TRAINER_STATE_FILE,
+    complete_model_path,
+    length_control_state,
+    only_run_in,
+    read_trainer_state,
+)
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
-from leash_trl.trainer.checkpoints import CannotStartError, only_run_in
 from leash_trl.trainer.finite import check_finite
+from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.refill import Refill
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
-from leash_trl.trainer.rounds import Round
 
 
 logger = logging.getLogger(__name__)
@@ -104,8 +107,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         ```
     """
 
-    SEAMS: Seams = {
-        **LengthGroupedGRPOTrainer.SEAMS,
+    TRL_MEMBERS: TRLMembers = {
+        **LengthGroupedGRPOTrainer.TRL_MEMBERS,
         "_generate": ("prompts",),
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
         "_generate_and_score_completions": ("inputs",),
@@ -139,7 +142,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         is_thinking = args.length_of == "thinking"
         self._thinking = ThinkingMarkers.of(tokenizer, args.thinking_end) if is_thinking else None
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
-        self._round = Round()
+        self._generation = GenerationBatch()
         self._num_done = 0
         checks.check_trainer(self)
 
@@ -183,21 +186,21 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _generate(self, prompts):
         """Generates, and records lengths and truncation before TRL masks, pads or truncates the completions."""
-        was_training, round_ = self.model.training, self._round
-        with self._generation_limit() as round_.generation_limit:
+        was_training, generation = self.model.training, self._generation
+        with self._generation_limit() as generation.generation_limit:
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        round_.prompt_ids, completion_ids, tool_mask, *_ = output
+        generation.prompt_ids, completion_ids, tool_mask, *_ = output
         own_tokens = tool_mask or [[1] * len(ids) for ids in completion_ids]
         written = [  # markers in the output of tools are not the model's
             [index if is_own else -1 for index, is_own in zip(ids, mask, strict=True)]
             for ids, mask in zip(completion_ids, own_tokens, strict=True)
         ]
-        ends = self._controlled_ends(round_.prompt_ids, written)
-        round_.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
-        round_.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
-        round_.is_truncated = [not {*ids[-1:]} & self._end_ids for ids in completion_ids]
+        ends = self._controlled_ends(generation.prompt_ids, written)
+        generation.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
+        generation.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
+        generation.is_truncated = [not {*ids[-1:]} & self._end_ids for ids in completion_ids]
         return output
 
     def _controlled_ends(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]):
@@ -212,21 +215,27 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Computes the task rewards, scores them with the method, and returns them unchanged, so that TRL logs
         them."""
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rollouts = self._round.rollouts = self._rollouts(rewards_per_func)
-        self._round.score = self.length_control.score(rollouts, self.args.advantage_rule)
+        rollouts = self._generation.rollouts = self._rollouts(rewards_per_func)
+        self._generation.score = self.length_control.score(rollouts, self.args.advantage_rule)
         return rewards_per_func
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
         """Gathers the completions of all processes, on the CPU, in the form that methods take."""
         for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
             if rewards.isinf().any():  # the loss would become NaN
-                raise CannotStartError(
+                raise TrainingError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
-        round_, deciding = self._round, self.args.correctness_func
-        counts = (round_.lengths, round_.answer_lengths)
-        facts = (round_.questions, round_.targets, *counts, round_.is_truncated, *round_.columns.values())
+        generation, deciding = self._generation, self.args.correctness_func
+        counts = (generation.lengths, generation.answer_lengths)
+        facts = (
+            generation.questions,
+            generation.targets,
+            *counts,
+            generation.is_truncated,
+            *generation.columns.values(),
+        )
         everywhere = gather_object([*zip(*facts, strict=True)])
         questions, targets, lengths, answer_lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
         correctness = None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)]
@@ -237,11 +246,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             is_truncated=torch.tensor(is_truncated),
             questions=torch.tensor(questions),
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=round_.generation_limit,
+            max_completion_length=generation.generation_limit,
             correctness_rewards=None if correctness is None else correctness.double().cpu(),
             is_correctness_known=deciding is not None or len(self.reward_func_names) == 1,
             answer_lengths=None if self._thinking is None else torch.tensor(answer_lengths),
-            columns=dict(zip(round_.columns, columns, strict=True)),
+            columns=dict(zip(generation.columns, columns, strict=True)),
         )
 
     def _own(self, values):
@@ -253,69 +262,69 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the
         completions table."""
         if self._mode == "eval":  # the method does not observe evaluation, so lambda stays as it is
-            round_ = self._new_round(inputs)
-            self._log_length_control(round_.rollouts, round_.score)
-            return round_.batch
-        round_, generated = self._new_batch(inputs)
-        batch = round_.batch
-        batch["advantages"] = self._own(round_.score.advantages).to(batch["advantages"])
+            generation = self._new_generation(inputs)
+            self._log_length_control(generation.rollouts, generation.score)
+            return generation.batch
+        generation, generated = self._new_batch(inputs)
+        batch = generation.batch
+        batch["advantages"] = self._own(generation.score.advantages).to(batch["advantages"])
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
         rollouts = joined([part.rollouts for part in generated])
         self.generated_tokens += int(rollouts.completion_lengths.sum())
         self._log_length_control(rollouts, joined([part.score for part in generated]))
-        self._metrics["train"]["leash/zero_signal_share"].append(1.0 - round_.has_signal.double().mean().item())
+        self._metrics["train"]["leash/zero_signal_share"].append(1.0 - generation.has_signal.double().mean().item())
         self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
         if self.state.global_step == 0:
-            checks.check_first_batch(round_.rollouts, self.length_control, self.args)
+            checks.check_first_batch(generation.rollouts, self.length_control, self.args)
         self._dual_step.observe([part.rollouts for part in generated])
         return batch
 
-    def _new_round(self, inputs) -> Round:
+    def _new_generation(self, inputs) -> GenerationBatch:
         """Generates and scores completions for these rows."""
         method, args = self.length_control, self.args
         target = args.target_at(self.state.global_step)
         # rows are copies: the rows of the data set are not changed
         rows, questions, targets = rows_with_targets(inputs, method, target, args.target_length, args.generation_limit)
         columns = column_values(inputs, method.columns_read(), args.target_length)
-        round_ = self._round = Round(questions, targets, columns)
-        round_.batch = super()._generate_and_score_completions(rows)
-        for name, values in table_columns(round_.rollouts, round_.score).items():
+        generation = self._generation = GenerationBatch(questions, targets, columns)
+        generation.batch = super()._generate_and_score_completions(rows)
+        for name, values in table_columns(generation.rollouts, generation.score).items():
             self._logs["extra"][name].extend(values.tolist())
         if self._mode == "train":
             # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
-            logged, own = self._logs["advantages"], round_.score.advantages.tolist()
+            logged, own = self._logs["advantages"], generation.score.advantages.tolist()
             for _ in range(min(len(own), len(logged))):
                 logged.pop()
             logged.extend(own)
-        return round_
+        return generation
 
-    def _new_batch(self, inputs) -> tuple[Round, list[Round]]:
-        """Returns the round to train on and all rounds that were generated for it. With dynamic sampling there may be
-        several; the last rows of the completions table are then those of the last round."""
+    def _new_batch(self, inputs) -> tuple[GenerationBatch, list[GenerationBatch]]:
+        """Returns the generation to train on and all that were generated for it. With dynamic sampling there may be
+        several; the last rows of the completions table are then those of the last one."""
         if self._refill is None:
-            round_ = self._new_round(inputs)
-            return round_, [round_]
+            generation = self._new_generation(inputs)
+            return generation, [generation]
         num_extra, num_processes = self._refill.num_extra(), self.accelerator.num_processes
         questions = gather_object([question_of(row) for row in inputs[:: self.num_generations]])
-        generated = [self._new_round([*inputs, *self._fresh_rows(num_extra, questions)])]
+        generated = [self._new_generation([*inputs, *self._fresh_rows(num_extra, questions)])]
         share = len(inputs) // self.num_generations
-        round_ = generated[0].refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
+        generation = generated[0].refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
         for _ in range(self.args.dynamic_sampling_rounds):
-            if (is_alive := round_.has_signal).all():
+            if (is_alive := generation.has_signal).all():
                 break
             asked = {question for part in generated for question in part.rollouts.questions.tolist()}
             most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # largest number in any process
-            generated.append(self._new_round(self._fresh_rows(most_dead, asked)))
-            both = round_.followed_by(generated[-1], num_processes, self._pad_token_id)
-            round_ = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
+            generated.append(self._new_generation(self._fresh_rows(most_dead, asked)))
+            both = generation.followed_by(generated[-1], num_processes, self._pad_token_id)
+            generation = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
         self._refill.record(torch.cat([part.has_signal for part in generated]))
         num_generated = sum(len(part.rollouts.lengths) for part in generated)
         metrics = self._metrics["train"]
-        metrics["leash/wasted_share"].append(1.0 - len(round_.rollouts.lengths) / num_generated)
+        metrics["leash/wasted_share"].append(1.0 - len(generation.rollouts.lengths) / num_generated)
         metrics["leash/extra_groups"].append(num_extra * num_processes)
         metrics["leash/sampling_rounds"].append(len(generated) - 1)
-        return round_, generated
+        return generation, generated
 
     def _fresh_rows(self, share, without):
         """Draws `share` new prompts for every process and returns this process's, each repeated once per
@@ -373,7 +382,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
             folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
             if folder is not None and (folder / ADAPTER_FILE).is_file() != is_peft_model(self.model):
-                raise CannotStartError(
+                raise TrainingError(
                     f"resume_from_checkpoint is {str(folder)!r}, but only one of it and this run has an adapter; set "
                     "use_peft as in the checkpoint's run, or training would start from the base model"
                 )

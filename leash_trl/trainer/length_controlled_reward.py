@@ -19,19 +19,14 @@ from typing import Any
 import torch
 
 from leash_trl.engines.thinking import ThinkingMarkers
-from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import (
-    TARGET_COLUMN,
-    check_length_of,
-    check_target,
-    column_values,
-    rows_with_targets,
-)
+from leash_trl.length_control.targets import TARGET_COLUMN, check_length_of, check_target
+from leash_trl.trainer.effect_check import no_effect_problem
+from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.shared_state import Scored, SharedState
 
 
@@ -150,7 +145,7 @@ class LengthControlledReward:
             raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
         size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
         check_target(self.target_length, self.method, limit, size)
-        problem = cannot_act(self.method, self.target_length, limit, size)
+        problem = no_effect_problem(self.method, self.target_length, limit, size)
         if self.method.prompt_suffix(1.0, limit) or self.method.generation_cap(1.0) is not None:
             problem = (
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
@@ -202,7 +197,7 @@ class LengthControlledReward:
         score = self.method.score(rollouts, RULE)
         self._scored.append(Scored(rollouts, self.version, self._is_copy))
         if log_metric := columns.get("log_metric"):
-            for key, value in logged(self.method, rollouts, score, self.version).items():
+            for key, value in log_entries(self.method, rollouts, score, self.version).items():
                 log_metric(key, value)
             for name, values in zip(self.names, rewards, strict=True):
                 if known := [value for value in values if value is not None]:
@@ -295,7 +290,7 @@ def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
     return ids[: next(ends, len(ids)) + 1]
 
 
-def logged(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
+def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
     """Returns the statistics of some completions under the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, with
     `version`, the number of dual steps that the method had done."""
     statistics = {**length_statistics(method, rollouts, score), "version": float(version)}

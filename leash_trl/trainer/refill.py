@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from leash_trl.length_control.targets import question_of
+from leash_trl.data.questions import question_of
 
 
 if TYPE_CHECKING:

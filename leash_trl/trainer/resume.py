@@ -11,9 +11,9 @@ from accelerate.logging import get_logger
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.engines.checkpoint_path import length_control_state, read_recipe, whole_checkpoints
-from leash_trl.hub.recipe import portable
-from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.errors import TrainingError
+from leash_trl.run_folder import length_control_state, read_saved_recipe, whole_checkpoints
+from leash_trl.saved_recipe import portable
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -33,7 +33,7 @@ def starting_point(
         recipe (`Mapping`): Recipe of this run, to compare with the checkpoint's.
 
     Raises:
-        `CannotStartError`: If there is no such folder, it is incomplete, or holds no state of length control.
+        `TrainingError`: If there is no such folder, it is incomplete, or holds no state of length control.
     """
     newest = next(whole_checkpoints(args.output_dir), None)
     if requested is None or requested is False:
@@ -47,7 +47,7 @@ def starting_point(
         return None
     folder = newest if requested is True else Path(str(requested))
     if folder is None or length_control_state(folder) is None:
-        raise CannotStartError(
+        raise TrainingError(
             f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no complete "
             f"checkpoint with a state of length control (the newest one is {newest}); name another folder, or remove "
             "resume_from_checkpoint to start a new run, which may take the folder as its model"
@@ -61,7 +61,7 @@ def starting_point(
 
 def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> Iterator[str]:
     """Yields the reasons why the resumed run will not equal the uninterrupted one."""
-    saved, now = read_recipe(folder), portable(recipe)
+    saved, now = read_saved_recipe(folder), portable(recipe)
     changed = [
         f"{name} {textwrap.shorten(str(saved.get(name, 'default')), 60)} -> "
         f"{textwrap.shorten(str(now.get(name, 'default')), 60)}"

@@ -70,13 +70,13 @@ def test_a_mistake_in_a_recipe_is_one_line_that_names_it(mistake, named, options
 
 
 @pytest.mark.parametrize("where", ["recipe", "words"])
-def test_all_unknown_keys_are_said_at_once_and_those_of_published_recipes_with_what_replaces_them(where, tmp_path):
-    old = {"warmup_ratio": 0.1, "max_prompt_length": 512, "torch_dtype": "bfloat16", "wandb_project": "x", "limti": 2}
+def test_all_unknown_keys_are_said_at_once(where, tmp_path):
+    old = {"warmup_ratio": 0.1, "max_prompt_length": 512, "limti": 2}
     (tmp_path / "old.yaml").write_text("\n".join(f"{key}: {value}" for key, value in old.items()))
     words = [word for key, value in old.items() for word in (f"--{key}", str(value))]
     with pytest.raises(UserError) as error:
         given_fields(["--config", str(tmp_path / "old.yaml")] if where == "recipe" else words)
-    for named in (*old, "warmup_steps: 0.1", "dtype", "WANDB_PROJECT", "--help-all"):
+    for named in (*old, "--help-all"):
         assert named in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -12,12 +12,12 @@ import yaml
 from filelock import FileLock
 
 from leash_trl import gym
-from leash_trl.cli import compare
-from leash_trl.cli.compare import CompareArguments, planned_runs
-from leash_trl.cli.compared_run import Run
+from leash_trl.cli.commands import compare
+from leash_trl.cli.commands.compare import CompareArguments, planned_runs
+from leash_trl.cli.compared_run import ComparedRun
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
-from leash_trl.trainer.checkpoints import LOCK_FILE
+from leash_trl.run_folder import LOCK_FILE
 
 
 FIELDS = {
@@ -82,7 +82,7 @@ def test_arms_run_at_every_point_of_their_grids_and_what_is_said_later_wins(conf
 
 def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
     rivals = {
-        "asked": {"train": False, "request": " Be concise.", "label": "asked"},
+        "asked": {"train": False, "prompt_ending": " Be concise.", "label": "asked"},
         "cut": {"train": False, "grid": {"max_new_tokens": [20, 30]}},
         "other": {"train": False, "model_name_or_path": "gym", "max_new_tokens": 25},
     }
@@ -92,7 +92,7 @@ def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
     assert [run.is_trained for run in runs] == [False] * 4 + [True] * 4
     assert [run.arm for run in (first, second, other)] == ["cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
     usual = trained[0].evaluation
-    assert asked.evaluation == {**usual, "request": " Be concise."}
+    assert asked.evaluation == {**usual, "prompt_ending": " Be concise."}
     assert (usual["max_new_tokens"], second.evaluation["max_new_tokens"]) == (64, 30)
     assert (second.point, other.recipe["model_name_or_path"]) == ({"max_new_tokens": 30}, "gym")
     (command,) = second.commands(1)
@@ -190,7 +190,9 @@ def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation
     (tmp_path / "out" / "pruned" / "seed-0").mkdir(parents=True)
     (tmp_path / "out" / "pruned" / "seed-0" / "trainer_state.json").write_text(json.dumps(state))
     asked = {
-        run.label: {word.partition("=")[2] for command in run.commands(1) for word in command if "--request=" in word}
+        run.label: {
+            word.partition("=")[2] for command in run.commands(1) for word in command if "--prompt_ending=" in word
+        }
         for run in planned(config(arms=arms), seeds=[0])
     }
     assert "46" in asked.pop("l1").pop()
@@ -289,7 +291,7 @@ def comparison(config, tmp_path, monkeypatch):
             how = "fails" if self.name in failing else "works"
             return [["fake_run", str(self.folder), self.name, how, *self.asked]]
 
-        monkeypatch.setattr(Run, "commands", commands)
+        monkeypatch.setattr(ComparedRun, "commands", commands)
         return main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more])
 
     return run

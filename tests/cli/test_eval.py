@@ -13,16 +13,16 @@ from killed_command import killed_in_a_fork
 from PIL import Image
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.eval import EvalArguments
+from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import SamplingArguments, load_checked, load_engine
+from leash_trl.cli.sampling_arguments import SamplingArguments, load_checked, load_engine
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines import vllm_engine
 from leash_trl.evaluation.sampling import weights_fingerprint
-from leash_trl.trainer.checkpoints import LOCK_FILE
+from leash_trl.run_folder import LOCK_FILE
 
 
-SMALL = ["--config", "tests/data/small_eval.yaml"]
+SMALL = ["--config", "tests/fixtures/small_eval.yaml"]
 EVAL = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
 FILTER = ["filter", "--dataset_name", "gym", "--target_quantile", "0.5", *SMALL, "--output_dir"]
 
@@ -149,7 +149,7 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
 
 def test_the_suffix_and_what_is_asked_for_end_the_questions(tmp_path):
     (tmp_path / "data.jsonl").write_text('{"problem": "1 + 1 = ?", "answer": "2"}\n')
-    asked = {"": {"prompt_suffix": ""}, f"{BOXED_SUFFIX} (low)": {"request": " (low)"}}
+    asked = {"": {"prompt_suffix": ""}, f"{BOXED_SUFFIX} (low)": {"prompt_ending": " (low)"}}
     for ending, given in asked.items():
         arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **given)
         (row,) = load_checked(str(tmp_path / "data.jsonl"), arguments, "benchmark")

@@ -9,14 +9,14 @@ from published_rows import DAPO_PROCESSED, dapo_row, user, write_rows
 from transformers import AutoTokenizer
 
 from leash_trl import gym
+from leash_trl.cli.commands.train import build_trainer, load_training_data
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import SamplingArguments, load_checked
-from leash_trl.cli.train import build_trainer, load_training_data
+from leash_trl.cli.sampling_arguments import SamplingArguments, has_chat_template, load_checked
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
-from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.gym.dataset import load_gym
+from leash_trl.model_facts import prompt_ids
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
@@ -189,3 +189,12 @@ def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path):
     assert main(["filter", *(word for key, value in given.items() for word in (f"--{key}", str(value)))]) == 0
     written = trained_on("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))[0]
     assert written["prompt"][:] == prompts[:6]
+
+
+def test_a_model_without_a_chat_template_is_known(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "with")
+    (tmp_path / "with" / "config.json").write_text("{}", encoding="utf-8")
+    assert has_chat_template(str(tmp_path / "with"))
+    assert has_chat_template("owner/nothere")  # loading it says that it is not there
+    (tmp_path / "with" / "chat_template.jinja").unlink()
+    assert not has_chat_template(str(tmp_path / "with"))

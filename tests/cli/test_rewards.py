@@ -2,8 +2,8 @@
 
 import pytest
 
-from leash_trl.cli.arguments import read_recipe
-from leash_trl.cli.rewards import reward_functions
+from leash_trl.cli.arguments import load_recipe
+from leash_trl.cli.reward_functions import reward_functions
 from leash_trl.rewards import math_reward
 
 
@@ -47,7 +47,7 @@ def test_files_beside_a_recipe_are_found_from_anywhere(folder):
         (folder / name).write_text("")
     text = "dataset_name: rows.jsonl\neval: {reward_funcs: [judge.py:f], benchmarks: [both.jsonl, gym]}\n"
     (folder / "task" / "own.yaml").write_text(text)
-    assert read_recipe("task/own.yaml") == {
+    assert load_recipe("task/own.yaml") == {
         "dataset_name": "task/rows.jsonl",
         "eval": {"reward_funcs": ["task/judge.py:f"], "benchmarks": ["both.jsonl", "gym"]},
     }

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 import pytest
 import yaml
 
+from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer
 from leash_trl.cli.main import main
-from leash_trl.cli.train import _checkpoint_to_resume, build_trainer
 from leash_trl.cli.training_arguments import arguments_of, given_fields
-from leash_trl.engines.checkpoint_path import length_control_state
+from leash_trl.run_folder import length_control_state
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
@@ -53,7 +53,7 @@ def test_the_card_of_prompts_that_came_as_messages_asks_without_a_suffix(command
 
 def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
     made = Mock(side_effect=InterruptedError)
-    monkeypatch.setattr("leash_trl.cli.train.LeashGRPOTrainer", made)
+    monkeypatch.setattr("leash_trl.cli.commands.train.LeashGRPOTrainer", made)
     words = [*command[1:], "--use_peft", "true", "--lora_r", "8", "--load_in_4bit", "true"]
     with pytest.raises(InterruptedError):
         build_trainer(*arguments_of(given_fields(words)))

@@ -5,9 +5,9 @@ import torch
 import transformers
 
 from leash_trl import shrinking_rollout
-from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.gym import CHECKPOINT
+from leash_trl.model_facts import eos_token_ids
 
 
 pytestmark = pytest.mark.filterwarnings("error:.*past_key_values:FutureWarning")

@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from leash_trl.engines.engine import Request, SamplingSettings, check_lengths, finish_reason
-from leash_trl.engines.eos import merged_eos_token_ids
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.gym import CHECKPOINT
+from leash_trl.model_facts import merged_eos_token_ids
 
 
 LIMIT = 320

@@ -21,7 +21,7 @@ import pandas as pd  # noqa: E402
 import yaml  # noqa: E402
 from conftest import ROOT, log_rows  # noqa: E402
 
-from leash_trl.engines.checkpoint_path import length_control_state  # noqa: E402
+from leash_trl.run_folder import length_control_state  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leash_trl.evaluation.intervals import mean_amount, mean_share
-from leash_trl.evaluation.tables import (
+from leash_trl.evaluation.comparison_tables import (
     comparison_markdown,
     comparison_rows,
-    csv,
     measure_of,
     read_comparison,
     score_at_equal_length,
     seed_row,
     settling,
 )
+from leash_trl.evaluation.intervals import mean_amount, mean_share
+from leash_trl.evaluation.tables import csv
 
 
 GYM = Path("recipes/gym")

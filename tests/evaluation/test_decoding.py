@@ -3,7 +3,6 @@
 import pytest
 from scripted_engine import ScriptedEngine
 
-from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
@@ -14,6 +13,7 @@ from leash_trl.evaluation.decoding import (
     make_strategy,
     step_seed,
 )
+from leash_trl.model_facts import prompt_ids
 
 
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):

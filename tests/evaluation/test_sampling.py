@@ -6,7 +6,6 @@ import json
 import pytest
 from datasets import Dataset
 
-from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.frame import RUN_FIELDS, read_lines, samples_path
@@ -19,7 +18,8 @@ from leash_trl.evaluation.sampling import (
     prepare_folder,
     sample_problems,
 )
-from leash_trl.rewards.grading import Grade
+from leash_trl.model_facts import prompt_ids
+from leash_trl.rewards.grader.grading import Grade
 
 
 class SumEngine:

@@ -6,11 +6,11 @@ from conftest import ROOT
 from written_runs import said, write_evaluation
 
 from leash_trl.evaluation.frame import load_evaluated_run
-from leash_trl.figures.behaviour import KEYWORDS, behavior, keyword_counts
+from leash_trl.figures.behavior import KEYWORDS, behavior, keyword_counts
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), yaml.safe_load((ROOT / "tests" / "data" / "keywords.yaml").read_text(encoding="utf-8"))
+    ("text", "expected"), yaml.safe_load((ROOT / "tests" / "fixtures" / "keywords.yaml").read_text(encoding="utf-8"))
 )
 def test_counts_by_hand(text, expected):
     counts = keyword_counts(text)

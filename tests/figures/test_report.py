@@ -12,7 +12,7 @@ from written_runs import said, seeds_of, write_comparison, write_evaluation, wri
 
 from leash_trl.cli.main import main
 from leash_trl.evaluation.tables import escaped
-from leash_trl.figures.behaviour import behavior
+from leash_trl.figures.behavior import behavior
 from leash_trl.figures.report import (
     LONG_TEXT,
     before_and_after_section,

@@ -15,7 +15,7 @@ from leash_trl.length_control.methods import METHODS
 
 NAN, INF = math.nan, math.inf
 
-FILE = Path(__file__).parents[1] / "data" / "senseless_hyper_parameters.yaml"
+FILE = Path(__file__).parents[1] / "fixtures" / "senseless_hyper_parameters.yaml"
 SENSELESS = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 

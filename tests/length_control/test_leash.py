@@ -1,4 +1,4 @@
-"""LEASH's shaping and controller, by hand; `tests/data/method_vectors.jsonl` has the release's numbers."""
+"""LEASH's shaping and controller, by hand; `tests/fixtures/method_vectors.jsonl` has the release's numbers."""
 
 import pytest
 from toy_rollouts import close, toy_rollouts

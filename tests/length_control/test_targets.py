@@ -8,15 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
+from leash_trl.data.questions import question_of, with_suffix
 from leash_trl.length_control.l1 import L1Max
-from leash_trl.length_control.targets import (
-    column_values,
-    own_target,
-    question_of,
-    rows_with_targets,
-    scheduled_target,
-    with_suffix,
-)
+from leash_trl.length_control.targets import own_target, scheduled_target
+from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
 def test_schedules_by_hand():

@@ -1,4 +1,4 @@
-"""Vectors of papers and released code, each with its source; `tests/data/method_vectors.jsonl` has one a line."""
+"""Vectors of papers and released code, each with its source; `tests/fixtures/method_vectors.jsonl` has one a line."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
 
 
-FILE = Path(__file__).parents[1] / "data" / "method_vectors.jsonl"
+FILE = Path(__file__).parents[1] / "fixtures" / "method_vectors.jsonl"
 VECTORS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 
 

@@ -243,6 +243,6 @@ def test_any_configuration_of_trl_serves(train):
 )
 def test_a_trl_without_a_seam_is_named_in_one_line(make_args, tiny_model_path, problems, name, parameters):
     trainer_class = type("Leaning", (LengthGroupedGRPOTrainer,), {})
-    trainer_class.SEAMS = {**LengthGroupedGRPOTrainer.SEAMS, name: parameters}
+    trainer_class.TRL_MEMBERS = {**LengthGroupedGRPOTrainer.TRL_MEMBERS, name: parameters}
     with pytest.raises(ImportError, match=rf"GRPOTrainer\.{name}.*{trl.__version__}"):
         trainer_class(tiny_model_path, reward, make_args(), train_dataset=problems)

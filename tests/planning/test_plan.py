@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from leash_trl.cli.commands.plan import make_settings, parse_plan
 from leash_trl.cli.main import main
-from leash_trl.cli.plan import make_settings, parse_plan
 from leash_trl.planning import plan
 from leash_trl.planning.plan import GIB, PAPER_MODELS
 

@@ -16,7 +16,7 @@ import leash_trl
 
 PACKAGE = Path(leash_trl.__file__).parent
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-LAW = yaml.safe_load((ROOT / "tests" / "data" / "rooms.yaml").read_text())
+LAW = yaml.safe_load((ROOT / "tests" / "fixtures" / "rooms.yaml").read_text())
 FORBIDDEN = {
     place: {name for entry in entries for name in LAW["groups"].get(entry, [entry])}
     for place, entries in LAW["may not reach"].items()
@@ -94,7 +94,7 @@ def test_rooms_and_modules_stand_in_an_order_and_the_command_line_is_last():
         # what keeps `import leash_trl` under 0.3 s and `leash --help` under 0.5 s, without timing them
         "import leash_trl",
         "from leash_trl.cli.main import build_parser; build_parser().format_help()",
-        "import leash_trl.length_control.dual, leash_trl.engines.checkpoint_path, leash_trl.trainer.checkpoints",
+        "import leash_trl.length_control.dual, leash_trl.run_folder, leash_trl.run_folder",
         "import leash_trl.figures.report, leash_trl.figures.training",
     ],
 )

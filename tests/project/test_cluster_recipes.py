@@ -16,8 +16,8 @@ from trl import TrlParser
 from trl.scripts.vllm_serve import ScriptArguments
 
 from leash_trl.cli.arguments import parse_known
-from leash_trl.cli.plan import PlanArguments, parse_plan
-from leash_trl.cli.plan import main as plan
+from leash_trl.cli.commands.plan import PlanArguments, parse_plan
+from leash_trl.cli.commands.plan import main as plan
 from leash_trl.cli.training_arguments import given_fields
 from leash_trl.planning.plan import PAPER_MODELS
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from leash_trl.cli.arguments import read_recipe
+from leash_trl.cli.arguments import load_recipe
 
 
 RECIPES = ROOT / "recipes"
@@ -21,13 +21,13 @@ def test_recipes_go_by_their_names_in_the_package_but_files_of_the_users_come_fi
     monkeypatch.chdir(tmp_path)
     smoke = yaml.safe_load((RECIPES / "gym" / "smoke.yaml").read_text())
     for name in ("gym/smoke.yaml", "recipes/gym/smoke.yaml"):
-        assert read_recipe(name) == smoke
+        assert load_recipe(name) == smoke
     Path("gym").mkdir()
     Path("gym/smoke.yaml").write_text("max_steps: 7\n")
-    assert read_recipe("gym/smoke.yaml") == {"max_steps": 7}
+    assert load_recipe("gym/smoke.yaml") == {"max_steps": 7}
     for name in ("nope.yaml", "../pyproject.toml"):
         with pytest.raises(FileNotFoundError, match=name):
-            read_recipe(name)
+            load_recipe(name)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from conftest import ROOT
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.compare import CompareArguments, planned_runs
-from leash_trl.cli.eval import EvalArguments
-from leash_trl.cli.filter import FilterArguments
+from leash_trl.cli.commands.compare import CompareArguments, planned_runs
+from leash_trl.cli.commands.eval import EvalArguments
+from leash_trl.cli.commands.filter import FilterArguments
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings

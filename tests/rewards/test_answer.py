@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.rewards.answer import boxed_answer, find_answer, gold_answer, stated_answer
+from leash_trl.rewards.grader.answer import boxed_answer, find_answer, gold_answer, stated_answer
 
 
 def final_answer(completion: str, lenient: bool = False) -> str | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.rewards.algebra import are_equivalent, same
+from leash_trl.rewards.grader.algebra import are_equivalent, formulas_equal
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ from leash_trl.rewards.algebra import are_equivalent, same
     ],
 )
 def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
-    assert same(one, other) is expected
-    assert same(other, one) is expected
+    assert formulas_equal(one, other) is expected
+    assert formulas_equal(other, one) is expected
 
 
 @pytest.mark.parametrize(

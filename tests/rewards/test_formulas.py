@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.rewards.answer import stated_answer
-from leash_trl.rewards.grading import quick_verdict
-from leash_trl.rewards.rational import Unreadable, rational, with_plain_numbers
-from leash_trl.rewards.typography import latex, plain
+from leash_trl.rewards.grader.answer import stated_answer
+from leash_trl.rewards.grader.grading import quick_verdict
+from leash_trl.rewards.grader.latex import normalized, with_commands
+from leash_trl.rewards.grader.rational import Unreadable, rational, with_plain_numbers
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from leash_trl.rewards.typography import latex, plain
     ],
 )
 def test_values_by_hand(text, value):
-    assert rational(with_plain_numbers(plain(latex(text)))) == (value and Fraction(value))
+    assert rational(with_plain_numbers(normalized(with_commands(text)))) == (value and Fraction(value))
 
 
 @pytest.mark.parametrize("text", ["3 4", "1/2x", "x2", "1/2(3)", "1.2.3x4", "3 4 1/2"])

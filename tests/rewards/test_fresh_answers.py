@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from leash_trl.rewards.grading import grade
+from leash_trl.rewards.grader.grading import grade
 
 
-FILE = Path(__file__).parents[1] / "data" / "grader_fresh_cases.jsonl"
+FILE = Path(__file__).parents[1] / "fixtures" / "grader_fresh_cases.jsonl"
 
 
 def cases(half: int) -> list[tuple[str, str, bool]]:

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from leash_trl.rewards import grader_pool
-from leash_trl.rewards.grader_pool import GraderPool, Verdict, default_size
+from leash_trl.rewards.grader import pool as grader_pool
+from leash_trl.rewards.grader.pool import GraderPool, Verdict, default_size
 
 
 HANG = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"  # Math-Verify issue 65
@@ -56,7 +56,7 @@ def new_case():
 def workers():
     """Worker processes of this process, and those that they forked to compare."""
     here = psutil.Process().children()
-    found = [child for child in here if "leash_trl.rewards.grader_worker" in child.cmdline()]
+    found = [child for child in here if "leash_trl.rewards.grader.worker" in child.cmdline()]
     return found, [child for worker in found for child in worker.children()]
 
 
@@ -190,7 +190,7 @@ def test_processes_of_one_machine_share_its_cores_up_to_eight_each(monkeypatch, 
 def test_a_case_that_lacks_memory_is_compared_again_by_a_fresh_process(tmp_path):
     code = f"""
         import os, resource
-        from leash_trl.rewards import grader_worker as w
+        from leash_trl.rewards.grader import worker as w
         def compare(answer, gold):
             limit = resource.getrlimit(resource.RLIMIT_AS)[0]
             if os.path.exists({str(tmp_path / "second")!r}):
@@ -216,7 +216,7 @@ def test_a_script_without_main_guard_runs_once_and_no_file_of_its_folder_stands_
     script.write_text(
         "print('begins')\n"
         f"import sys; sys.path.insert(0, {os.path.dirname(os.path.dirname(grader_pool.__file__))!r} + '/..')\n"
-        "from leash_trl.rewards.grader_pool import GraderPool\n"
+        "from leash_trl.rewards.grader.pool import GraderPool\n"
         r"print(GraderPool(size=1).verdicts([('\\boxed{1/2}', '\\boxed{0.5}')])[0].is_equal)"
     )
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path / "elsewhere")
@@ -228,7 +228,7 @@ def test_a_script_without_main_guard_runs_once_and_no_file_of_its_folder_stands_
 def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on():
     code = f"""
         import os, time
-        from leash_trl.rewards.grader_pool import GraderPool
+        from leash_trl.rewards.grader.pool import GraderPool
         pool = GraderPool(size=2, seconds_per_case=100.0)
         pool.verdicts([(r"\\boxed{{1/2}}", r"\\boxed{{0.5}}")])
         if os.fork() == 0:
@@ -241,7 +241,7 @@ def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on()
     parent.stdout.readline()
     time.sleep(0.2)
     others = parent.children(recursive=True)
-    found = [process for process in others if "leash_trl.rewards.grader_worker" in process.cmdline()]
+    found = [process for process in others if "leash_trl.rewards.grader.worker" in process.cmdline()]
     parent.kill()
     parent.wait()
     parent.stdout.close()

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from leash_trl.rewards.answer import Answer, stated_answer
-from leash_trl.rewards.grading import grade, quick_verdict, unreadable_solutions
+from leash_trl.rewards.grader.answer import Answer, stated_answer
+from leash_trl.rewards.grader.grading import grade, quick_verdict, unreadable_solutions
 
 
 @pytest.mark.parametrize(
@@ -131,19 +131,19 @@ def test_unreadable_solutions_are_named_by_row():
     assert list(faults) == [1, 3, 6]
 
 
-def read(path) -> list[dict]:
+def parse(path) -> list[dict]:
     return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 
 @pytest.fixture(scope="module")
 def disagreements(request):
-    path = request.config.rootpath / "tests" / "data" / "grader_disagreements.json"
+    path = request.config.rootpath / "tests" / "fixtures" / "grader_disagreements.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("mode", ["strict", "lenient"])
 def test_disagreements_with_the_public_cases_are_the_known_ones(shared_data, disagreements, mode):
-    rows = read(shared_data / "grader_cases.jsonl")
+    rows = parse(shared_data / "grader_cases.jsonl")
     completions = [
         row["prediction"] if row["form"] == "completion" else f"Answer: {row['prediction']}" for row in rows
     ]
@@ -159,7 +159,7 @@ def test_disagreements_with_the_public_cases_are_the_known_ones(shared_data, dis
 @pytest.mark.slow
 def test_hostile_inputs_neither_hang_nor_take_memory(shared_data, disagreements, caplog):
     caplog.set_level(logging.ERROR)
-    rows = read(shared_data / "grader_hostile.jsonl")
+    rows = parse(shared_data / "grader_hostile.jsonl")
     found = set()
     for row in rows:
         start = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from leash_trl.rewards import get_math_reward, heeding_opened_thinking, lenient_math_reward, math_reward
-from leash_trl.rewards.grader_pool import GraderPool, Verdict
+from leash_trl.rewards.grader.pool import GraderPool, Verdict
 
 
 def test_conversational_completions_and_other_columns():

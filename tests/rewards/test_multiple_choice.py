@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.rewards.multiple_choice import choice_letter, choice_verdict
+from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leash_trl.rewards.answer import stated_answer
-from leash_trl.rewards.grading import quick_verdict
+from leash_trl.rewards.grader.answer import stated_answer
+from leash_trl.rewards.grader.grading import quick_verdict
 
 
 def verdict(answer: str, gold: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""How often intervals cover the truth, by simulation; `tests/data/interval_coverage.md` is what it prints.
+"""How often intervals cover the truth, by simulation; `tests/fixtures/interval_coverage.md` is what it prints.
 
 Problems have a difficulty and a usual length; k completions of each are right or wrong, the wrong ones longer, and are
 cut off at a limit. A second run answers the same problems a little better and a third shorter. The truth is what

@@ -19,7 +19,7 @@ from conftest import ROOT  # noqa: E402
 from stock_run import lambda_in  # noqa: E402
 from vllm_server import forget_adapters, served  # noqa: E402
 
-from leash_trl.engines.checkpoint_path import length_control_state  # noqa: E402
+from leash_trl.run_folder import length_control_state  # noqa: E402
 
 
 PYTHON_PATH = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests", "tests/support"))

@@ -9,7 +9,7 @@ from conftest import ROOT
 from trl import ModelConfig
 
 from leash_trl import LeashGRPOConfig
-from leash_trl.cli.plan import PlanArguments, make_settings
+from leash_trl.cli.commands.plan import PlanArguments, make_settings
 from leash_trl.planning.plan import peak_bytes, refusal
 
 

@@ -11,8 +11,8 @@ from conftest import log_rows, logged, parity_reward
 from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, any_trainer
 from transformers import TrainerCallback
 
+from leash_trl.errors import TrainingError
 from leash_trl.trainer.callbacks import MOST_BLANK
-from leash_trl.trainer.checkpoints import CannotStartError
 
 
 STEPS = 6
@@ -159,7 +159,7 @@ def test_lambda_moves_by_scored_batches_only(partly_scored, caplog):
 def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(partly_scored):
     trainer, method = partly_scored((), max_steps=MOST_BLANK + 5)
     before = method.state_dict()
-    with pytest.raises(CannotStartError, match="reward_funcs"):
+    with pytest.raises(TrainingError, match="reward_funcs"):
         trainer.train()
     assert method.state_dict() == before
     assert trainer.state.global_step == MOST_BLANK == 10

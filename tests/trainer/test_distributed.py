@@ -15,7 +15,7 @@ from accelerate.state import GradientState
 from conftest import log_rows
 from processes import exit_codes_of_two, in_two_processes
 
-from leash_trl.engines.checkpoint_path import whole_checkpoints
+from leash_trl.run_folder import whole_checkpoints
 
 
 REFILLING = ["dynamic sampling", "oversampling", "oversampled window"]

@@ -17,7 +17,7 @@ DEAD |= {"per_device_train_batch_size": 16, "max_steps": 4}
 @pytest.fixture(autouse=True)
 def no_check_of_acting(monkeypatch):
     """The check tries a copy of the method, spies included."""
-    monkeypatch.setattr("leash_trl.trainer.checks.cannot_act", lambda *settings: None)
+    monkeypatch.setattr("leash_trl.trainer.checks.no_effect_problem", lambda *settings: None)
 
 
 def reward_of(prompt, ids) -> float:
@@ -35,7 +35,7 @@ def watched(trainer) -> list[SimpleNamespace]:
     """Filled while it trains: of each generation batch its number, the prompts of each call, what is observed of them,
     and what is trained on."""
     steps, method = [], trainer.length_control
-    complete, score, observe = trainer._generate_and_score_completions, trainer._new_round, method.observe
+    complete, score, observe = trainer._generate_and_score_completions, trainer._new_generation, method.observe
 
     def spy_complete(inputs):
         steps.append(SimpleNamespace(number=trainer._refill.batches, asked=[], lengths=[], num_alive=0))
@@ -51,7 +51,11 @@ def watched(trainer) -> list[SimpleNamespace]:
         steps[-1].num_alive += int((rollouts.task_rewards.view(-1, 4).std(dim=1) > 0).sum())
         observe(rollouts)
 
-    trainer._generate_and_score_completions, trainer._new_round, method.observe = spy_complete, spy_score, spy_observe
+    trainer._generate_and_score_completions, trainer._new_generation, method.observe = (
+        spy_complete,
+        spy_score,
+        spy_observe,
+    )
     return steps
 
 

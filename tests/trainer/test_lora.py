@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from leash_trl.engines.checkpoint_path import length_control_state
+from leash_trl.run_folder import length_control_state
 
 
 def make(model_path, folder):

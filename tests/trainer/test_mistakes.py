@@ -19,7 +19,7 @@ from leash_trl.trainer import checks
 from leash_trl.trainer.checks import check_first_batch, required_columns
 
 
-CONFIG = yaml.safe_load((ROOT / "tests" / "data" / "mistakes.yaml").read_text(encoding="utf-8"))
+CONFIG = yaml.safe_load((ROOT / "tests" / "fixtures" / "mistakes.yaml").read_text(encoding="utf-8"))
 
 
 def one_line(text: str, field: str, value: str) -> None:

@@ -14,7 +14,7 @@ from leash_trl.cli.main import main
 
 
 GOOD = "".join(json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) + "\n" for i in range(40))
-CASES = yaml.safe_load((ROOT / "tests" / "data" / "one_line.yaml").read_text(encoding="utf-8"))
+CASES = yaml.safe_load((ROOT / "tests" / "fixtures" / "one_line.yaml").read_text(encoding="utf-8"))
 DATA = {"train": "dataset_name", "eval": "benchmarks", "filter": "dataset_name"}
 
 

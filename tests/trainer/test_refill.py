@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl.trainer.utils import RepeatSampler
 
+from leash_trl.data.questions import question_of
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.targets import question_of
+from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.refill import Refill, extra_groups, kept_groups
-from leash_trl.trainer.rounds import Round
 
 
 def letters(count: int) -> list[dict]:
@@ -107,6 +107,6 @@ def test_every_dead_group_that_a_live_one_can_replace_is_replaced(is_alive, coun
 def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):
     rollouts, method = make_rollouts([1.0, -1], [1, 2], target=12, num_generations=2), METHODS["none"]()
     score = method.score(rollouts, AdvantageRule())
-    round_ = Round(rollouts=rollouts, score=score, batch={"pixel_values": torch.zeros(1)})
+    generation = GenerationBatch(rollouts=rollouts, score=score, batch={"pixel_values": torch.zeros(1)})
     with pytest.raises(ValueError, match="pixel_values"):
-        round_.refilled(1, method, AdvantageRule(), SimpleNamespace(process_index=0, num_processes=1))
+        generation.refilled(1, method, AdvantageRule(), SimpleNamespace(process_index=0, num_processes=1))

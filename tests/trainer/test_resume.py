@@ -19,8 +19,7 @@ from stock_run import stock_trainer
 from transformers import TrainerCallback
 
 from leash_trl.cli.main import main
-from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, length_control_state, whole_checkpoints
-from leash_trl.trainer.checkpoints import only_run_in
+from leash_trl.run_folder import TRAINER_STATE_FILE, length_control_state, only_run_in, whole_checkpoints
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.resume import starting_point
 

@@ -29,7 +29,7 @@ def test_the_private_members_we_lean_on_are_the_seams_that_construction_checks()
     names = {*dir(GRPOTrainer), *re.findall(r"self\.(_\w+)", "".join(map(inspect.getsource, theirs)))}
     private = {name for name in names if re.match("_[a-z]", name)}
     used = private & set().union(*map(used_members, Path(leash_trl.__file__).parent.rglob("*.py")))
-    seams = {name for name in LeashGRPOTrainer.SEAMS if name.startswith("_")}
+    seams = {name for name in LeashGRPOTrainer.TRL_MEMBERS if name.startswith("_")}
     assert used == seams | {"_tag_names"}  # which this trainer sets, so that it is always there
     assert len(used) <= 13
 
@@ -39,7 +39,7 @@ def test_what_our_trainers_override_is_a_seam_or_what_users_call():
     overridden = {name for name in ours if inspect.isfunction(getattr(GRPOTrainer, name, None))}
     users_call = {"__init__", "train", "save_model", "push_to_hub", "create_model_card", "init_hf_repo"}
     assert users_call < overridden
-    assert overridden - users_call <= LeashGRPOTrainer.SEAMS.keys()
+    assert overridden - users_call <= LeashGRPOTrainer.TRL_MEMBERS.keys()
 
 
 def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(make_trainer):

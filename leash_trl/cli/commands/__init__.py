@@ -1,0 +1,1 @@
+"""The commands of `leash`, one module each."""

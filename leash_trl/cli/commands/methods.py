@@ -1,0 +1,83 @@
+"""`leash methods`: prints a table of the methods of length control, or a page about one of them."""
+
+import inspect
+import textwrap
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+import yaml
+
+from leash_trl.cli.arguments import parse
+from leash_trl.cli.errors import user_errors
+
+
+if TYPE_CHECKING:
+    from leash_trl.length_control.method import LengthControl
+
+
+@dataclass
+class MethodsArguments:
+    """Show a table of all methods, or the formula, defaults, source and use of one method.
+
+    Args:
+        method (`str`): Name of a method, or the import path of your own class.
+    """
+
+    method: str | None = field(default=None, metadata={"positional": True, "nargs": "?"})
+
+
+def main(argv: list[str]) -> None:
+    """Runs `leash methods`."""
+    arguments = parse(MethodsArguments, argv, "leash methods")
+
+    from leash_trl.length_control.methods import find_method
+
+    with user_errors():
+        print(description(find_method(arguments.method)) if arguments.method else table())
+
+
+def table() -> str:
+    """Returns one line per method, with its name and what it does."""
+    from leash_trl.length_control.methods import METHODS
+
+    lines = [f"{name:<18}{first_line(method)}" for name, method in METHODS.items()]
+    return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and use of a method."])
+
+
+def first_line(method: "type[LengthControl]") -> str:
+    """Returns the first line of a method's docstring, which says what it does."""
+    return (inspect.getdoc(method) or "").partition("\n")[0]
+
+
+def recipe_lines(method: "type[LengthControl]") -> str:
+    """Returns the YAML that selects a method, with its default hyper-parameters.
+
+    Example:
+        >>> from leash_trl.length_control.methods import METHODS
+        >>> print(recipe_lines(METHODS["kimi"]))
+        length_control: kimi
+        length_control_kwargs:
+          weight: 0.4
+          warmup_steps: 0
+    """
+    from leash_trl.length_control.methods import METHODS
+
+    is_ours = METHODS.get(method.name) is method
+    name = method.name if is_ours else f"{method.__module__}.{method.__qualname__}"
+    defaults = {one.name: getattr(method(), one.name) for one in fields(method) if one.init}
+    return yaml.safe_dump({"length_control": name, "length_control_kwargs": defaults}, sort_keys=False).strip()
+
+
+def description(method: "type[LengthControl]") -> str:
+    """Returns a page about a method: its docstring, its defaults, and the arguments that it inherits from other
+    methods."""
+    from leash_trl.length_control.method import LengthControl
+
+    title = f"{method.name}\n{'=' * len(method.name)}"
+    recipe = f"In a recipe, with its defaults:\n\n{textwrap.indent(recipe_lines(method), '    ')}"
+    inherited = [
+        f"From {base.name}:\n\n{(inspect.getdoc(base) or '').partition('Args:')[2].strip()}"
+        for base in method.__mro__[1:]
+        if issubclass(base, LengthControl) and fields(base)
+    ]
+    return "\n\n".join([title, inspect.getdoc(method) or "", recipe, *inherited])

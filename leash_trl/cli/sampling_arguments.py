@@ -1,0 +1,233 @@
+"""The common part of `leash eval` and `leash filter`: options for model, engine and sampling, and the main loop."""
+
+import importlib.util
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from datasets import Dataset, Image
+from tqdm.auto import tqdm
+from transformers import AutoTokenizer
+
+from leash_trl.cli.errors import check_writable, going_on, user_errors
+from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
+from leash_trl.data import BOXED_SUFFIX
+from leash_trl.data.problems import load_problems
+from leash_trl.data.questions import with_suffix
+from leash_trl.data.readable_solutions import with_readable_solutions
+from leash_trl.data.sources import Kind, parse_reference
+from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
+from leash_trl.engines.transformers_engine import TransformersEngine
+from leash_trl.evaluation import sampling
+from leash_trl.evaluation.decoding import make_strategy
+from leash_trl.evaluation.frame import OVERALL
+from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.rewards import heeding_opened_thinking
+from leash_trl.run_folder import checkpoint_path, only_run_in
+
+
+DETAILS = (
+    *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "system_prompt", "prompt_ending", "label"),
+    *("reward_funcs", "reward_weights", "correctness_func"),
+)
+
+
+@dataclass(kw_only=True)
+class SamplingArguments:
+    """Options for model, engine, sampling and problems.
+
+    Args:
+        output_dir (`str`): Folder of the run.
+        model_name_or_path (`str`): Model, as a folder, a Hub id, or gym for the small model of this package.
+        revision (`str`): Branch, tag or commit of a model on the Hub.
+        label (`str`): Name of the run in tables (default: the model's name).
+        engine (`str`): Engine that generates; auto is vLLM if it is installed and there is a GPU.
+        dtype (`str`): Type of the weights; auto is the type of the model.
+        engine_kwargs (`dict`): Options for vLLM, as JSON.
+        num_samples (`int`): Number of completions per problem, the k of avg@k.
+        temperature (`float`): Sampling temperature; with 0, the most likely token is chosen.
+        top_p (`float`): Probability mass of the tokens to sample from; 1 is all.
+        top_k (`int`): Number of tokens to sample from; 0 is all.
+        max_new_tokens (`int`): Maximum length of a completion in tokens.
+        seed (`int`): Seed of the run.
+        batch_size (`int`): Number of completions to generate at once, which are lost if the command is killed
+            (default: 1024 for vLLM, 64 for transformers).
+        decoding (`str`): Decoding strategy, plain or budget_forcing (s1).
+        decoding_kwargs (`dict`): Parameters of the decoding strategy, as JSON.
+        prompt_suffix (`str`): Text to append to questions; the default is that of the authors' release.
+        system_prompt (`str`): System message for prompts that do not begin with one, as in training.
+        chat_template (`str`): Jinja text that replaces the tokenizer's chat template.
+        chat_template_kwargs (`dict`): Arguments of the chat template, as JSON, such as '{"enable_thinking": false}'.
+        prompt_ending (`str`): Text to append to every prompt, including messages, such as ' Effort: low.' or the
+            budget of L1.
+        split (`str`): Split of each data set (default: the only split, or that of the named source).
+        reward_funcs (`list[str]`): Reward functions to grade with instead of math_reward, called as in training:
+            my_module.my_reward or my_file.py:my_reward.
+        reward_weights (`list[float]`): Weights of reward_funcs (default: 1).
+        correctness_func (`str`): Name of the reward function, of several reward_funcs, that is above 0 for right
+            answers.
+        limit (`int`): Number of problems to use, from the start of each data set.
+        lenient (`bool`): Whether answers without a box or an answer line, such as a bare number, may be right.
+        thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately.
+    """
+
+    output_dir: str
+    model_name_or_path: str
+    revision: str | None = None
+    label: str | None = None
+    engine: Literal["auto", "vllm", "transformers"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    engine_kwargs: dict = field(default_factory=dict)
+    num_samples: int = 32
+    temperature: float = SamplingSettings.temperature
+    top_p: float = SamplingSettings.top_p
+    top_k: int = SamplingSettings.top_k
+    max_new_tokens: int = SamplingSettings.max_new_tokens
+    seed: int = 0
+    batch_size: int | None = None
+    decoding: str = "plain"
+    decoding_kwargs: dict = field(default_factory=dict)
+    prompt_suffix: str = BOXED_SUFFIX
+    system_prompt: str | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict = field(default_factory=dict)
+    prompt_ending: str = ""
+    split: str | None = None
+    reward_funcs: list[str] | None = None
+    reward_weights: list[float] | None = None
+    correctness_func: str | None = None
+    limit: int | None = None
+    lenient: bool = False
+    thinking_end: str = sampling.SamplingPlan.thinking_end
+
+    def __post_init__(self) -> None:
+        if self.engine == "auto":
+            has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
+            self.engine = "vllm" if has_vllm else "transformers"
+        self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
+        if self.engine_kwargs and self.engine != "vllm":
+            raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
+        if self.reward_funcs in (["math_reward"], ["lenient_math_reward"]):  # the grader, which also finds answers
+            self.lenient |= self.reward_funcs == ["lenient_math_reward"]
+            self.reward_funcs = None
+
+    def plan(self) -> sampling.SamplingPlan:
+        """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
+        template = {} if self.chat_template is None else {"chat_template": self.chat_template}
+        values = {
+            **vars(self),
+            "chat_template_kwargs": {**template, **self.chat_template_kwargs},
+            "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
+            "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
+        }
+        return sampling.SamplingPlan(**{part.name: values[part.name] for part in fields(sampling.SamplingPlan)})
+
+
+def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Dataset:
+    """Loads the problems of a benchmark, or of a training set without the problems whose golds the grader cannot read.
+
+    Raises:
+        `UserError`: If the data set cannot be loaded.
+        `ValueError`: If a benchmark's gold cannot be read.
+    """
+    with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
+        problems = load_problems(
+            reference,
+            split=arguments.split,
+            suffix=arguments.prompt_suffix,
+            limit=arguments.limit,
+            kind=kind,
+            has_chat_template=bool(arguments.chat_template)
+            or has_chat_template(arguments.model_name_or_path, arguments.revision),
+            system_prompt=arguments.system_prompt,
+            needs_gold=not arguments.reward_funcs,
+        )
+    for name, feature in problems.features.items():
+        if isinstance(getattr(feature, "feature", feature), Image):
+            raise ValueError(f"{reference} has images in column {name!r}, which the model would not see; remove it")
+    if arguments.prompt_ending:
+        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.prompt_ending)})
+    if arguments.reward_funcs:
+        return problems
+    return with_readable_solutions(problems, reference, drops=kind == "train")
+
+
+def has_chat_template(name: str, revision: str | None = None) -> bool:
+    """Returns whether a model's tokenizer has a chat template; `True` if it cannot be loaded, since loading the model
+    then raises the error."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(name), revision=revision)
+    except (OSError, ValueError, KeyError, ImportError):
+        return True
+    return tokenizer.chat_template is not None
+
+
+def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, problems: dict[str, Dataset]) -> Engine:
+    """Loads the engine with its model, and checks that its context has room for the longest prompt and its completion.
+
+    Raises:
+        `UserError`: If the model cannot be loaded.
+        `ValueError`: If the context has no such room, or the decoding strategy does not work with the tokenizer.
+    """
+    model = arguments.model_name_or_path
+    options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
+    with user_errors(only_loads=True, model_name_or_path=model):
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+        longest = sampling.longest_request(tokenizer, problems.values(), plan)
+        if arguments.engine == "vllm":
+            from leash_trl.engines.vllm_engine import VllmEngine
+
+            # the model's own context, and so its KV cache, may be many times larger
+            options |= {"max_model_len": len(longest.prompt_ids) + longest.max_new_tokens, "seed": plan.seed}
+            engine: Engine = VllmEngine(model, **options | arguments.engine_kwargs)
+        else:
+            engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
+    check_lengths([longest], engine.max_length)
+    return engine
+
+
+def sample_all(
+    arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
+) -> dict[str, Dataset]:
+    """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
+    folder must be empty or hold the same run. `baseline` has the `benchmarks` of a run to compare with.
+
+    Raises:
+        `UserError`: If the folder holds another run, the model does not fit the prompts, or the disk is full.
+    """
+    folder, model = Path(arguments.output_dir), arguments.model_name_or_path
+    with user_errors():
+        check_writable(arguments.output_dir)
+        plan = arguments.plan()
+        functions = reward_functions(arguments.reward_funcs or [])
+        names = {parse_reference(reference).name: reference for reference in references}
+        if len({*names, OVERALL}) <= len(references):
+            raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
+        problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
+        if baseline is not None:
+            sampling.check_same_problems(problems, baseline)
+    details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
+    details |= {"reward_code": code_digest(functions)} if functions else {}
+    with only_run_in(folder), going_on(folder, f"run the same command again to resume from {folder}"):
+        with user_errors(model_name_or_path=model):
+            run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
+            done = sampling.prepare_folder(folder, run, problems, plan)
+            todo = {name: rows for name, rows in problems.items() if done[name] < len(rows)}
+            if not todo:
+                return problems
+            engine = load_engine(arguments, plan, problems)
+            deciding = function_name(arguments.correctness_func)
+            heeding = heeding_opened_thinking(functions, engine.tokenizer, **plan.chat_template_kwargs)
+            rewards = OwnRewards(heeding, arguments.reward_weights, deciding) if functions else None
+        for name, rows in todo.items():
+            seen: list[tuple[int, bool | None]] = []
+            with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:
+                for unit in sampling.sample_problems(engine, name, rows, plan, folder, rewards):
+                    seen += [(each["num_tokens"], each["is_correct"]) for row in unit for each in row["completions"]]
+                    tokens, accuracy = pd.DataFrame(seen, dtype=float).mean()
+                    bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")
+                    bar.update(len(unit))
+    return problems

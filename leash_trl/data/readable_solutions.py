@@ -1,0 +1,43 @@
+"""Finds golds (reference answers) that the grader cannot read, and refuses or drops their rows before a run."""
+
+import logging
+import re
+
+from datasets import Dataset
+
+from leash_trl.rewards.grader.grading import unreadable_solutions
+
+
+logger = logging.getLogger(__name__)
+
+MOST_SHOWN = 10
+NO_ANSWER = ("proof", "notfound")  # texts that NuminaMath has instead of an answer
+INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
+
+
+def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -> Dataset:
+    """Returns the problems whose golds the grader can read; answers to other problems could not be scored.
+
+    Other problems raise a `ValueError`, which calls the data set `name`, or are dropped with a warning if `drops` is
+    true.
+    """
+    golds = problems["solution"][:]
+    for row, gold in enumerate(golds):
+        if not isinstance(gold, str):
+            raise ValueError(
+                f"row {row} (counted from 0) of {name}: solution is {gold!r}, but must be text; fix or drop the row"
+            )
+    # integers need no check, and most of a million golds are integers or occur several times
+    doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
+    known = {doubtful[place]: fault for place, fault in unreadable_solutions(doubtful).items()}
+    known |= {gold: "is no answer" for gold in doubtful if gold in NO_ANSWER}
+    faults = {row: known[gold] for row, gold in enumerate(golds) if gold in known}
+    if not faults:
+        return problems
+    message = f"{len(faults)} of {len(problems)} solutions of {name} cannot be graded"
+    shown = [f"row {row}: {golds[row]!r:.80} {fault}" for row, fault in [*faults.items()][:MOST_SHOWN]]
+    faulty = f"{'; '.join(shown)}{', ...' if len(faults) > MOST_SHOWN else ''} (rows counted from 0)"
+    if not drops:
+        raise ValueError(f"{message}; fix them, or drop their rows, as leash filter does: {faulty}")
+    logger.warning("%s and are dropped: %s", message, faulty)
+    return problems.select([row for row in range(len(problems)) if row not in faults])

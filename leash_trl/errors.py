@@ -1,0 +1,5 @@
+"""Errors of training that a user can resolve."""
+
+
+class TrainingError(ValueError):
+    """Raised if training cannot start or continue as requested; the message says why and what to do."""

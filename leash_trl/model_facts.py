@@ -1,0 +1,82 @@
+"""Facts of a model and its tokenizer: the context length, the end tokens, and how the chat template writes prompts.
+
+Training and evaluation use the same functions.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+
+STRETCHED = frozenset({"linear", "dynamic"})
+"""Rotary scalings for which `max_position_embeddings` is the length before scaling, as in transformers' dynamic NTK
+formula. For `llama3` and `longrope`, and for models with a scaling for each kind of layer, such as Gemma 3, it is the
+length after scaling."""
+
+# exceptions of chat templates: refusals, syntax errors, undefined names, and Python's own errors from expressions
+TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+
+
+def context_length(config: "PreTrainedConfig") -> int | None:
+    r"""Returns how many tokens prompt and completion may have together; `None` if the configuration does not state it,
+    or if positions are linear biases (ALiBi), which have no limit.
+
+    Let $L$ be `max_position_embeddings` and $s$ the `factor` of the scaling. The result is $s L$ for `linear` and
+    `dynamic`. For `yarn`, it is the larger of $L$ and $s$ times `original_max_position_embeddings`, since some
+    configurations state $L$ before scaling and others after. Otherwise it is $L$.
+
+    Source: `RopeParameters` in transformers/modeling_rope_utils.py; vLLM's `_get_and_verify_max_len` multiplies for
+    the same types.
+
+    Example:
+        >>> from transformers import LlamaConfig
+        >>> context_length(LlamaConfig(max_position_embeddings=4096))
+        4096
+    """
+    text = config.get_text_config()
+    length: int | None = getattr(text, "max_position_embeddings", None)  # GPT-2's configuration has another name
+    rope = getattr(text, "rope_parameters", None) or {}
+    if length is None or getattr(text, "alibi", False):
+        return None
+    kind, factor = rope.get("rope_type"), rope.get("factor") or 1
+    if kind in STRETCHED:
+        return int(factor * length)
+    return max(length, int(factor * rope["original_max_position_embeddings"])) if kind == "yarn" else length
+
+
+def eos_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Returns the end tokens of the tokenizer and of a model's generation configuration."""
+    return merged_eos_token_ids(model.generation_config.eos_token_id, tokenizer)
+
+
+def merged_eos_token_ids(configured: list[int] | int | None, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Returns the end token of the tokenizer and those of a generation configuration."""
+    ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    return list(dict.fromkeys([tokenizer.eos_token_id, *ids]))
+
+
+def question_prompt(tokenizer: Any, **options: Any) -> str:
+    """Returns the prompt that a tokenizer or processor writes for a single question, as text.
+
+    It is empty if there is no chat template, or if the template requires a system message or lists as contents.
+    """
+    question = [{"role": "user", "content": "?"}]
+    try:
+        return str(tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True, **options))
+    except TEMPLATE_FAULTS:
+        return ""
+
+
+def prompt_ids(
+    tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str | list[dict[str, str]]], **options: Any
+) -> list[list[int]]:
+    """Returns the token ids of prompts, which must be all text or all messages; the chat template formats messages
+    with `options`."""
+    if isinstance(prompts[0], str):
+        return list(tokenizer(list(prompts))["input_ids"])
+    return list(tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options))

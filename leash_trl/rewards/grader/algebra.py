@@ -1,0 +1,158 @@
+"""Compares formulas and sets of real numbers, and asks math-verify about the rest, in the worker process.
+
+Two formulas are equal if they agree to 50 digits, where a letter stands for a number: formulas with letters are
+compared at several points, positive and negative ones, as long as their values are real. So 0.3333333 is not 1/3.
+"""
+
+import contextlib
+import functools
+import re
+from typing import Any
+
+import sympy
+from math_verify import parse, verify
+
+from leash_trl.rewards.grader.answer import boxed_answer
+from leash_trl.rewards.grader.equality import are_equal
+from leash_trl.rewards.grader.latex import normalized
+from leash_trl.rewards.grader.parsing import COMMA, LIST_MARK, SIMPLE_NAME, inside_brackets, split_at
+from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
+
+
+DIGITS, DIFFERENT = 50, 1e-30
+SCALES = ("13/10", "37", "-2/7")  # of the letters, so that most functions are defined
+CONSTANTS = {"i": sympy.I, "e": sympy.E}
+NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
+ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
+
+ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
+MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
+SET_OPERATIONS = {
+    r"or|\\cup": sympy.Union,
+    r"and|\\cap": sympy.Intersection,
+    r"\\(?:setminus|backslash)": sympy.Complement,
+}
+SETS = {r"\mathbb{R}": sympy.S.Reals, r"\emptyset": sympy.S.EmptySet, "«»": sympy.S.EmptySet}
+RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
+
+
+@functools.lru_cache(maxsize=512)
+def values(expression: str) -> tuple[object, ...]:
+    """What math-verify finds in an answer."""
+    # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
+    return tuple(parse(expression, parsing_timeout=None))
+
+
+def _found(expression: str) -> str | None:
+    """The text of an answer: that of its box, else what math-verify takes for the answer."""
+    if (answer := boxed_answer(expression)) is not None:
+        return answer.text
+    found = [value for value in values(expression) if isinstance(value, str)]
+    return found[-1] if found else None
+
+
+@functools.lru_cache(maxsize=512)
+def _formula(text: str) -> sympy.Expr | None:
+    text = NAME.sub(_symbol, ANGLE.sub(r"(\\frac{\\pi*\1}{180})", text))
+    found = values(f"\\boxed{{{text}}}")
+    if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
+        return None
+    letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
+    return sympy.real_root(found[0].subs(letters))  # -2, not a complex number, for a cube root of -8
+
+
+def _symbol(match: re.Match[str]) -> str:
+    """A name that math-verify keeps: it takes `X` and `x'` for `x`, a last `m` for a unit, a lone `{m}` for a word."""
+    if not match[1] or match[0] in CONSTANTS:
+        return match[0]
+    if re.fullmatch("[a-z]", match[0]):
+        # an index would do, but is five times slower
+        return match[0] if match.string.strip() == match[0] else f"{{{match[0]}}}"
+    return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
+
+
+def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.Expr | None:
+    """The value where the letters are other numbers at each point; `None` if it has none."""
+    scale = sympy.Rational(SCALES[point])
+    numbers = {letter: scale * (1 + sympy.Rational(1, 7 + 3 * place)) for place, letter in enumerate(letters)}
+    value = formula.xreplace(numbers).evalf(DIGITS)
+    return value if value.is_number and value.is_finite and not value.has(sympy.nan) else None
+
+
+def formulas_equal(one: str, other: str) -> bool | None:
+    r"""Whether two formulas are equal, by the rule at the head of this file; `None` if that is open.
+
+    Example:
+        >>> formulas_equal(r"\sqrt{12}", r"2\sqrt{3}"), formulas_equal("0.3333333", r"\frac{1}{3}")
+        (True, False)
+        >>> formulas_equal("x=1", "x=1")  # not a formula
+    """
+    a, b = (None if "=" in text else _formula(text) for text in (one, other))
+    if a is None or b is None:
+        return None
+    letters = sorted(a.free_symbols | b.free_symbols, key=str)
+    if not letters and (difference := (a - b).doit()).is_Rational:
+        return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
+    points = range(len(SCALES) if letters else 1)
+    both = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
+    pairs: list[tuple[Any, Any]] = [(x, y) for x, y in both if x is not None and y is not None]
+    pairs = [(x, y) for x, y in pairs if x.is_real and y.is_real] or pairs
+    verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
+    return verdicts.pop() if len(verdicts) == 1 else None
+
+
+def _number(text: str) -> sympy.Expr:
+    value = _formula(with_plain_numbers(text))
+    if value is None or not value.is_extended_real or value.free_symbols:
+        raise Unreadable
+    return value.doit()
+
+
+def _real_set(text: str) -> sympy.Set:
+    """An interval, a set of numbers, what set operations make of them, or the solutions of inequalities."""
+    text = text.strip()
+    if match := MEMBER.fullmatch(text):
+        return _real_set(match[1] or match[2])
+    for mark, combine in SET_OPERATIONS.items():
+        parts = split_at(text, re.compile(rf"\s*,?\s*(?<![A-Za-z\\])(?:{mark})(?![A-Za-z])\s*"))
+        if len(parts) > 1:
+            return combine(*map(_real_set, parts))
+    if text in SETS:
+        return SETS[text]
+    if len(split_at(text, ORDER)) > 1:
+        return _solutions(ORDER.split(text))
+    if inside_brackets(text, "«»"):
+        return sympy.FiniteSet(*map(_number, split_at(text[1:-1], LIST_MARK)))
+    ends = split_at(text[1:-1], COMMA)
+    if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
+        raise Unreadable
+    return sympy.Interval(*map(_number, ends), text[0] != "[", text[-1] != "]")
+
+
+def _solutions(parts: list[str]) -> sympy.Set:
+    """The numbers for which inequalities hold, given as sides and signs in turn, such as `1 < x ≤ 2`."""
+    if sum(bool(SIMPLE_NAME.fullmatch(side)) for side in parts[::2]) != 1:
+        raise Unreadable
+    sides = [sympy.Symbol("x", real=True) if SIMPLE_NAME.fullmatch(side) else _number(side) for side in parts[::2]]
+    signs = [RELATIONS.get(sign, sign) for sign in parts[1::2]]
+    return sympy.And(*map(sympy.Rel, sides, sides[1:], signs)).as_set()
+
+
+def _same_reals(one: str, other: str) -> bool:
+    a, b = _real_set(normalized(one)), _real_set(normalized(other))
+    return a == b or bool(a.symmetric_difference(b).is_empty)
+
+
+def are_equivalent(answer: str, gold: str) -> bool | None:
+    r"""Returns whether an answer equals a gold: by [`~leash_trl.rewards.grader.equality.are_equal`] with
+    [`formulas_equal`], else by math-verify; `None` if math-verify finds nothing in the gold.
+
+    Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
+    """
+    one, other = _found(answer), _found(gold)
+    for compare in (functools.partial(are_equal, same=formulas_equal), _same_reals):
+        with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
+            if one and other and (verdict := compare(one, other)) is not None:
+                return verdict
+    expected, found = values(gold.replace('"', " ")), values(answer.replace('"', " "))
+    return bool(verify([*expected], [*found], timeout_seconds=None)) if expected else None

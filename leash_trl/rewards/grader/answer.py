@@ -1,0 +1,151 @@
+r"""Finds the answer in the text of a completion, by one rule.
+
+The answer must follow the last `</think>`; a completion that never closes its thinking has none.
+
+1. The last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate are one answer, so a hedge between
+   two answers equals neither of them. If the last box never closes, the completion was cut off and has no answer.
+2. Else the last `Answer: ...`, DAPO's form, to the end of its line, or the next line if the rest of it is empty.
+3. Only on request (`lenient`): the last `<answer>` tag, else whatever math-verify finds in the text, such as a bare
+   trailing number.
+"""
+
+import re
+from dataclasses import dataclass
+
+from leash_trl.rewards.grader.latex import with_commands
+
+
+THINK_START, THINK_END = "<think>", "</think>"
+ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
+ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
+BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
+BETWEEN_BOXES = re.compile(
+    r"(?:[\s$,;.&]|[A-Za-z](?:_\w|_\{\w+\})?\s*=|\\[()\[\],;]|\\q?quad|\\text\{|\}|\band\b|\bor\b)*"
+)
+MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The text of an answer without box and dollar signs."""
+
+    text: str
+    is_found: bool = True  # it has a known place; else math-verify looks for one in the source
+    source: str = ""  # the text as it was written, where the answer has no known place
+
+    @property
+    def expression(self) -> str:
+        r"""The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2."""
+        is_formula = self.is_found and not DELIMITER.search(self.text)
+        return f"\\boxed{{{self.text}}}" if is_formula else self.source or self.text
+
+
+def opens_thinking(prompt: str) -> bool:
+    """Whether a prompt, chat template applied, ends with `<think>`, so that its completion begins inside thinking.
+
+    Example:
+        >>> opens_thinking("What is 1 + 1?<|Assistant|><think>\\n"), opens_thinking("What is 1 + 1?")
+        (True, False)
+    """
+    return prompt.rstrip().endswith(THINK_START)
+
+
+def visible_text(completion: str) -> str:
+    """The text after the last `</think>`, if there is one; empty if thinking was opened and never closed.
+
+    Example:
+        >>> visible_text("It is 3, wait.</think>The answer is 4.")
+        'The answer is 4.'
+        >>> visible_text("<think>It is 3, wait")
+        ''
+    """
+    after = completion.rpartition(THINK_END)[2]
+    return "" if THINK_START in after else after
+
+
+def _boxes(text: str) -> list[tuple[int, int, int]]:
+    """Start, start of the content and end of every complete box that holds no other box, braces balanced."""
+    starts = {match.end() - 1: match.start() for match in BOX.finditer(text)}
+    open_braces: list[int] = []
+    boxes: list[tuple[int, int, int]] = []
+    for brace in BRACE.finditer(text, min(starts, default=len(text))):
+        if brace[0] == "{":
+            open_braces.append(brace.start())
+        elif brace[0] == "}" and open_braces:
+            opened = open_braces.pop()
+            if opened in starts and (not boxes or boxes[-1][0] < starts[opened]):
+                boxes.append((starts[opened], opened + 1, brace.start()))
+    return boxes
+
+
+def boxed_answer(text: str) -> Answer | None:
+    r"""The last complete `\boxed{...}` or `\fbox{...}` of a text, with the boxes joined to it; `None` without a box.
+
+    Example:
+        >>> boxed_answer(r"so \boxed{1}, no, \boxed{\frac{1}{2}}").text
+        '\\frac{1}{2}'
+        >>> boxed_answer(r"\boxed{1} or \boxed{2}").text
+        '1, 2'
+    """
+    text = BARE_BOX.sub(r"\\boxed{\1}", text)
+    joined: list[tuple[int, int, int]] = []
+    for box in reversed(_boxes(text)):
+        if joined and not BETWEEN_BOXES.fullmatch(text, box[2] + 1, joined[-1][0]):
+            break
+        joined.append(box)
+    if not joined:
+        return None
+    contents = [_bare(text[start:end]) for _, start, end in reversed(joined)]
+    return Answer(", ".join(contents)) if any(contents) else None
+
+
+def _is_cut_off(text: str) -> bool:
+    """Whether the last box never closes, as where the completion ended at its limit of tokens."""
+    starts = [match.start() for match in BOX.finditer(text)]
+    return bool(starts) and starts[-1] not in [start for start, _, _ in _boxes(text)]
+
+
+def _bare(text: str) -> str:
+    """A text in ASCII's signs, without its outer pair of math delimiters and without its full stop."""
+    text = with_commands(text).strip()
+    text = text if text.endswith("..") else text.removesuffix(".").rstrip()
+    for opening, closing in MATH_DELIMITERS:
+        inside = text[len(opening) : -len(closing)]
+        if text == f"{opening}{inside}{closing}" and opening not in inside and closing not in inside:
+            return inside.strip()
+    return text
+
+
+def stated_answer(text: str) -> Answer | None:
+    r"""An answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`."""
+    return Answer(bare) if (bare := _bare(text)) else None
+
+
+def find_answer(completion: str, lenient: bool = False) -> Answer | None:
+    r"""The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
+
+    Example:
+        >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
+        '34'
+    """
+    text = visible_text(completion)
+    if _is_cut_off(text):
+        return None
+    if (answer := boxed_answer(text)) is not None:
+        return answer
+    if lines := ANSWER_LINE.findall(text):
+        return stated_answer(re.sub("</?answer>", "", ANSWER_MARK.split(lines[-1])[-1]).strip("* \t\r"))
+    if not lenient:
+        return None
+    if tagged := TAG.findall(text):
+        return stated_answer(tagged[-1])
+    return Answer(_bare(text), is_found=False, source=text) if _bare(text) else None
+
+
+def gold_answer(solution: str) -> Answer | None:
+    """A data set's gold answer: its last box, else the complete text; `None` if it is empty."""
+    return boxed_answer(solution) or stated_answer(solution)

@@ -1,0 +1,225 @@
+r"""Finds what an answer with words in it commits to: one number, one list, or nothing.
+
+1. A remark in brackets, a reason ("because ...") and a later denial ("34, not 35") do not count.
+2. If one number remains, it is the answer, and the words after it are its unit ("So there are 34 girls"). A denied
+   number ("not 34"), or one that is only bounded ("34 or more", "between 3 and 4"), is not an answer.
+3. Of several numbers, those after "answer is", or after the first verb, count. If only commas, "and" or "or" join
+   them, they are a list, which equals no single number. Other words between them make a hedge: no answer.
+
+Before this, [`alike`] takes the range of a letter ("for all x") from a statement.
+"""
+
+import re
+
+from leash_trl.rewards.grader.latex import UPRIGHT
+from leash_trl.rewards.grader.units import unit_of
+
+
+WRAPPER = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")
+MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
+SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
+LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
+ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
+HEAD = re.compile(
+    r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
+    r"\s+(?:is|must be)\s*:?\s+"
+)
+JUDGED = re.compile(
+    r"(?i)\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
+    r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b"
+)
+REMARK = re.compile(
+    r"(?i)\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)"
+    rf"(?!(?-i:[^()\dA-J])*(?:{JUDGED.pattern.removeprefix('(?i)')})[^()\d]*\))[^()]*\)"
+)
+REASON = re.compile(r"(?i)[,;.]?\s*\b(?:because|since|as|where|which|so that)\b.*", re.DOTALL)
+NEGATION = re.compile(
+    r"(?i)[,;.]?\s*(?:\b(?:(?:and|but) )?(?:not|never|cannot|isn't|rather than|instead of|no|nicht|kein|pas|не)\b|不)"
+)
+SENTENCE = re.compile(r"(?<=[\w)}\]])\.\s+(?=[A-Z<])")
+ANSWER_IS = re.compile(r".*\banswer\s+(?:is|=)", re.IGNORECASE | re.DOTALL)
+VERB = re.compile(r"\b(?:is|are|was|were|be|equals?|has|have|gives?|get)\b", re.IGNORECASE)
+WORD = re.compile(
+    r"(?<![\\A-Za-z])(?<!_\{)(?<!_\{ )[^\W\d_][^\W\d_'.]*[^\W\d_]\.?(?:\s*\^\s*\{?[23]\}?)?"
+    r"|[^\W\d_A-Za-z\u0370-\u03ff]"
+)
+BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
+NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
+JOINERS = frozenset(["and", "or", "和", "或"])
+BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
+GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
+# Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
+CHANGED = re.compile(
+    r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
+    r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
+    r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b"
+)
+
+
+def flat(text: str) -> str:
+    r"""A text without font commands, math delimiters and Markdown's emphasis.
+
+    Example:
+        >>> flat(r"**12**\text{ boys}")
+        '12 boys'
+    """
+    for _ in range(3):
+        text = WRAPPER.sub(r" \1 ", text)
+    text = MARKUP.sub("", SPACING.sub(" ", text.strip()).strip())
+    return " ".join(text.replace("per cent", "percent").split()).rstrip(" .").lstrip()
+
+
+def is_word(run: str) -> bool:
+    """Whether letters in a row are a word, and not a product such as `xy`."""
+    run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".").lower()
+    is_known = run in JOINERS | BOUNDS | {"of", "out", "sq", "no", "not"} or unit_of(run)
+    return bool(len(run) > 3 or not run.isascii() or "." in run or is_known)
+
+
+def _words(text: str) -> list[re.Match[str]]:
+    runs = [*WORD.finditer(text)]
+    is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_of(run[0]) for run in runs)
+    return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
+
+
+def without_asides(said: str) -> str:
+    """A text without remarks in brackets and without reasons."""
+    said = REMARK.sub("", said)
+    return REASON.sub("", said) or said
+
+
+def commitment(text: str) -> str | None:
+    r"""The formula, list or word that an answer commits to, by the rule at the head of this file; `None` for a hedge.
+
+    Example:
+        >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
+        ('34 "girls"', None, 'x = 3')
+    """
+    dots = GOES_ON.search(text)
+    if r"\begin" in text or (dots and dots[0][0] in ",;"):  # a matrix, a sequence
+        return text
+    if dots:
+        return None
+    said = BASE.sub(r"_{\1}", flat(text))
+    said, labels = LABEL.subn("", said)
+    if labels and ANY_LABEL.search(said):
+        return None
+    if not _words(said):
+        return text if said == flat(text) else said
+    said = without_asides(_statement(said))
+    if not NUMBER.search(said):
+        return HEAD.sub("", said)
+    said = NEGATION.split(said)[0] if not JUDGED.search(said) else ""
+    return _only_number(said) if NUMBER.search(said) else None
+
+
+def _statement(said: str) -> str:
+    """The sentences that have a number; of those with "answer is", only the last one, from there on."""
+    sentences = [sentence for sentence in SENTENCE.split(said) if NUMBER.search(sentence)]
+    answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
+    return ". ".join(answers[-1:] or sentences) or said
+
+
+def _formulas(said: str) -> list[tuple[int, int]]:
+    """Start and end of what stands between words and has a number."""
+    words = _words(said)
+    starts, ends = [0, *(word.end() for word in words)], [*(word.start() for word in words), len(said)]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if NUMBER.search(said, start, end)]
+
+
+def _only_number(said: str) -> str | None:
+    """The one number of a text with its unit, or its one list; after the first verb, if there are others before it."""
+    formulas = _formulas(said)
+    if len(formulas) > 1 and not _is_list(said, formulas):
+        verb = VERB.search(said)
+        said = said[verb.end() :] if verb else said
+        formulas = _formulas(said)
+    if _is_list(said, formulas):
+        return said[formulas[0][0] :]
+    if len(formulas) != 1:
+        return None
+    start, end = formulas[0]
+    if BOUNDS & _spoken(said) or CHANGED.search(VERB.split(said[:end])[-1] + said[end:]):
+        return None
+    formula, unit = said[start:end].rstrip(" ,;:=.").lstrip(" ,;:="), said[end:].strip(" .")
+    return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
+
+
+def _is_list(said: str, formulas: list[tuple[int, int]]) -> bool:
+    """Whether nothing but "and" or "or" stands between several formulas."""
+    if len(formulas) < 2 or (BOUNDS - {"or"}) & _spoken(said):
+        return False
+    return _spoken(said[formulas[0][1] : formulas[-1][0]]) <= JOINERS
+
+
+def _spoken(said: str) -> set[str]:
+    return {word[0].lower().rstrip(".") for word in _words(said)}
+
+
+RANGE_LENGTH = 80  # characters at the end of an answer
+RANGE = re.compile(
+    r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|some|integer|real|natural|\\in))"
+    r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|some|integers?|real|natural|numbers?|constants?)\b|\\forall)*"
+    r"([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{?([A-Z])\}?|is an? (?:integer|real number|natural number))?\)?$"
+)
+COUNTER = re.compile(r"(?<![\\A-Za-z])[k-n](?![A-Za-z])")
+PERIOD = re.compile(r"\\pi(?![A-Za-z])|\\circ")
+
+
+def _without_range(text: str) -> tuple[str, str, str]:
+    r"""A statement, its letter for any integer, and the set that its letter ranges over; empty if it has none.
+
+    The letter is named by the range, as in `3k, k \in \mathbb{Z}`, or it is the only one of k, l, m, n in a formula
+    with a period, as in `\frac{\pi}{2} + k\pi`.
+    """
+    domain, said = "", flat(text)
+    found = RANGE.search(said, max(0, len(said) - RANGE_LENGTH))
+    if found and found[1] in said[: found.start()]:
+        text = said[: found.start()]
+        domain = "Z" if "integer" in found[0] else found[2] or ""
+        if domain == "Z":
+            return text, found[1], domain
+    counters = set(COUNTER.findall(text))
+    return text, counters.pop() if PERIOD.search(text) and len(counters) == 1 else "", domain
+
+
+def alike(answer: str, gold: str) -> tuple[str, str]:
+    r"""Two statements without the ranges of their letters, where a letter for any integer has the gold's name.
+
+    If their letters range over different sets, so that they differ, the first one is left empty.
+
+    Example:
+        >>> alike(r"k\pi", r"n\pi"), alike(r"2t \text{ for all } t", "2t"), alike("2k", "2n")
+        (('n\\pi', 'n\\pi'), ('2t', '2t'), ('2k', '2n'))
+    """
+    said, letter, domain = _without_range(answer)
+    expected, gold_letter, gold_domain = _without_range(gold)
+    if domain and gold_domain and domain != gold_domain:
+        return "", expected
+    if letter and gold_letter and gold_letter not in COUNTER.findall(said):
+        said = re.sub(rf"(?<![\\A-Za-z]){letter}(?![A-Za-z])", gold_letter, said)
+    return said, expected
+
+
+TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
+ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
+NO_SOLUTION = re.compile(
+    r"(?i)(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set|\\emptyset|\\varnothing"
+    r"|\\(?:left\\)?\{ ?\\(?:right\\)?\}"
+)
+
+
+def words_verdict(answer: str, gold: str) -> bool | None:
+    r"""Whether two answers are the same words; `None` unless both are words.
+
+    Example:
+        >>> words_verdict("Even", r"\text{even}"), words_verdict("odd", "even"), words_verdict("x", "even")
+        (True, False, None)
+    """
+    said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
+    if said and (said == expected or (NO_SOLUTION.fullmatch(said) and NO_SOLUTION.fullmatch(expected))):
+        return True
+    one, other = said.casefold(), expected.casefold()
+    is_text = (r"\text" in gold or TEXT_GOLD.search(expected)) and len(one) > 1 and not NUMBER.search(answer + gold)
+    is_words = is_text and all(re.fullmatch(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*", text) for text in (one, other))
+    return one == other if is_words else None

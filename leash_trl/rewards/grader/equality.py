@@ -1,0 +1,123 @@
+r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations, quantities.
+
+A verdict here is final. These are equal: numbers of one value, lists and sets with the same members, tuples with the
+same members in order, sequences ("1, 2, ..., n") with the same terms, the same time of day, ratios, numerals of one
+value in their bases. A name ("x = 5", "5 = x") or a unit that one side leaves out does not matter; units that both
+name are converted. An equation of numbers must be true, and states its value. The verdict is `None` if one side cannot
+be read, and where it depends on formulas that have no rational value: the worker then asks again with
+[`~leash_trl.rewards.grader.algebra.formulas_equal`].
+"""
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from leash_trl.rewards.grader.parsing import ParsedAnswer, parse
+from leash_trl.rewards.grader.rational import rational, rationals_equal
+from leash_trl.rewards.grader.units import Same, quantities_equal
+
+
+ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a gold with as many decimals may be rounded
+# 3 h, 18 mph: these are units if the gold has no letters
+LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{2,3}|[ghlms])\.?((?:\s*\^\s*\{?[23]\}?)?)")
+DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")
+
+
+def are_equal(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
+    r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if that is open.
+
+    `same` tells whether two formulas, or two equations, are equal; `None` if it cannot.
+
+    Example:
+        >>> are_equal("1 234", "1{,}234"), are_equal("2+3=12", "12"), are_equal(r"\sqrt{12}", r"2\sqrt{3}")
+        (True, False, None)
+    """
+    one, other = parse(answer), parse(gold)
+    if one is None or other is None:
+        return None
+    verdict = _equal(one, other, same)
+    if verdict is True:
+        return True
+    is_unit = (match := LETTER_UNIT.fullmatch(answer)) and (match[2] or any(item.unit for item in other.items))
+    if match and is_unit and all(item.is_closed for item in other.items):
+        verdict = _equal(parse(f'{match[1]} "{match[3]}{match[4]}"') or one, other, same)
+    if verdict is not True and (len(one.items), len(other.items)) == (2, 1) and DECIMAL_COMMA.fullmatch(answer):
+        return _equal(parse(answer.replace(".", "").replace(",", ".")) or one, other, same)
+    if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
+        value = rational(one.items[0].formula)  # without one, math-verify rounds
+        return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)
+    return verdict
+
+
+def _all(verdicts: Sequence[bool | None]) -> bool | None:
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def _any(verdicts: Sequence[bool | None]) -> bool | None:
+    return True if True in verdicts else None if None in verdicts else False
+
+
+def _equal(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
+    kinds = {one.kind, gold.kind}
+    if "nothing" in kinds:
+        return None if gold.kind == "nothing" else False
+    if "reals" in kinds:
+        return None if kinds <= {"reals", "tuple", "set"} else False
+    if kinds == {"time"}:
+        (minute, half), (gold_minute, gold_half) = one.key, gold.key
+        return minute == gold_minute and (half == gold_half or not half or not gold_half)
+    if kinds == {"numeral"}:
+        return one.key == gold.key
+    if "dots" in kinds:
+        return one == gold
+    if "sequence" in kinds:
+        is_like = len(kinds) == 1 and len(one.items) == len(gold.items)
+        return is_like and _all([_equal(*pair, same) for pair in zip(one.items, gold.items, strict=True)])
+    if kinds == {"time", "value"} and not (":" in one.name + gold.name and one.formula and gold.formula):
+        return False
+    if "value" in kinds <= {"value", "time"}:
+        return _same_quantity(one, gold, same)
+    if "numeral" in kinds:
+        return None
+    return _same_collection(one, gold, same)
+
+
+def _same_collection(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
+    a, b = (reading.items if reading.kind in ("list", "set", "tuple") else (reading,) for reading in (one, gold))
+    pairs = [_equal(*pair, same) for pair in zip(a, b, strict=False)] if len(a) == len(b) > 1 else []
+    if one.kind == gold.kind == "tuple":
+        return len(a) == len(b) and _all(pairs) if one.name == gold.name else None
+    names, gold_names = _assigned(one), _assigned(gold)
+    if names and names.keys() == gold_names.keys():
+        return _all([_equal(names[name], gold_names[name], same) for name in names])
+    if "tuple" in (one.kind, gold.kind):
+        return _all(pairs) if pairs and (names or gold_names) else None
+    return _same_members(a, b, same)
+
+
+def _assigned(reading: ParsedAnswer) -> dict[str, ParsedAnswer]:
+    """Values by name, if every item has its own name."""
+    names = [item.name for item in reading.items]
+    return dict(zip(names, reading.items, strict=True)) if len(set(names)) == len(names) and all(names) else {}
+
+
+def _bare_number(reading: ParsedAnswer) -> Fraction | None:
+    return rational(reading.formula) if reading.kind == "value" and reading.is_solved and not reading.unit else None
+
+
+def _same_members(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], same: Same) -> bool | None:
+    if not a or not b:
+        return not a and not b
+    numbers, gold_numbers = ({_bare_number(item) for item in items} for items in (a, b))
+    if None not in numbers | gold_numbers:
+        return numbers == gold_numbers
+    if len(a) * len(b) > 1_000:
+        return None
+    table = [[_equal(one, other, same) for other in b] for one in a]
+    return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
+
+
+def _same_quantity(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
+    if not gold.is_solved or (gold.name and not one.is_solved):
+        return None
+    return quantities_equal(one.formula, one.unit, gold.formula, gold.unit, same)

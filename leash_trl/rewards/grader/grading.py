@@ -1,0 +1,112 @@
+r"""Completions and golds in, grades out: where most verdicts need no algebra, and the rest go to the worker pool.
+
+Where the answer stands is the rule of [`~leash_trl.rewards.grader.answer`]. Then, the first that tells decides:
+
+1. Texts that are equal in one spelling are equal answers.
+2. If the gold is a letter of a choice, the answer must name this letter and no other one.
+3. The answer must commit to something ([`~leash_trl.rewards.grader.commitment`]): an answer that hedges is wrong, and
+   words are compared as words.
+4. If both sides can be read ([`~leash_trl.rewards.grader.equality`]), their values decide, exactly: 6.63e-34 is not
+   6.62e-34, nor 0.3333333 one third; formulas that differ at several points are different.
+5. math-verify decides the rest, such as two forms of one logarithm.
+"""
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leash_trl.rewards.grader.answer import THINK_START, Answer, find_answer, gold_answer
+from leash_trl.rewards.grader.commitment import alike, commitment, words_verdict
+from leash_trl.rewards.grader.equality import are_equal
+from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
+from leash_trl.rewards.grader.parsing import parse
+from leash_trl.rewards.grader.pool import GraderPool
+
+
+MAX_LENGTH = 5_000  # characters; longer texts are left to the workers and their clock
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Verdict on one completion; without a failure, an `is_correct` of `None` means that the gold cannot be read."""
+
+    answer: str | None
+    is_correct: bool | None
+    failure: str | None = None
+
+
+@functools.cache
+def _pool() -> GraderPool:
+    return GraderPool()
+
+
+# a forked process, as in `Dataset.map(num_proc=...)`, must not talk to the workers of its parent
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
+    """The verdict of steps 1 to 4 of the rule at the head of this file; `None` if math-verify must decide.
+
+    Example:
+        >>> quick_verdict(gold_answer("073"), gold_answer("73")), quick_verdict(gold_answer("2x"), gold_answer("x+x"))
+        (True, None)
+    """
+    if answer.text == gold.text:
+        return True
+    if max(len(answer.text), len(gold.text)) > MAX_LENGTH:
+        return None
+    if not answer.is_found:
+        return choice_verdict(answer.text, gold.text) or None
+    if (verdict := choice_verdict(answer.text, gold.text)) is not None:
+        return verdict
+    said, expected = commitment(answer.text), commitment(gold.text)
+    if said is None or expected is None:
+        return False if expected is not None else None
+    if (verdict := words_verdict(said, expected)) is not None:
+        return verdict
+    return are_equal(said, expected)
+
+
+def grade(
+    completions: Sequence[str], solutions: Sequence[str], lenient: bool = False, opens_thinking: bool = False
+) -> list[Grade]:
+    """Grades of completions against their gold answers, with the settings of [`~leash_trl.rewards.math_reward`].
+
+    A completion without an answer is wrong, even if its gold cannot be read. Raises `RuntimeError` if no worker
+    process of the grader starts, as without math-verify.
+    """
+    opening = THINK_START if opens_thinking else ""
+    answers = [find_answer(opening + completion, lenient) for completion in completions]
+    grades, hard = [], {}
+    for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
+        is_equal, said = (None, answer.text) if answer else (False, None)
+        if answer and gold and answer.is_found and max(len(answer.text), len(gold.text)) <= MAX_LENGTH:
+            answer, gold = map(Answer, alike(answer.text, gold.text))
+        if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
+            hard[index] = (_expression(answer), _expression(gold))
+        grades.append(Grade(said, is_equal))
+    for index, verdict in zip(hard, _pool().verdicts([*hard.values()]), strict=True):
+        grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
+    return grades
+
+
+def _expression(answer: Answer) -> str:
+    """The input for math-verify: the formula among the words, if there is exactly one."""
+    said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
+    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said}}}"
+
+
+def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
+    """The faults of gold answers that the grader cannot compare with any answer, by row number, counted from 0."""
+    golds = dict(enumerate(map(gold_answer, solutions)))
+    faults = {row: "is empty" for row, gold in golds.items() if gold is None}
+    hard = {
+        row: gold.expression
+        for row, gold in golds.items()
+        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse(gold.text)))
+    }
+    for row, verdict in zip(hard, _pool().verdicts([(None, gold) for gold in hard.values()]), strict=True):
+        if not verdict.is_equal:
+            faults[row] = verdict.failure or "cannot be read by math-verify"
+    return dict(sorted(faults.items()))

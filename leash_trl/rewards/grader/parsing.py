@@ -1,0 +1,203 @@
+"""Parses an answer: a quantity with its unit, an equation, a list, tuple or set, or a set of reals."""
+
+import functools
+import itertools
+import re
+from dataclasses import dataclass, replace
+
+from leash_trl.rewards.grader.latex import normalized
+from leash_trl.rewards.grader.rational import Unreadable, rational, with_plain_numbers
+from leash_trl.rewards.grader.units import UNITS, Unit, read_unit, times, unit_of
+
+
+NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
+BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
+TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
+WORDS = re.compile(
+    r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
+    r"|(?<=[0-9])'(?![0-9])"
+)
+ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # of an angle, so that degrees are no unit
+MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
+SIMPLE_NAME = re.compile(r"[A-Za-z]'?(?:_(?:\w|\{[^{}]*\}))?(?:\([A-Za-z]\))?")
+LINEAR = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")
+GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+
+OPEN, CLOSE = "([{«", ")]}»"
+LIST_MARK = re.compile(
+    r"\s*(?:[,;]\s*(?:(?:and|or)\b)?|(?<![A-Za-z\\])(?:and|or|und|oder|et|ou|или)(?![A-Za-z])|[和或])\s*"
+)
+EQUALS, COMMA, RATIO = re.compile(r"\s*[=≈]\s*"), re.compile("[,;]"), re.compile(":")
+REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
+HALF_OPEN = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
+GREEK = r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|(?:var)?phi|psi|omega|ell|[A-Z][a-z]+)"
+COMMANDS = r"\\(?:frac|sqrt|binom|pi|log|ln|exp|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|circ|[lr](?:floor|ceil))"
+KNOWN = re.compile(rf"(?:{COMMANDS}|{GREEK})(?![A-Za-z])")
+LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
+
+
+@dataclass(frozen=True)
+class ParsedAnswer:
+    """A parsed answer.
+
+    Its kind is `value`, `list`, `set`, `tuple`, `sequence` (a list with `dots` among its terms), `time`, `numeral`,
+    `reals` (a set of them, not parsed further), or `nothing`, which equals nothing.
+    """
+
+    kind: str
+    items: tuple["ParsedAnswer", ...] = ()  # members of a list, set or tuple
+    formula: str = ""  # of a value, with plain numbers
+    unit: Unit | None = None  # of a value
+    name: str = ""  # of a value, as in "x = 5"; of a tuple or set, its first bracket
+    is_solved: bool = True  # unless a value was stated by an equation of formulas
+    key: tuple[int | str, ...] = ()  # of a numeral, its value; of a time, its minute and half of the day, if clear
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it consists of formulas without letters."""
+        return all(item.formula and not LETTER.search(item.formula) for item in self.items or (self,))
+
+
+NOTHING = ParsedAnswer("nothing")
+DOTS = ParsedAnswer("dots")
+
+
+def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
+    """Parts of a text, cut at marks outside all brackets."""
+    depth, start, place, parts = 0, 0, 0, []
+    while place < len(text):
+        if not depth and (match := mark.match(text, place)) and match[0]:
+            parts.append(text[start:place])
+            start = place = match.end()
+            continue
+        depth += (text[place] in OPEN) - (text[place] in CLOSE)
+        place += 1
+    return [*parts, text[start:]]
+
+
+def inside_brackets(text: str, brackets: str) -> bool:
+    """Whether one pair of brackets encloses the complete text."""
+    depths = [*itertools.accumulate((sign in OPEN) - (sign in CLOSE) for sign in text.strip())]
+    return 0 in depths and depths.index(0) == len(depths) - 1 and text.strip()[0] + text.strip()[-1] == brackets
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str) -> ParsedAnswer | None:
+    """The reading of an answer, `None` if it cannot be read."""
+    try:
+        return _parse(normalized(text))
+    except (ArithmeticError, RecursionError, ValueError):
+        return None
+
+
+def _parse(text: str) -> ParsedAnswer:
+    numeral, clock = NUMERAL.fullmatch(text), TIME.fullmatch(text)
+    base = BASES.get(numeral[2].lower(), numeral[2]) if numeral else ""
+    if numeral and base.isdigit() and 2 <= int(base) <= 36:
+        return ParsedAnswer("numeral", key=(int(numeral[1], int(base)),))
+    if clock and int(clock[1]) < 24:
+        hour = int(clock[1])
+        clear = {0: "a"} | dict.fromkeys(range(13, 24), "p")  # hours that say which half of the day it is
+        half = (clock[3] or clear.get(hour, "")).lower()
+        ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be one
+        return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(clock[2]), half))
+    return ParsedAnswer("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
+
+
+def _several(text: str) -> ParsedAnswer:
+    """A list, tuple or set, or one item."""
+    text = text.strip()
+    if text in ("«»", r"\emptyset"):
+        return ParsedAnswer("set")
+    inner = text[1:-1]
+    if inside_brackets(text, "«»") or (inside_brackets(text, "{}") and len(split_at(inner, LIST_MARK)) > 1):
+        return replace(_list(inner), kind="set", name=text[0])
+    if (inside_brackets(text, "()") or inside_brackets(text, "[]")) and len(parts := split_at(inner, COMMA)) > 1:
+        return ParsedAnswer("tuple", tuple(map(_several, parts)), name=text[0])
+    return _list(GROUPED.sub(lambda match: match[0].replace(",", "'"), text))
+
+
+def _list(text: str) -> ParsedAnswer:
+    parts = [part.strip() for part in split_at(text, LIST_MARK) if part.strip()]
+    if not parts:
+        raise Unreadable
+    items = [_several(part) if len(parts) > 1 and part[0] in OPEN else _item(part) for part in parts]
+    if len(items) == 1 and items[0].kind != "value":
+        return items[0]
+    return ParsedAnswer("sequence" if DOTS in items else "list", tuple(items))
+
+
+def _item(text: str) -> ParsedAnswer:
+    """A quantity, a ratio, an equation, a tuple with names, or dots between terms."""
+    if text == r"\ldots":
+        return DOTS
+    sides = [side.strip() for side in split_at(text, EQUALS)]
+    if len(sides) == 1:
+        return _quantity_or_ratio(text)
+    if any(inside_brackets(side, "()") and "," in side for side in sides):
+        return _named_tuple(sides[0], sides[-1])
+    return _equation(sides, is_exact="≈" not in text)
+
+
+def _named_tuple(left: str, right: str) -> ParsedAnswer:
+    """A tuple whose members have names, as in `(x, y) = (1, 2)`."""
+    names, reading = split_at(left[1:-1], COMMA), _several(right)
+    if len(names) != len(reading.items):
+        return reading
+    named = [replace(item, name=name.strip()) for item, name in zip(reading.items, names, strict=True)]
+    return replace(reading, items=tuple(named))
+
+
+def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
+    r"""The value that an equation states for a name or a formula, as `\cos x = 1` does; a false one states nothing."""
+    readings = [_readable(side) for side in sides]
+    closed = [one for one in readings if one and one.is_closed]
+    values = {rational(one.formula) for one in closed if not one.unit} - {None}
+    if is_exact and len(values) > 1:
+        return NOTHING
+    left, right = (re.sub(r"\s", "", side) for side in (sides[0], sides[-1]))
+    for name, stated in ((left, readings[-1]), (right, readings[0])):
+        if SIMPLE_NAME.fullmatch(name) and name not in ("e", "i") and stated:
+            return replace(stated, name=name)
+    if not closed:
+        raise Unreadable
+    name = right if closed[0] is readings[0] else left
+    is_solved = not all(one and one.formula and not one.unit for one in readings)
+    return NOTHING if LINEAR.fullmatch(name) else replace(closed[0], name=name, is_solved=is_solved)  # 2x = 10
+
+
+def _readable(text: str) -> ParsedAnswer | None:
+    try:
+        return _quantity_or_ratio(text)
+    except (Unreadable, ArithmeticError):
+        return None
+
+
+def _quantity_or_ratio(text: str) -> ParsedAnswer:
+    """A quantity; a ratio of two is their quotient, and one of more the tuple of the quotients by its first part."""
+    first, *rest = [_quantity(part) for part in split_at(text, RATIO)]
+    quotients = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in rest]
+    return ParsedAnswer("tuple", tuple(quotients), name=":") if len(quotients) > 1 else [first, *quotients][-1]
+
+
+def _quantity(text: str) -> ParsedAnswer:
+    """A formula with its unit, which comes after it, or before it for money."""
+    text, unit = text.strip(), ""
+    if money := MONEY.match(text):
+        text, unit = money[1] + text[money.end() :], money[2]
+    for match in WORDS.finditer(text):
+        word = match[0].strip('" ')
+        is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
+        if not is_product and not ("circ" in word and ANGLE.search(text)):
+            if re.search(r"\d", re.sub(r"\^\s*\{?\d\}?", "", text[match.start() :])):
+                raise Unreadable  # a number after words
+            text, unit = text[: match.start()], unit or text[match.start() :]
+            break
+    head, _, rest = unit.replace('"', " ").strip().partition(" ")
+    text = text.rstrip(" .,;")
+    if not text or "\\" in KNOWN.sub("", text):
+        raise Unreadable
+    formula = with_plain_numbers(text)
+    if (counted := UNITS.get(unit_of(head))) and counted[0] == "times":
+        return ParsedAnswer("value", formula=times(formula, counted[1]), unit=read_unit(rest))
+    return ParsedAnswer("value", formula=formula, unit=read_unit(f"{head} {rest}"))

@@ -1,0 +1,78 @@
+"""The units of answers: their names, kinds and sizes, and whether two quantities with units are equal."""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from leash_trl.rewards.grader.rational import rational
+
+
+Unit = tuple[str, Fraction]  # its kind, and its size in the first unit of this kind
+Same = Callable[[str, str], bool | None]  # whether two formulas, or two equations, are equal
+
+
+SIZES = {
+    "length": "mm millimeter millimetre 0.001 cm centimeter centimetre 0.01 m meter metre 1"
+    " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
+    "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
+    "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
+    "money": "dollar usd $ 1 cent ¢ 0.01",
+    "angle": "degree deg ° 1",
+    "radian": "radian rad 1",
+    "prime": "' 1",
+    "percent": "% percent pct percentage 1",
+    "times": "dozen 12 hundred 100 thousand 1e3 million 1e6 billion 1e9 trillion 1e12",
+}
+UNITS: dict[str, Unit] = {
+    name: (dimension, Fraction(size))
+    for dimension, sizes in SIZES.items()
+    for names, size in re.findall(r"(\D+) ([\d.e]+)", sizes)
+    for name in names.split()
+}
+
+
+def unit_of(name: str) -> str:
+    """The key of [`UNITS`] for a unit's name, singular or plural; empty if it is not known."""
+    name = name.lower()
+    return next((key for key in (name, name.removesuffix("s")) if key in UNITS), "")
+
+
+def read_unit(text: str) -> Unit | None:
+    r"""The kind and the size of a unit; `None` if it is not known.
+
+    Example:
+        >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")
+        (('length 1', Fraction(1, 100)), 'length 2', None)
+    """
+    if not text.strip():
+        return None
+    text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower().replace(".", " "))
+    power = (
+        2 if re.search(r"\bsq(?:uare)?\b|\^\s*\{?\s*2", text) else 3 if re.search(r"cubic|\^\s*\{?\s*3", text) else 1
+    )
+    name = unit_of(re.sub(r"\^\s*\{?\s*\d\s*\}?|\b(?:square|sq|cubic)\b", " ", text).strip())
+    if not name:
+        return None
+    dimension, factor = UNITS[name]
+    return f"{dimension} {power}", factor**power
+
+
+def times(formula: str, factor: Fraction) -> str:
+    r"""A formula times a number, as a formula."""
+    return rf"({formula})*(\frac{{{factor.numerator}}}{{{factor.denominator}}})"
+
+
+def quantities_equal(one: str, unit: Unit | None, gold: str, gold_unit: Unit | None, same: Same) -> bool | None:
+    """Whether two quantities are equal; a unit that only one side names does not matter, and 7 % is 7 or 0.07."""
+    (kind, factor), (gold_kind, gold_factor) = unit or ("", Fraction(1)), gold_unit or ("", Fraction(1))
+    if kind and gold_kind:
+        return kind == gold_kind and same(times(one, factor), times(gold, gold_factor))
+    verdict = same(one, gold)
+    if "percent 1" not in (kind, gold_kind):
+        return verdict
+    percent = Fraction(1, 100)
+    share = same(times(one, percent), gold) if kind else same(one, times(gold, percent))
+    value = rational(gold)
+    if kind and value is not None and abs(value) < 1:
+        return share  # 0.07 is 7 %, not 0.07 %
+    return True if True in (verdict, share) else None if None in (verdict, share) else False

@@ -1,0 +1,118 @@
+"""Reads folders of runs and models: the files that they must have, what a run saved, which model a name means."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from leash_trl import gym
+from leash_trl.errors import TrainingError
+
+
+logger = logging.getLogger(__name__)
+
+ADAPTER_FILE = "adapter_config.json"
+MODEL_FILES = ("config.json", ADAPTER_FILE)  # a folder with one of them holds a model
+LOCK_FILE = ".leash.lock"
+RECIPE_FILE = "leash_recipe.yaml"
+TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
+
+
+def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
+    """Returns the content of a folder's `trainer_state.json`, or `None` if it is missing or incomplete."""
+    try:
+        state: dict[str, Any] = json.loads((Path(folder) / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return state
+
+
+def length_control_state(folder: str | Path) -> dict[str, Any] | None:
+    """Returns the state of length control in a checkpoint or a trained model, or `None` if there is none.
+
+    `method` is the name of the method, `state` the argument of its `load_state_dict`, `version` the number of dual
+    steps so far, and `target_length` the target in tokens; further keys belong to the trainer.
+    """
+    callbacks = (read_trainer_state(folder) or {}).get("stateful_callbacks", {})
+    state: dict[str, Any] | None = callbacks.get("LengthControl")
+    return state
+
+
+def read_saved_recipe(folder: str | Path) -> dict[str, Any]:
+    """Returns the fields of the `leash_recipe.yaml` that `leash train` wrote into a folder; empty if there is none."""
+    file = Path(folder) / RECIPE_FILE
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
+
+
+def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
+    """Returns the complete checkpoints of a run, the newest first."""
+    numbered = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[-1].isdigit()]
+    newest_first = sorted(numbered, key=lambda path: int(path.name.split("-")[-1]), reverse=True)
+    return (path for path in newest_first if read_trainer_state(path) is not None)
+
+
+def checkpoint_path(name: str) -> str:
+    """Returns the folder or Hub id of a model: the folder inside this package for `gym`, else the name itself.
+
+    Raises:
+        `ValueError`: If the name is a folder without a model, such as the output folder of a run that has not ended.
+
+    Example:
+        >>> checkpoint_path("owner/name")
+        'owner/name'
+    """
+    if name == gym.NAME:
+        return str(gym.CHECKPOINT)
+    folder = Path(name)
+    if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
+        last = next(whole_checkpoints(folder), None)
+        remedy = "name another" if last is None else f"its run has not ended, so name a checkpoint, such as {last}"
+        raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
+    return name
+
+
+def complete_model_path(name: str) -> str:
+    """Returns the same for a model to train or to plan, which must not be an adapter alone: transformers would load
+    its base model and train all weights.
+
+    Raises:
+        `ValueError`: If the name is a folder without a model, or with only an adapter.
+    """
+    path = checkpoint_path(name)
+    config, adapter = (Path(path) / file for file in MODEL_FILES)
+    if adapter.is_file() and not config.is_file():
+        raise ValueError(
+            f"the folder {name!r} holds an adapter ({adapter.name}) and no complete model; run leash merge {name} "
+            "--output_dir DIR to merge it with its base"
+        )
+    return path
+
+
+@contextmanager
+def only_run_in(output_dir: str | Path) -> Iterator[None]:
+    """Locks a folder against other runs until this context or the process ends, and creates the folder if necessary.
+
+    If the file system cannot lock, the run continues with a warning.
+
+    Raises:
+        `TrainingError`: If another run uses the folder.
+    """
+    lock = FileLock(Path(output_dir) / LOCK_FILE)
+    try:
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise TrainingError(
+            f"output_dir {output_dir} is in use by another run; wait until it ends, or choose another output_dir"
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        logger.warning("output_dir %s cannot be locked (%s): make sure that no other run uses it", output_dir, error)
+    try:
+        yield
+    finally:
+        lock.release()

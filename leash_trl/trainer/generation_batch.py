@@ -1,0 +1,100 @@
+"""`GenerationBatch`: one generation batch, from its prompts to the rewards and advantages of all processes."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from leash_trl.errors import TrainingError
+from leash_trl.length_control.advantages import AdvantageRule, has_signal
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts, Score, joined
+from leash_trl.microbatching import batch_fields
+from leash_trl.microbatching.batch_fields import Batch
+from leash_trl.trainer.refill import kept_groups
+
+
+@dataclass
+class GenerationBatch:
+    """One call of TRL's generation; the methods that the trainer overrides fill in its fields during the call.
+
+    `rollouts` and `score` describe the completions of all processes, the other fields those of this process.
+
+    Args:
+        questions (`Sequence[int]`): Number that identifies the prompt of each completion and is the same in every run.
+        targets (`Sequence[float]`): Target of the prompt of each completion in tokens; NaN if it has none.
+        columns (`Mapping[str, Sequence]`): Values of the data set columns that the method reads, one per completion.
+
+    Attributes:
+        lengths (`Sequence[int]`): Controlled tokens that the model generated, including EOS, excluding padding and
+            tool output.
+        answer_lengths (`Sequence[int]`): Tokens that the model generated after the controlled ones.
+        is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
+        prompt_ids (`Sequence[Sequence[int]]`): Tokens of each completion's prompt.
+        generation_limit (`float`): GenerationBatch limit in tokens; infinite for no limit.
+        rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
+        batch (`dict[str, torch.Tensor]`): TRL's training batch.
+    """
+
+    questions: Sequence[int] = ()
+    targets: Sequence[float] = ()
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    lengths: Sequence[int] = ()
+    answer_lengths: Sequence[int] = ()
+    is_truncated: Sequence[bool] = ()
+    prompt_ids: Sequence[Sequence[int]] = ()
+    generation_limit: float = math.inf
+    rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
+    score: Score = None  # type: ignore[assignment]
+    batch: Batch = field(default_factory=dict)
+
+    @property
+    def has_signal(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
+        the policy."""
+        return has_signal(self.score.shaped, self.score.advantages, self.rollouts.num_generations)
+
+    def followed_by(self, fresh: "GenerationBatch", num_processes: int, pad_token_id: int) -> "GenerationBatch":
+        """Returns both as one. Each process must have equally many groups in `fresh`; they are appended to its
+        own."""
+        count = len(self.rollouts.lengths)
+        both = torch.arange(count + len(fresh.rollouts.lengths)).tensor_split([count])
+        rows = torch.cat([rows.view(num_processes, -1) for rows in both], dim=1).flatten()
+        return replace(
+            self,
+            rollouts=joined([self.rollouts, fresh.rollouts], rows),
+            score=joined([self.score, fresh.score], rows),
+            batch=batch_fields.joined([self.batch, fresh.batch], pad_token_id),
+        )
+
+    def refilled(
+        self, share: int, method: LengthControl, rule: AdvantageRule, accelerator: Accelerator
+    ) -> "GenerationBatch":
+        """Returns the first `share` groups of each process, scored again after groups without signal have been
+        replaced by later groups that have signal.
+
+        Raises:
+            `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
+        """
+        if unknown := sorted(self.batch.keys() - batch_fields.FIELDS):
+            raise TrainingError(
+                f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds and "
+                "dynamic_sampling_oversample to 0"
+            )
+        is_alive = self.has_signal.view(accelerator.num_processes, -1)
+        kept = torch.tensor([kept_groups(alive, share) for alive in is_alive.tolist()])
+        everywhere = kept + torch.arange(len(kept)).unsqueeze(1) * is_alive.shape[1]
+        rows, own_rows = self._rows(everywhere.flatten()), self._rows(kept[accelerator.process_index])
+        rollouts = joined([self.rollouts], rows)
+        batch = {
+            name: values if name in batch_fields.WHOLE_FIELDS else values[own_rows.to(values.device)]
+            for name, values in self.batch.items()
+        }
+        return replace(self, rollouts=rollouts, score=method.score(rollouts, rule), batch=batch)
+
+    def _rows(self, groups: torch.Tensor) -> torch.Tensor:
+        size = self.rollouts.num_generations
+        return (groups.unsqueeze(1) * size + torch.arange(size)).flatten()

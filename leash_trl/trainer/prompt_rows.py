@@ -1,0 +1,64 @@
+"""Prepares data set rows for generation: the target of each prompt, its text, and the columns that a method reads."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from leash_trl.data.questions import question_of, with_suffix
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.targets import TARGET_COLUMN, own_target
+
+
+def rows_with_targets(
+    rows: Sequence[dict[str, Any]],
+    method: LengthControl,
+    current_target: float | None,
+    target_length: float | None,
+    generation_limit: float,
+) -> tuple[list[dict[str, Any]], list[int], list[float]]:
+    """Returns copies of the rows with the prompts that the model gets, their question numbers, and their targets in
+    tokens, NaN for none.
+
+    A row's own target has precedence over the method's `target_for`. Both are scaled in proportion to the schedule,
+    but not beyond the generation limit.
+
+    Args:
+        rows (`Sequence[dict]`): Rows of the data set; they stay unchanged.
+        current_target (`float`): The current target of the schedule in tokens.
+        target_length (`float`): The configured target in tokens.
+    """
+    seen, questions, targets = [], [], []
+    for row in rows:
+        # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
+        question, target = question_of(row), own_target(row)
+        if target is None:
+            target = method.target_for(question, target_length)
+        if target is not None and current_target is not None and target_length is not None:
+            target = min(target * current_target / target_length, max(target, generation_limit))
+        suffix = method.prompt_suffix(target, generation_limit)
+        seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else dict(row))
+        questions.append(question)
+        targets.append(math.nan if target is None else target)
+    return seen, questions, targets
+
+
+def _plain(value: Any) -> Any:
+    """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        value = value.tolist()
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def column_values(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
+) -> dict[str, list[Any]]:
+    """Returns the values of the columns that a method reads, one per row; `None` where a row has no value.
+
+    In the column `target_length`, rows without their own target get the argument `target_length`.
+    """
+    columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
+    targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}
+    return columns | targets

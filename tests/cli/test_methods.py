@@ -1,0 +1,56 @@
+"""`leash methods`: every method says what it is, when to use it and where it comes from."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import leash_trl.length_control
+from leash_trl.cli.commands.methods import description, first_line, recipe_lines
+from leash_trl.cli.main import main
+from leash_trl.length_control.methods import METHODS
+
+
+CODE = {"nemo_rl": "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"}
+CODE |= {"mai": CODE["nemo_rl"], "prime_rl": "[prime-rl](https://github.com/PrimeIntellect-ai/prime-rl)"}
+OURS = {"leash_predictive": "", "none": ""}
+
+
+def hyper_parameters(method):
+    """Defaults of a method's fields, by name."""
+    return yaml.safe_load(recipe_lines(method))["length_control_kwargs"]
+
+
+def markdown_row(name):
+    """Name, what it does, its paper or its code, and three hyper-parameters, inherited ones last."""
+    method, defaults = METHODS[name], hyper_parameters(METHODS[name])
+    paper = method.paper
+    source = f"[{paper.title}](https://huggingface.co/papers/{paper.id})" if paper else (CODE | OURS)[name]
+    names = sorted(defaults, key=lambda knob: knob not in method.__annotations__)[:3]
+    knobs = [yaml.safe_dump({k: defaults[k]}, default_flow_style=True, width=999).strip()[1:-1] for k in names]
+    return f"| `{name}` | {first_line(method)} | {source} | {', '.join(f'`{knob}`' for knob in knobs)} |"
+
+
+def test_the_readme_has_the_table_of_all_methods():
+    table = "\n".join(["|---|---|---|---|", *map(markdown_row, METHODS)])
+    readme = Path(leash_trl.length_control.__path__[0], "README.md").read_text(encoding="utf-8")
+    assert table in readme, f"the table of README.md must be:\n{table}"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name):
+    page, method = description(METHODS[name]), METHODS[name]
+    assert page.startswith(f"{name}\n=")
+    assert "\nUse: " in page
+    assert name == "none" or "\nSource: " in page
+    assert [field for field in hyper_parameters(method) if not re.search(rf"\b{field}\b.*\(`", page)] == []
+    kwargs = {k: tuple(value) if isinstance(value, list) else value for k, value in hyper_parameters(method).items()}
+    assert method(**kwargs) == method()
+
+
+def test_a_page_is_found_by_name_and_a_users_method_has_its_import_path(capsys):
+    assert main(["methods", "lesh"]) == 2
+    assert "must be one of leash, leash_c" in capsys.readouterr().err
+    mine = type("Mine", (METHODS["kimi"],), {"__module__": "my_methods"})
+    assert recipe_lines(mine).startswith("length_control: my_methods.Mine\n")

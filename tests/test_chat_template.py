@@ -1,0 +1,35 @@
+"""How prompts become tokens, and templates that fail."""
+
+import pytest
+from conftest import gym_tokenizer
+
+from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids
+
+
+def test_messages_pass_the_template_and_texts_do_not():
+    tokenizer = gym_tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}{% if loud %}<|end|>{% endif %}"
+    messages = [[{"role": "user", "content": "1 +2"}], [{"role": "user", "content": "3"}]]
+    assert prompt_ids(tokenizer, messages) == [tokenizer.encode("1 +2"), tokenizer.encode("3")]
+    assert prompt_ids(tokenizer, messages, loud=True)[1] == [*tokenizer.encode("3"), tokenizer.encode("<|end|>")[0]]
+    assert prompt_ids(tokenizer, ["1 +2"], loud=True) == [tokenizer.encode("1 +2")]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        None,
+        "{{ raise_exception('no system message') }}",
+        "{{ messages[1].content[0]['text'] + '' }}",
+        "{{ 1 + messages[1].content }}",
+        "{{ messages[1].content.index('absent') }}",
+        "{{ 1 / 0 }}",
+        {"rag": "{{ messages[1].content }}"},
+    ],
+    ids=["missing", "refusal", "undefined", "type", "value", "arithmetic", "no default"],
+)
+def test_what_a_failing_template_raises_is_a_template_fault(template):
+    tokenizer = gym_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(TEMPLATE_FAULTS):
+        tokenizer.apply_chat_template([{"role": "user", "content": "?"}] * 2, tokenize=False)

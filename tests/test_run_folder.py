@@ -1,0 +1,57 @@
+"""What a folder is: a model, an adapter, a run that has not ended, a whole checkpoint."""
+
+import json
+
+import pytest
+
+from leash_trl.run_folder import (
+    checkpoint_path,
+    complete_model_path,
+    length_control_state,
+    read_trainer_state,
+    whole_checkpoints,
+)
+
+
+STATE = {"global_step": 4, "stateful_callbacks": {"LengthControl": {"method": "leash", "state": {"lam": 0.25}}}}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that was killed while it saved checkpoint-12."""
+    for step, text in {2: json.dumps(STATE), 10: json.dumps(STATE), 12: '{"global_step": 12, "log_hi'}.items():
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text, encoding="utf-8")
+    (tmp_path / "checkpoint-14").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    return tmp_path
+
+
+def test_whole_checkpoints_are_those_with_a_trainer_state_newest_first_by_number(run):
+    assert [path.name for path in whole_checkpoints(run)] == ["checkpoint-10", "checkpoint-2"]
+    assert list(whole_checkpoints(run / "nowhere")) == []
+
+
+def test_the_state_of_a_run_and_of_its_length_control_is_read_or_absent(run):
+    assert read_trainer_state(run / "checkpoint-2") == STATE
+    assert length_control_state(run / "checkpoint-2") == {"method": "leash", "state": {"lam": 0.25}}
+    for name in ("checkpoint-12", "checkpoint-14"):
+        assert read_trainer_state(run / name) is length_control_state(run / name) is None
+    (run / "checkpoint-14" / "trainer_state.json").write_text('{"global_step": 14}', encoding="utf-8")
+    assert length_control_state(run / "checkpoint-14") is None
+
+
+def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
+    with pytest.raises(ValueError, match=rf"{run}/checkpoint-10$"):
+        checkpoint_path(str(run))
+    with pytest.raises(ValueError, match="holds no model"):
+        checkpoint_path(str(run / "checkpoint-14"))
+
+
+def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    assert checkpoint_path(str(tmp_path)) == str(tmp_path)
+    with pytest.raises(ValueError, match=f"leash merge {tmp_path}"):
+        complete_model_path(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    assert complete_model_path(str(tmp_path)) == str(tmp_path)

@@ -1,0 +1,71 @@
+"""The recipe beside a model repeats the run, and holds no secrets."""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.saved_recipe import RECIPE_FILE, changed_fields, write_recipe
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def configuration(argv):
+    script_args, training_args, model_args, _ = arguments_of(given_fields(argv))
+    values = {**vars(script_args), **training_args.to_dict(), **vars(model_args)}
+    values.pop("accelerator_config")
+    return {name: value for name, value in values.items() if name not in ("output_dir", "run_name", "hub_token")}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--config", str(RECIPES / "gym" / "leash.yaml"), "--seed", "7", "--lambda_lr", "0.3", "--beta", "0.0"],
+        ["--config", str(RECIPES / "leash_1.5b_4k.yaml"), "--use_cpu", "true", "--bf16", "false"],
+    ],
+    ids=["gym", "paper"],
+)
+def test_the_written_recipe_is_the_same_configuration(argv, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path, given_fields(argv))
+    assert configuration(["--config", str(tmp_path / RECIPE_FILE)]) == configuration(argv)
+
+
+def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    args = make_args(gradient_accumulation_steps=2, steps_per_generation=4, length_control_kwargs={}, seed=3)
+    changed = changed_fields(args)
+    assert {"target_length": 12, "lambda_lr": 0.1, "steps_per_generation": 4, "seed": 3}.items() <= changed.items()
+    assert not {"temperature", "generation_batch_size", "accelerator_config"} & changed.keys()
+    write_recipe(tmp_path, {"model_name_or_path": "x", **changed})
+    assert configuration(["--config", str(tmp_path / RECIPE_FILE)])["steps_per_generation"] == 4
+
+
+def test_secrets_this_machine_and_its_user_stay_out_and_values_of_python_programs_become_plain_ones(tmp_path):
+    token = "hf_" + "z" * 30
+    mine = {"hub_token": "x", "env": {"KEY": "y"}, "output_dir": "/me", "push_to_hub": True, "hub_model_id": "me/x"}
+    recipe = {"learning_rate": np.float64(1e-3), "reward_weights": (1.0, 0.5), "chat_template_path": Path("a.jinja")}
+    recipe |= {"dataset_name": f"https://{token}@x", "generation_kwargs": {"top_p": 0.5, "bias": {(1, 2): 0.5}}}
+    write_recipe(tmp_path, {**mine, **recipe})
+    text = (tmp_path / RECIPE_FILE).read_text()
+    plain = {"learning_rate": 1e-3, "reward_weights": [1.0, 0.5], "chat_template_path": "a.jinja"}
+    plain |= {"dataset_name": "https://<HUB_TOKEN>@x", "generation_kwargs": {"top_p": 0.5, "bias": {}}}
+    assert yaml.safe_load(text) == plain
+    assert "trl" in text.splitlines()[1]
+
+
+def test_a_recipe_needs_no_installed_leash_trl(tmp_path, monkeypatch):
+    """A source tree on PYTHONPATH trains too: such a run died when it saved its first checkpoint."""
+
+    def installed(name):
+        if name == "leash-trl":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr("leash_trl.saved_recipe.version", installed)
+    write_recipe(tmp_path, {"seed": 1})
+    assert yaml.safe_load((tmp_path / RECIPE_FILE).read_text()) == {"seed": 1}
