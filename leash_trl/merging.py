@@ -14,7 +14,7 @@ from leash_trl.run_folder import TRAINER_STATE_FILE, checkpoint_path, read_saved
 from leash_trl.saved_recipe import write_recipe
 
 
-# what TRL's ModelConfig says of the model; its other fields make adapters or quantise the base
+# what TRL's ModelConfig says of the model; its other fields make adapters or quantize the base
 MODEL_FIELDS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "trust_remote_code")
 # parts of an adapter that PEFT's scale does not reach
 UNSCALED = ("modules_to_save", "use_dora", "trainable_token_indices")
@@ -30,11 +30,11 @@ def merge_adapter(
     r"""Merges the adapter of a folder into its base model, on the CPU, and writes the model and the run's records.
 
     Every adapted matrix becomes `W + strength * scaling * B A`, added in the type of the weights. The base model is
-    loaded as it is stored, even if training quantised it (QLoRA). Where one matrix is its embedding and its head, and
+    loaded as it is stored, even if training quantized it (QLoRA). Where one matrix is its embedding and its head, and
     the adapter changes them in different ways, the merged model has two.
 
     Beside it lie the run's tokenizer (the base model's if it has none) and `trainer_state.json`. `leash_recipe.yaml`
-    loses the fields that make an adapter or quantise the base, so that resuming with it trains the merged weights;
+    loses the fields that make an adapter or quantize the base, so that resuming with it trains the merged weights;
     `model_name_or_path` still names the base model, which has the same architecture and stays the reference of a KL
     penalty.
 

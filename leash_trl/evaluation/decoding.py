@@ -119,7 +119,7 @@ class BudgetForcing(DecodingStrategy):
     with `num_ignore` 1 and 32000 tokens. For s1's own models, set `stop_thinking` to `<|im_start|>` and `end_thinking`
     to `<|im_start|>answer`.
 
-    Differs: neither inserted words nor the token that ends the thinking count towards the budget; in the README, that
+    Differs: neither inserted words nor the token that ends the thinking count toward the budget; in the README, that
     token does. With `counts_wait`, the words count, as in s1's evaluation harness. The harness gives each continuation
     the full budget and truncates afterwards, which results in the same tokens. It also starts a new line before
     `end_thinking` if it stops the thinking.

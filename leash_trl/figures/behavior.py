@@ -1,4 +1,4 @@
-"""Counts how often completions summarise, rethink and plan, by the paper's keywords, and draws it over checkpoints."""
+"""Counts how often completions summarize, rethink and plan, by the paper's keywords, and draws it over checkpoints."""
 
 import re
 import textwrap
@@ -63,7 +63,7 @@ def keyword_counts(text: str) -> dict[str, int]:
 
 
 def behavior(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Behaviour of evaluated checkpoints, means over benchmarks, in the order of their training steps.
+    """Behavior of evaluated checkpoints, means over benchmarks, in the order of their training steps.
 
     Steps that are equal or missing leave the given order; but one checkpoint without a step among others that have
     one is the model that training began with, at step 0.
@@ -96,7 +96,7 @@ def _checkpoint(run: EvaluatedRun) -> dict[str, Any]:
 
 
 def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
-    """The paper's behaviour figure: mean response length, and keywords per response by group, over checkpoints.
+    """The paper's behavior figure: mean response length, and keywords per response by group, over checkpoints.
 
     Checkpoints with different training steps are points of lines, others named markers side by side without lines.
 

@@ -61,12 +61,12 @@ def two_panels(columns: int) -> tuple[Figure, list[Axes]]:
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour and dashes of the line with that number; 24 differ."""
+    """Color and dashes of the line with that number; 24 differ."""
     return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // LINES_PER_DASH % len(DASHES)]}
 
 
 def marked_style(index: int) -> dict[str, Any]:
-    """Colour, marker and line of the curve with that number; eight differ by colour and by marker, 64 by both."""
+    """Color, marker and line of the curve with that number; eight differ by color and by marker, 64 by both."""
     turn, place = divmod(index, len(COLORS))
     return {"color": COLORS[place], "marker": "os^vXP<D"[(place + turn) % 8], "linestyle": DASHES[turn % len(DASHES)]}
 
@@ -140,7 +140,7 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an `<svg>` element for a page, readable on light and on dark ones.
 
-    Black becomes the colour of the page's text, white that of the CSS variable `--card`; the background is clear.
+    Black becomes the color of the page's text, white that of the CSS variable `--card`; the background is clear.
     Figures with other names on the same page share no ids with this one.
     """
     svg = _image(figure, "svg", is_transparent=True).decode("utf-8")

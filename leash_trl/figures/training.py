@@ -70,10 +70,10 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
     curves = curves.apply(pd.to_numeric, errors="coerce")
-    return _labelled(curves.dropna(axis="columns", how="all").rename_axis("step").sort_index(), label)
+    return _labeled(curves.dropna(axis="columns", how="all").rename_axis("step").sort_index(), label)
 
 
-def _labelled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
+def _labeled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
     targets = logged(curves, "leash/target_length").unique()
     curves.attrs = {"label": label, "target_length": float(targets[0]) if len(targets) == 1 else None}
     return curves
@@ -82,7 +82,7 @@ def _labelled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
 def _curves_from_csv(path: Path) -> pd.DataFrame:
     log = pd.read_csv(path, index_col="_step").rename_axis("step")
     columns = EVAL_CSV_COLUMNS if {*log} & {*EVAL_CSV_COLUMNS} else CSV_COLUMNS
-    return _labelled(log[[*columns]].astype(float).rename(columns=columns), path.stem)
+    return _labeled(log[[*columns]].astype(float).rename(columns=columns), path.stem)
 
 
 def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
@@ -101,7 +101,7 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     parts = []
     for name in (column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)):
         own = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
-        parts.append(_labelled(curves[[*own]].rename(columns=own), name))
+        parts.append(_labeled(curves[[*own]].rename(columns=own), name))
     return parts or [curves]
 
 
@@ -120,7 +120,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
 
     Args:
         runs (`Sequence[DataFrame]`): Curves of [`load_curves`]; the target is a dotted line where all runs that tell
-            theirs agree. A run alone has a line for each of its budgets, and a dotted one in the same colour for the
+            theirs agree. A run alone has a line for each of its budgets, and a dotted one in the same color for the
             target of each.
         columns (`int`): Panels beside each other, 4 as in the paper (6 with the others) or 2 for a narrow page.
 

@@ -56,8 +56,8 @@ class Problem:
 
     @property
     def question(self) -> str:
-        labelled = "".join(f" ({label}) {term:+d}" for label, term in zip(LABELS, self.terms[1:], strict=False))
-        return f"{self.terms[0]}{labelled} = ?"
+        labeled = "".join(f" ({label}) {term:+d}" for label, term in zip(LABELS, self.terms[1:], strict=False))
+        return f"{self.terms[0]}{labeled} = ?"
 
     @property
     def answer(self) -> int:
@@ -144,7 +144,7 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
             yield problem
 
 
-def labelled(problem: Problem) -> Wording:
+def labeled(problem: Problem) -> Wording:
     """The gym's own wording, in which a step names the label of its term."""
     signed = list(zip(LABELS, problem.terms[1:], strict=False))
     return Wording(
@@ -180,9 +180,9 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
     r"""A worked solution, with its answer in `\boxed{}` at the end.
 
     The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong. The
-    default `wording` is [`labelled`], whose traces start after `<think>`.
+    default `wording` is [`labeled`], whose traces start after `<think>`.
     """
-    wording = wording or labelled(problem)
+    wording = wording or labeled(problem)
     factor = math.exp(rng.gauss(0.0, style.spread))
     slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (0, 0)
     text, total = _one_pass(problem, wording, factor * style.brevity, style.skip_share, rng, slip)

@@ -14,7 +14,7 @@ class ADLP(LengthControl):
     $$ r_i = c_i - \lambda_t L_i, \qquad
        \lambda_{t+1} = \max(0, \lambda_t + \eta \cdot (\text{acc}_t - \text{acc}_{\text{ref}})) $$
 
-    Correct and wrong answers are penalised alike. With the script's penalty, a correct answer of 1000 tokens has the
+    Correct and wrong answers are penalized alike. With the script's penalty, a correct answer of 1000 tokens has the
     same reward as an empty wrong one.
 
     Use: if accuracy must stay at a reference, and length should fall as far as this allows.

@@ -46,7 +46,7 @@ def mean_and_std(
     return means, (squares / (totals - correction).clamp(min=1.0)).sqrt()
 
 
-def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def robust_center_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     r"""Returns the median of each group and 1.4826 times its median absolute deviation (MAD), in the unit of the
     values.
 
@@ -59,28 +59,28 @@ def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.
         Two `torch.Tensor` of shape `(P, 1)`, float64, for values of shape `(P, G)`; NaN is ignored.
 
     Example:
-        >>> centres, spreads = robust_centre_and_spread(torch.tensor([[100.0, 110.0, 120.0, 400.0, float("nan")]]))
-        >>> centres.item(), round(spreads.item(), 3)
+        >>> centers, spreads = robust_center_and_spread(torch.tensor([[100.0, 110.0, 120.0, 400.0, float("nan")]]))
+        >>> centers.item(), round(spreads.item(), 3)
         (115.0, 14.826)
     """
     values_PG = values.double()
-    centres_P1 = values_PG.nanquantile(0.5, dim=1, keepdim=True)
-    deviations_P1 = (values_PG - centres_P1).abs().nanquantile(0.5, dim=1, keepdim=True)
-    is_too_small_P1 = (deviations_P1 == 0) | (deviations_P1 < MIN_RELATIVE_MAD * centres_P1.abs())
-    return centres_P1, (NORMAL_FACTOR * deviations_P1).masked_fill(is_too_small_P1, torch.inf)
+    centers_P1 = values_PG.nanquantile(0.5, dim=1, keepdim=True)
+    deviations_P1 = (values_PG - centers_P1).abs().nanquantile(0.5, dim=1, keepdim=True)
+    is_too_small_P1 = (deviations_P1 == 0) | (deviations_P1 < MIN_RELATIVE_MAD * centers_P1.abs())
+    return centers_P1, (NORMAL_FACTOR * deviations_P1).masked_fill(is_too_small_P1, torch.inf)
 
 
 def robust_scores(values: torch.Tensor) -> torch.Tensor:
     """`torch.Tensor` of shape `(P, G)`: Robust z-scores $(v_i - m) / s$, with $m$ and $s$ of
-    [`robust_centre_and_spread`].
+    [`robust_center_and_spread`].
 
     Example:
         >>> robust_scores(torch.tensor([[100.0, 110.0, 120.0, 400.0], [50.0, 50.0, 50.0, 90.0]])).round(decimals=2)
         tensor([[-1.0100, -0.3400,  0.3400, 19.2200],
                 [ 0.0000,  0.0000,  0.0000,  0.0000]], dtype=torch.float64)
     """
-    centres_P1, spreads_P1 = robust_centre_and_spread(values)
-    return (values.double() - centres_P1) / spreads_P1
+    centers_P1, spreads_P1 = robust_center_and_spread(values)
+    return (values.double() - centers_P1) / spreads_P1
 
 
 def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
@@ -97,11 +97,11 @@ def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
     return (lengths_PG - shortest_P1) / (longest_P1 - shortest_P1).clamp(min=1.0)
 
 
-def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
+def standardized(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
     r"""Returns $(v_i - \bar v) / (\sigma + \epsilon)$ along the last axis; for the arguments, see [`mean_and_std`].
 
     Example:
-        >>> standardised(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
+        >>> standardized(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
         [1.0, -1.0, nan]
     """
     means, stds = mean_and_std(values, weights, correction)
@@ -155,11 +155,11 @@ def group_advantages(
         [1.0, 1.0, -1.0, -1.0]
     """
     rewards_PG = rewards.double().view(-1, num_generations)
-    centred_PG = rewards_PG - mean_and_std(rewards_PG)[0]
+    centered_PG = rewards_PG - mean_and_std(rewards_PG)[0]
     if scale_rewards != "none":
         _, stds = mean_and_std(rewards_PG if scale_rewards == "group" else rewards_PG.flatten(), correction=correction)
-        centred_PG = centred_PG / (stds + epsilon)
-    return centred_PG.nan_to_num(nan=0.0).flatten()
+        centered_PG = centered_PG / (stds + epsilon)
+    return centered_PG.nan_to_num(nan=0.0).flatten()
 
 
 @dataclass(frozen=True)

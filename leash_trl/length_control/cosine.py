@@ -15,13 +15,13 @@ class Cosine(LengthControl):
     Beyond $L_{\max}$ the reward stays at $r_L$; in open-r1, the cosine rises again. A longer wrong answer has a higher
     reward, so that the model thinks longer about hard questions.
 
-    Use: to keep long thinking on questions that are not solved yet. It stabilises the growth of lengths rather than
+    Use: to keep long thinking on questions that are not solved yet. It stabilizes the growth of lengths rather than
     shortening them.
 
     Source: section 4.2 of [Demystifying Long CoT](https://huggingface.co/papers/2502.03373). ms-swift uses
     `correct_at_zero=1, correct_at_max=0.5, wrong_at_zero=-0.5, wrong_at_max=0, exceeded=None`.
 
-    Differs: the paper also penalises repetition in wrong answers; this is left out, since it does not concern length.
+    Differs: the paper also penalizes repetition in wrong answers; this is left out, since it does not concern length.
 
     Args:
         correct_at_zero, correct_at_max (`float`): Reward $r_0$ of a correct answer of length 0, and $r_L$ of one of

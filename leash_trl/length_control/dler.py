@@ -1,11 +1,11 @@
-"""DLER: truncation as the only length penalty, advantages standardised over the complete batch."""
+"""DLER: truncation as the only length penalty, advantages standardized over the complete batch."""
 
 from dataclasses import replace
 from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages, standardised
+from leash_trl.length_control.advantages import group_advantages, standardized
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
@@ -15,7 +15,7 @@ class DLER(LengthControl):
     $$ R_i = \begin{cases} r_i & L_i \le L_t \\ 0 & L_i > L_t \end{cases}, \qquad
        A_i = \frac{(R_i - \bar R_{\text{group}}) - \mu_{\text{batch}}}{\sigma_{\text{batch}} + \epsilon} $$
 
-    The limit is `target_length`; the paper uses 4000 tokens. The advantage is `reward - group mean`, standardised over
+    The limit is `target_length`; the paper uses 4000 tokens. The advantage is `reward - group mean`, standardized over
     the complete batch, in the release over all its tokens; `scale_rewards` has no effect. The paper also resamples
     groups without signal, for which the trainer has `dynamic_sampling_rounds`.
 
@@ -29,7 +29,7 @@ class DLER(LengthControl):
 
     Args:
         variant (`str`): `"paper"`, or `"release"`, which gives answers beyond the limit 0.1 of their reward, weights
-            the standardisation by tokens, and adds 0.1 to the advantage of every correct answer within the limit.
+            the standardization by tokens, and adds 0.1 to the advantage of every correct answer within the limit.
         easy_limit (`int`): Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`;
             2000 in the paper's DA-DLER. Targets below it stay in force.
         easy_threshold (`float`): Solve rate above which a prompt is easy, in [0, 1].
@@ -74,12 +74,12 @@ class DLER(LengthControl):
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         score = super().score(rollouts, rule)
-        centred = group_advantages(score.shaped, rollouts.num_generations, "none", rule.epsilon)
-        centred = centred.masked_fill(torch.isnan(score.shaped), torch.nan)
+        centered = group_advantages(score.shaped, rollouts.num_generations, "none", rule.epsilon)
+        centered = centered.masked_fill(torch.isnan(score.shaped), torch.nan)
         if self.variant == "paper":
-            advantages = standardised(centred, torch.ones_like(centred), 0, rule.epsilon)
+            advantages = standardized(centered, torch.ones_like(centered), 0, rule.epsilon)
         else:
-            advantages = standardised(centred, rollouts.lengths.clamp(min=1), 1, rule.epsilon)
+            advantages = standardized(centered, rollouts.lengths.clamp(min=1), 1, rule.epsilon)
             advantages = advantages + 0.1 * (score.shaped >= 1.0 - 1e-5).double()
         return replace(score, advantages=advantages.nan_to_num(nan=0.0))
 

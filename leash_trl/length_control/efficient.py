@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.advantages import standardised
+from leash_trl.length_control.advantages import standardized
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
@@ -40,5 +40,5 @@ class Efficient(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
-        scores_PG = standardised(by_group(rollouts.lengths), by_group(rewards > 0), correction=0, epsilon=1e-7)
+        scores_PG = standardized(by_group(rollouts.lengths), by_group(rewards > 0), correction=0, epsilon=1e-7)
         return rewards * (1.0 - self.alpha * scores_PG.sigmoid().flatten())

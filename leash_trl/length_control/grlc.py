@@ -6,7 +6,7 @@ from leash_trl.length_control.advantages import places_in_range
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
-def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
+def centered_weights(lengths: torch.Tensor) -> torch.Tensor:
     r"""`torch.Tensor` of shape `(P, G)`: Relative shortness of each completion, dimensionless, with mean 0 over the
     group.
 
@@ -17,7 +17,7 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 
     Example:
-        >>> centred_weights(torch.tensor([[500.0, 1500.0]])).tolist()
+        >>> centered_weights(torch.tensor([[500.0, 1500.0]])).tolist()
         [[0.5, -0.5]]
     """
     weights_PG = 1.0 - places_in_range(lengths)
@@ -49,5 +49,5 @@ class GRLC(LengthControl):
     weight: float = hyperparameter(0.5, ge=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        weights_PG = centred_weights(rollouts.by_group(rollouts.scorable_lengths))
+        weights_PG = centered_weights(rollouts.by_group(rollouts.scorable_lengths))
         return self.base_rewards(rollouts) + self.weight * weights_PG.flatten()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.advantages import standardised
+from leash_trl.length_control.advantages import standardized
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
@@ -52,7 +52,7 @@ class GRPOLead(LengthControl):
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
-        scores_PG = standardised(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
+        scores_PG = standardized(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
         factors_PG = torch.exp(-self.alpha * scores_PG.where(is_correct_PG, 0.0))
         if self.gate is not None:
             scorable_PG = rollouts.by_group(rollouts.scorable_lengths)

@@ -12,7 +12,7 @@ class Laconic(Leash):
     $$ \tilde r_i = r_i - \lambda \max\left(0, \frac{L_i - B}{B}\right), \qquad
        \lambda \leftarrow \mathrm{clip}\left(\lambda + \eta \left(\frac{\bar L}{B} - 1\right), 0, \Lambda\right) $$
 
-    Wrong answers above the budget $B$ are penalised like correct ones, so a wrong answer has its highest reward within
+    Wrong answers above the budget $B$ are penalized like correct ones, so a wrong answer has its highest reward within
     the budget.
 
     Use: like LEASH, if wrong answers should become shorter too.

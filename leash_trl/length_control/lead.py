@@ -1,4 +1,4 @@
-"""LEAD: normalises correctness and closeness to the prompt's own length separately, and adapts their weights."""
+"""LEAD: normalizes correctness and closeness to the prompt's own length separately, and adapts their weights."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from statistics import fmean, pvariance
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages, standardised
+from leash_trl.length_control.advantages import group_advantages, standardized
 from leash_trl.length_control.method import (
     AdvantageRule,
     LengthControl,
@@ -96,15 +96,15 @@ class LEAD(LengthControl):
        w \leftarrow \beta w + (1 - \beta) \hat w $$
 
     $A_c$ and $A_e$ are correctness $c_i$ (1 or 0) and efficiency $e_i = \max(-1, 1 - |L_i - L^*| / L^*)$, each
-    normalised in its group, where $L^*$ is the mean length of the prompt's correct answers. $A$ is then standardised
+    normalized in its group, where $L^*$ is the mean length of the prompt's correct answers. $A$ is then standardized
     over the tokens of the batch, so a group of equal rewards does not have advantages of 0. `scale_rewards` has no
     effect. $\hat w$ is the weight that the last batch asks for, see [`correctness_weight`]; $w$ starts at 0.5. The
     shaped reward is $w_c c_i + (1 - w_c) e_i$.
 
-    Correct answers shorter than the mean correct length are penalised like longer ones. If no answer is correct, $L^*$
+    Correct answers shorter than the mean correct length are penalized like longer ones. If no answer is correct, $L^*$
     is $B$.
 
-    Use: without a target, if lengths should stabilise and neither a weight nor a budget should be tuned.
+    Use: without a target, if lengths should stabilize and neither a weight nor a budget should be tuned.
 
     Source: `adv_estimator == 'lead'` of the [release](https://github.com/CrazyMint/LEAD) with the settings of its
     training script. We have read only the abstract of [LEAD](https://huggingface.co/papers/2605.09806).
@@ -161,7 +161,7 @@ class LEAD(LengthControl):
         size, objectives = rollouts.num_generations, (rollouts.correctness, self._efficiency(rollouts))
         apart = (group_advantages(rewards, size, "group", rule.epsilon) for rewards in objectives)
         advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)
-        whitened = standardised(advantages, rollouts.lengths.clamp(min=1), 1, rule.epsilon).nan_to_num(nan=0.0)
+        whitened = standardized(advantages, rollouts.lengths.clamp(min=1), 1, rule.epsilon).nan_to_num(nan=0.0)
         return replace(super().score(rollouts, rule), advantages=whitened)
 
     def observe(self, rollouts: Rollouts) -> None:

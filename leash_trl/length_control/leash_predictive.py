@@ -2,7 +2,7 @@
 
 Two things make LEASH miss its target. Where all answers of a prompt are correct, dividing rewards by their standard
 deviation cancels lambda. And lengths keep falling after lambda has reached 0. Here, the length has an advantage of its
-own, normalised separately and weighted by lambda. Lambda decreases before the target is reached, by as much as the
+own, normalized separately and weighted by lambda. Lambda decreases before the target is reached, by as much as the
 length is expected to fall anyway.
 """
 
@@ -66,7 +66,7 @@ class Forecast(NamedTuple):
         In the first batch, $y$ is set to the measured logarithm, so $e$ is 0. $b$ is clipped to `RESPONSE_BOUNDS`, $d$
         to $[0, b]$.
 
-        Source: ours; a Luenberger observer, whose $b$ and $d$ are updated by normalised least mean squares. They need
+        Source: ours; a Luenberger observer, whose $b$ and $d$ are updated by normalized least mean squares. They need
         not converge to the true values: $b$ falls until lambda is large enough, so it acts like the integral term of a
         controller.
 
@@ -137,7 +137,7 @@ class LeashPredictive(Leash):
     with 0.8, more than 10 %. Only prompts with at least two correct answers have a length advantage, and no lambda
     makes answers longer.
 
-    Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also normalises a separate length advantage, but
+    Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also normalizes a separate length advantage, but
     compares all answers of a prompt and divides the sum of advantages by its standard deviation over the batch, which
     would cancel lambda.
 

@@ -38,7 +38,7 @@ class MAI(LengthControl):
 
     Differs: NeMo-RL skips groups with rewards other than 0 and 1 and clips rewards at 0. Here, correctness is always 1
     or 0 and the weight is at most 1, so neither is needed. prime-rl's version is the method `prime_rl`, where wrong
-    answers are penalised too, lengths are relative to the longest of all completions (earlier to the generation
+    answers are penalized too, lengths are relative to the longest of all completions (earlier to the generation
     limit), and advantages are not divided by the standard deviation.
 
     Args:

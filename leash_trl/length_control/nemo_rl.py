@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from leash_trl.length_control.advantages import places_in_range, robust_scores
-from leash_trl.length_control.grlc import centred_weights
+from leash_trl.length_control.grlc import centered_weights
 from leash_trl.length_control.mai import solve_rate_prices
 from leash_trl.length_control.method import LengthControl, Rollouts, hyperparameter, is_number
 
@@ -69,7 +69,7 @@ class NemoRL(LengthControl):
 
     The band $m$ is 1 up to $a$ tokens and falls linearly to $f$ at $b$ tokens. The other terms compare the correct
     answers of a prompt with each other: $S$ and $X$ are 1 for the shortest and the longest of them, $\tilde w$ is the
-    relative position between the two, see [`centred_weights`], $z$ is the robust z-score of the length, see
+    relative position between the two, see [`centered_weights`], $z$ is the robust z-score of the length, see
     [`robust_scores`], and $w$ is the weight of MAI's penalty, see [`solve_rate_prices`]. Every term is off by default,
     and at least one must be on. If its penalties exceed 1, a correct answer has reward 0 like a wrong one; the logged
     `clipped_share` is the share of such answers.
@@ -166,7 +166,7 @@ class NemoRL(LengthControl):
         gains_PG = (
             self.total_bonus * is_shortest_PG.double()
             - self.longest_total_penalty * (places_PG == 1).double()
-            + self.group_total_length_penalty_coeff * centred_weights(lengths_PG) * self._is_open(rollouts, bands_N3)
+            + self.group_total_length_penalty_coeff * centered_weights(lengths_PG) * self._is_open(rollouts, bands_N3)
             - self.total_zmad_penalty * is_outlier_PG.double()
             - self.pass_rate_length_penalty_weight * solve_rate_prices(rewards_PG, lengths_PG)
         )

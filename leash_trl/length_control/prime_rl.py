@@ -14,7 +14,7 @@ class PrimeRL(LengthControl):
     $$ r'_i = r_i - w \, \bar r \, \frac{L_i}{L_{\max}} $$
 
     $\bar r$ is the mean reward of the prompt's scorable completions, so a prompt without a correct answer has no
-    penalty. Correct and wrong answers are penalised alike. `scale_rewards` has no effect. $L_{\max}$ is the prompt's
+    penalty. Correct and wrong answers are penalized alike. `scale_rewards` has no effect. $L_{\max}$ is the prompt's
     longest completion.
 
     Use: to reproduce runs of prime-rl. Prompts with few correct answers have a small penalty.

@@ -12,7 +12,7 @@ class ShorterBetter(LengthControl):
        \ell^{SOL} = \begin{cases} \min_{j: c_j = 1} \ell_j & \text{at least one is correct} \\
        \frac 1n \sum_j \ell_j & \text{otherwise} \end{cases} $$
 
-    Wrong answers are penalised too, and in both directions: one that is shorter than the shortest correct answer earns
+    Wrong answers are penalized too, and in both directions: one that is shorter than the shortest correct answer earns
     more by being longer.
 
     Use: without a target, if every prompt should find its own shortest length. Lengths keep falling.

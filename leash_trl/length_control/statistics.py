@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from leash_trl.length_control.advantages import standardised
+from leash_trl.length_control.advantages import standardized
 from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
@@ -70,7 +70,7 @@ def length_accuracy_correlation(rollouts: Rollouts) -> float:
     """
     correct_PG, lengths_PG = rollouts.by_group(rollouts.correctness), rollouts.by_group(rollouts.scorable_lengths)
     ones_PG = torch.ones_like(lengths_PG)
-    scores_PG = standardised(correct_PG, ones_PG, 0, 0.0) * standardised(lengths_PG, ones_PG, 0, 0.0)
+    scores_PG = standardized(correct_PG, ones_PG, 0, 0.0) * standardized(lengths_PG, ones_PG, 0, 0.0)
     return _mean(scores_PG.nanmean(dim=1))
 
 

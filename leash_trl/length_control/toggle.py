@@ -68,11 +68,11 @@ class Toggle(LengthControl):
     $b(x)$ is a percentile of the lengths of correct answers to question $x$, estimated once. If `method` is set, it
     replaces the indicator: completions get the shaped rewards of that method where Toggle is on, and its rewards
     without the length term where it is off. Groups where it is off are trained as in plain GRPO, with the trainer's
-    own advantages. Methods that standardise advantages over the batch (`dler`, `lead`) do so over all groups, as if
+    own advantages. Methods that standardize advantages over the batch (`dler`, `lead`) do so over all groups, as if
     Toggle were on for all.
 
     The state of `method` is updated only while the budget is on, and only from the prompts to which it applies.
-    Otherwise, a multiplier would rise because of lengths that it does not penalise. The report's own budgets are
+    Otherwise, a multiplier would rise because of lengths that it does not penalize. The report's own budgets are
     estimated from all batches.
 
     Use: if a budget costs too much accuracy, or if the model should still be able to use more tokens than its budget.

@@ -112,7 +112,7 @@ def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: in
     """Returns the needed rows, and as many of the shortest other rows as are required for at least `least` rows and a
     multiple of `multiple_of`.
 
-    Every process must run the same number of forward passes, since DDP, FSDP and ZeRO synchronise in them, and on the
+    Every process must run the same number of forward passes, since DDP, FSDP and ZeRO synchronize in them, and on the
     same number of rows, since TRL gathers a statistic of each row. So some rows are computed although they have no
     signal.
 
@@ -134,7 +134,7 @@ def arrange(
 ) -> list[list[list[int]]]:
     """Returns the micro-batches of every process for rows that may be distributed freely.
 
-    Rows are sorted by length, and each process takes one of every `num_processes` neighbours. So at any time, all
+    Rows are sorted by length, and each process takes one of every `num_processes` neighbors. So at any time, all
     processes compute the same number of rows of about the same length, and no process waits long. The largest
     micro-batches come first, so that too little memory shows at once.
 
@@ -156,13 +156,13 @@ def arrange(
     lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
     rows = rows_to_compute(is_needed, lengths, num_steps * num_processes, num_processes)
     rows.sort(key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
-    neighbours = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
-    prompts = [max(prompt_lengths[row] for row in block) for block in neighbours]
-    completions = [max(completion_lengths[row] for row in block) for block in neighbours]
+    neighbors = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
+    prompts = [max(prompt_lengths[row] for row in block) for block in neighbors]
+    completions = [max(completion_lengths[row] for row in block) for block in neighbors]
     parts = partition(prompts, completions, num_steps)
     parts.sort(key=lambda part: -positions([prompts[k] for k in part], [completions[k] for k in part]))
-    # the processes take turns in getting the longest of the neighbours
+    # the processes take turns in getting the longest of the neighbors
     return [
-        [[neighbours[k][(process + k) % num_processes] for k in part] for part in parts]
+        [[neighbors[k][(process + k) % num_processes] for k in part] for part in parts]
         for process in range(num_processes)
     ]

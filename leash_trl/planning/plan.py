@@ -48,7 +48,7 @@ class Architecture:
     """A decoder with gated feed-forward layers and RMS norms; all numbers count elements.
 
     The sizes are the widths of all query heads together, and of all key heads, as of all value heads. A tied head
-    counts once. The adapter is what LoRA trains in the model's place; the layers' matrices are what QLoRA quantises.
+    counts once. The adapter is what LoRA trains in the model's place; the layers' matrices are what QLoRA quantizes.
     """
 
     config: "PreTrainedConfig"
@@ -57,7 +57,7 @@ class Architecture:
     layer_parameters: int
     num_parameters: int
     adapter_parameters: int
-    quantised_parameters: int
+    quantized_parameters: int
 
 
 def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
@@ -90,8 +90,8 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
         layer_parameters = sum(parameter.numel() for parameter in layer.parameters())
         matrices = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 2)
         adapter = get_peft_model(model, peft_config).get_nb_trainable_parameters()[0]
-    quantised = config.num_hidden_layers * matrices
-    return Architecture(config, *widths, layer_parameters, num_parameters, adapter, quantised)
+    quantized = config.num_hidden_layers * matrices
+    return Architecture(config, *widths, layer_parameters, num_parameters, adapter, quantized)
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ class Settings:
 def layer_bytes(settings: Settings) -> int:
     """Bytes that one layer keeps for the backward pass of the largest micro-batch: for each position the sum over
 
-    - two norms: input in float32, normalised input, one float32 factor;
+    - two norms: input in float32, normalized input, one float32 factor;
     - inputs of the matrix products; under autocast each of the five that read a norm casts its own copy;
     - queries, keys, values and output of attention and its float32 log-sum; with a mask, `sdpa` repeats keys and
       values for each query head;
     - four tensors of the feed-forward layer: gate, its activation, up, and their product;
-    - with norms of queries and keys, as in Qwen3: their input in float32, normalised, and a float32 factor per head;
+    - with norms of queries and keys, as in Qwen3: their input in float32, normalized, and a float32 factor per head;
 
     and where it needs a mask an additive one of length x length for each row.
     """
@@ -240,7 +240,7 @@ def activation_peak(settings: Settings) -> int:
 def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
     r"""Bytes of weights, of accumulated gradients, of the optimizer's state and of the buffers of communication.
 
-    Weights: all of them, $1/N_d$ with `zero3` and `fsdp`, and an adapter in float32; quantised, a layer's matrices
+    Weights: all of them, $1/N_d$ with `zero3` and `fsdp`, and an adapter in float32; quantized, a layer's matrices
     take 4 bits and their scales, while embedding, head and norms stay. Gradients: as what is trained,
     $1/N_d$ with `zero2` too. Optimizer: AdamW's two moments, in the dtype of the weights that it updates; with
     DeepSpeed also the float32 master weights and their gradient, all $1/N_d$.
@@ -254,7 +254,7 @@ def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
     size, whole, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
     kept = share if sharding in ("zero3", "fsdp") else 1.0
     model, adapter = 1.0 * (FLOAT32 if sharding == "fsdp" else size) * whole, FLOAT32 * settings.adapter_parameters
-    model -= settings.load_in_4bit * (size - QUANTISED) * architecture.quantised_parameters
+    model -= settings.load_in_4bit * (size - QUANTISED) * architecture.quantized_parameters
     trained, elements = adapter or model, settings.adapter_parameters or whole
     weights, gradients = kept * (model + adapter), trained * (share if sharding == "zero2" else kept)
     if sharding == "none":

@@ -197,7 +197,7 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
         raise ValueError(f"{method.name} needs whole groups, but {problem}; or train with LeashGRPOTrainer")
     match args:
         case GRPOConfig(scale_rewards="none" | False, multi_objective_aggregation="sum_then_normalize"):
-            advantage = "centred"
+            advantage = "centered"
         case RLOOConfig(normalize_advantages=False):
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)

@@ -68,7 +68,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             their own reward scale require a name; they treat a completion for which that function returns `None` as
             having no reward, not as wrong.
         advantage_epsilon (`float`): Value added to the standard deviation of the shaped rewards when advantages are
-            normalised. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
+            normalized. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
         dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
             groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
         dynamic_sampling_oversample (`float`): Maximum number of extra groups to generate together with a batch, as a

@@ -48,7 +48,7 @@ class RunSettings:
         max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
         end_ids (`frozenset[int]`): Tokens that end a completion.
         pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
-        advantage (`str`): How the trainer computes advantages from rewards: `"centred"` subtracts the mean of the
+        advantage (`str`): How the trainer computes advantages from rewards: `"centered"` subtracts the mean of the
             group, `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a
             standard deviation.
     """
@@ -321,5 +321,5 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
     if method.own_advantages and advantage is None:
         return "has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False in RLOO"
     if method.own_advantages == "batch" and num_processes > 1:
-        return f"standardises advantages over all {num_processes} processes, but a reward function sees only its own"
+        return f"standardizes advantages over all {num_processes} processes, but a reward function sees only its own"
     return None

@@ -85,7 +85,7 @@ def table(seeds: pd.DataFrame) -> str:
 
 
 def picture(seeds: pd.DataFrame) -> None:
-    """Draws accuracy over tokens, a family a panel, with all other methods in grey behind."""
+    """Draws accuracy over tokens, a family a panel, with all other methods in gray behind."""
     figure, axes = style.new_figure(style.NARROW, 13.5, rows=5, columns=2)
     drawn = curves(seeds)
     base = seeds.iloc[0]

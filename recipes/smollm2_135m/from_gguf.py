@@ -1,8 +1,8 @@
-"""Makes a model folder of a GGUF file: its weights, dequantised to float32, tokenizer and chat template.
+"""Makes a model folder of a GGUF file: its weights, dequantized to float32, tokenizer and chat template.
 
     python recipes/smollm2_135m/from_gguf.py MODEL.gguf FOLDER
 
-transformers dequantises the file, but a model loaded in this way can be neither saved nor trained, so its weights move
+transformers dequantizes the file, but a model loaded in this way can be neither saved nor trained, so its weights move
 into a new one. Needs the package gguf.
 """
 

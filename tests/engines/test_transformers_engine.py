@@ -37,7 +37,7 @@ def test_the_defaults_are_the_papers():
     assert SamplingSettings() == SamplingSettings(temperature=0.6, top_p=0.95, top_k=0, max_new_tokens=32768)
 
 
-def test_a_completion_depends_on_its_seed_and_on_no_neighbour_or_global_generator(engine, requests, generations):
+def test_a_completion_depends_on_its_seed_and_on_no_neighbor_or_global_generator(engine, requests, generations):
     engine.batch_size, before = 7, torch.get_rng_state()
     in_small_batches = engine.generate(requests, FREE)
     assert torch.equal(torch.get_rng_state(), before)

@@ -66,7 +66,7 @@ def test_greedy_generations_are_those_of_transformers(engine, transformers_engin
 
 
 def test_a_completion_depends_on_prompt_and_seed_alone(engine, requests, generations):
-    # on a CPU in float32, so that rounding does not depend on the neighbours
+    # on a CPU in float32, so that rounding does not depend on the neighbors
     assert engine.generate(requests, FREE) == generations
     assert engine.generate(requests[50:90], FREE) == generations[50:90]
     assert engine.generate(requests[50:90], FREE, is_continuation=True) == generations[50:90]

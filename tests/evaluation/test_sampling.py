@@ -153,7 +153,7 @@ def test_a_folder_holds_one_run_only(sample, prepare, tmp_path):
         with pytest.raises(ValueError, match=next(iter(changes))):
             prepare(tmp_path, **changes)
     sample(tmp_path)
-    # what is finished can be labelled anew, and keeps the versions that made it
+    # what is finished can be labeled anew, and keeps the versions that made it
     prepare(tmp_path, versions={"torch": "2"}, label="b")
     assert json.loads((tmp_path / "run.json").read_text()) == RUN | {"label": "b"}
 

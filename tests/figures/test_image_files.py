@@ -43,7 +43,7 @@ def test_an_svg_file_has_words_and_is_dark_where_the_screen_is(tmp_path):
     assert [color for color in colors if f'[style*="{color}"]' in style.text] == [*colors] != []
 
 
-def test_inline_svgs_take_the_colours_of_their_page_share_no_ids_and_labels_stay_text():
+def test_inline_svgs_take_the_colors_of_their_page_share_no_ids_and_labels_stay_text():
     figure = line()
     one, two = (inline_svg(figure, name, 'it\'s "big" <b>') for name in ("one", "two"))
     root = ElementTree.fromstring(one)

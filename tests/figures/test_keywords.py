@@ -1,4 +1,4 @@
-"""Keywords of the paper's behaviour analysis, and their means over checkpoints."""
+"""Keywords of the paper's behavior analysis, and their means over checkpoints."""
 
 import pytest
 import yaml

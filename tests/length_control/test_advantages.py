@@ -62,8 +62,8 @@ SCALES = {"none": (1, 1), "group": ((4 / 3) ** 0.5, (1 / 3) ** 0.5), "batch": ((
 def test_every_scale_by_hand(scale):
     first, second = SCALES[scale]
     rewards = torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, 0.0, 0.0])
-    centred = doubles(1, 1, -1, -1, 0.5, 0.5, -0.5, -0.5)
-    close(group_advantages(rewards, 4, scale, 1e-14), centred / doubles(*[first] * 4, *[second] * 4))
+    centered = doubles(1, 1, -1, -1, 0.5, 0.5, -0.5, -0.5)
+    close(group_advantages(rewards, 4, scale, 1e-14), centered / doubles(*[first] * 4, *[second] * 4))
     close(group_advantages(rewards, 4, scale, 0.25)[0], 1 / (first + 0.25) if scale != "none" else 1)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from toy_rollouts import toy_rollouts
 
-from leash_trl.length_control.advantages import AdvantageRule, standardised
+from leash_trl.length_control.advantages import AdvantageRule, standardized
 from leash_trl.length_control.dler import DLER
 
 
@@ -13,7 +13,7 @@ def test_the_release_s_constants_are_exact():
     shaped = method.shape(rollouts)
     assert shaped.tolist() == [1.0, 0.1, 0.0]
     boosted = method.score(rollouts, AdvantageRule("group", 1e-8)).advantages
-    plain = standardised(shaped - shaped.mean(), rollouts.lengths, 1, 1e-8)
+    plain = standardized(shaped - shaped.mean(), rollouts.lengths, 1, 1e-8)
     assert (boosted - plain).tolist() == [pytest.approx(0.1, abs=1e-15), 0, 0]
 
 

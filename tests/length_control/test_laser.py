@@ -36,7 +36,7 @@ def test_borders_belong_to_the_easier_side_when_shaping_and_the_harder_when_moni
     assert difficulty(rates, "monitoring").tolist() == [0, 0, 1, 2]
 
 
-def test_all_lengths_of_a_prompt_count_towards_its_difficulty_except_where_nothing_could_be_scored():
+def test_all_lengths_of_a_prompt_count_toward_its_difficulty_except_where_nothing_could_be_scored():
     nan = math.nan
     batch = toy_rollouts([1, 1, 1, 0, nan, 1, nan, nan, 0, 0], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], num_generations=2)
     # solve rates 1, 1/2, 1, none, 0

@@ -35,8 +35,8 @@ def test_a_row_may_have_no_target_but_no_bad_one(bad):
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
-def picture(colour: tuple[int, int, int], palette: bool = False) -> Image.Image:
-    made = Image.new("RGB", (2, 3), colour)
+def picture(color: tuple[int, int, int], palette: bool = False) -> Image.Image:
+    made = Image.new("RGB", (2, 3), color)
     return made.quantize(4) if palette else made
 
 
@@ -53,16 +53,16 @@ def asked(*parts, **columns) -> dict:
 @pytest.mark.parametrize(
     "row_with",
     [
-        lambda colour: asked(images=[picture(colour)]),
-        lambda colour: asked(image=picture(colour, palette=True)),
-        lambda colour: asked(image=png(picture(colour))),
-        lambda colour: asked(image=np.full((40, 40, 3), colour)),
-        lambda colour: asked(images=[f"{colour[0]}.png"]),
-        lambda colour: asked({"type": "image", "image": picture(colour)}, {"type": "text", "text": "2 + 2?"}),
+        lambda color: asked(images=[picture(color)]),
+        lambda color: asked(image=picture(color, palette=True)),
+        lambda color: asked(image=png(picture(color))),
+        lambda color: asked(image=np.full((40, 40, 3), color)),
+        lambda color: asked(images=[f"{color[0]}.png"]),
+        lambda color: asked({"type": "image", "image": picture(color)}, {"type": "text", "text": "2 + 2?"}),
     ],
 )
 def test_a_question_is_its_text_and_its_pictures(row_with):
-    rows = [row_with(colour) for colour in (RED, BLUE, RED)]
+    rows = [row_with(color) for color in (RED, BLUE, RED)]
     seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
     assert red == again
     assert len({red, blue, question_of(asked())}) == 3

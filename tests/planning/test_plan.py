@@ -59,16 +59,16 @@ def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weight
 
 
 def test_an_adapter_trains_in_float32_and_what_is_under_it_may_take_four_bits_and_a_scale():
-    half, quantised = (
+    half, quantized = (
         settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", value) for value in ("false", "true")
     )
     # r 16 on all matrices of 28 layers: 16 * (in + out) each
     adapter, layer = 28 * 16 * (2 * 3072 + 2 * 1792 + 3 * 10496), 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
     weights = 2 * half.architecture.num_parameters + 4 * adapter
     assert plan.held_bytes(half) == (weights, 4 * adapter, 8 * adapter, 0)
-    assert plan.held_bytes(quantised) == (weights - (2 - 0.5 - 4 / 64) * 28 * layer, *plan.held_bytes(half)[1:])
+    assert plan.held_bytes(quantized) == (weights - (2 - 0.5 - 4 / 64) * 28 * layer, *plan.held_bytes(half)[1:])
     # a layer's matrices at a time are made whole
-    assert plan.cast_bytes(quantised, 28) == pytest.approx(2 * layer, rel=1e-3)
+    assert plan.cast_bytes(quantized, 28) == pytest.approx(2 * layer, rel=1e-3)
 
 
 def test_each_moment_has_its_items(paper):

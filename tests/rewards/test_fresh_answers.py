@@ -1,4 +1,4 @@
-r"""Counts on answers that were labelled by hand before any grader had read them.
+r"""Counts on answers that were labeled by hand before any grader had read them.
 
 `data/grader_fresh_cases.jsonl` holds a kind, a gold, right and wrong answers a line. A text without a box and
 without `Answer` is put into `\boxed{}`. What is equal is what a teacher would call equal: missing units and names do

@@ -84,7 +84,7 @@ FACTS = {
     "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
     "dler": Facts((1, 0), (0, 1), "unmoved"),
     "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
-    # right answers have 0.1 added after standardisation, which is over tokens
+    # right answers have 0.1 added after standardization, which is over tokens
     "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
     # the longer a wrong answer, the more it earns
     "cosine": Facts((2, -10), (-10, 2), "may gain"),
@@ -102,7 +102,7 @@ FACTS = {
     "hapo": Facts((1, 0), (-1, 2), "pays"),
     # at most 0.005 a token times 199; a wrong answer shorter than the shortest right one gains by being longer
     "shorter_better": Facts((2, 0), (-1, 2), "may gain", {"beta": 0.005}),
-    # two-sided, around the mean length of right answers; standardised over tokens
+    # two-sided, around the mean length of right answers; standardized over tokens
     "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
     "drpo": Facts((1, 0), (0, 1), "unmoved"),
     "toggle": Facts((1, 0), (0, 1), "unmoved"),

@@ -35,8 +35,8 @@ REFUSED = {
         *(1, AS_ADVANTAGES),
     ),
     "RLOO": (RLOOConfig, {}, 1, set()),
-    "RLOO, two processes": (RLOOConfig, {}, 2, {"dler"}),  # which standardises over the batch
-    "RLOO, normalised": (RLOOConfig, {"normalize_advantages": True}, 1, AS_ADVANTAGES),
+    "RLOO, two processes": (RLOOConfig, {}, 2, {"dler"}),  # which standardizes over the batch
+    "RLOO, normalized": (RLOOConfig, {"normalize_advantages": True}, 1, AS_ADVANTAGES),
     "asynchronous GRPO": (AsyncGRPOConfig, {}, 1, AS_ADVANTAGES),
     "GRPO, parts of groups": (GRPOConfig, NO_GROUPS, 2, AS_ADVANTAGES | NEED_THE_GROUP),
     "SDPO, parts of groups": (SDPOConfig, NO_GROUPS, 2, AS_ADVANTAGES | NEED_THE_GROUP),

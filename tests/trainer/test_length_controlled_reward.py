@@ -193,15 +193,15 @@ def test_a_method_says_of_its_advantages_what_rollouts_say(name, knobs, make_rol
     score = method.score(rollouts, AdvantageRule())
     groups = [method.score(joined([rollouts], rows), AdvantageRule()) for rows in torch.arange(32).view(4, 8)]
     alone = joined(groups)
-    is_centred = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
+    is_centered = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
     is_of_group = torch.allclose(score.advantages, alone.advantages, rtol=0, atol=1e-12)
     # what an asynchronous trainer scores, group by group, is what a synchronous one scores at once
     assert torch.allclose(score.shaped, alone.shaped, rtol=0, atol=1e-12, equal_nan=True)
     kinds = {(True, True): "group", (True, False): "batch"}
     if method.own_advantages:
-        assert method.own_advantages == kinds.get((is_centred, is_of_group), True)
+        assert method.own_advantages == kinds.get((is_centered, is_of_group), True)
     else:
-        assert is_centred
+        assert is_centered
         assert is_of_group
 
 
@@ -226,7 +226,7 @@ def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
 def test_what_a_reward_cannot_do_of_a_method_is_said(name):
     reward = LengthControlledReward(plus_one, name, target_length=10)
     with pytest.warns(UserWarning, match=name):
-        reward.begin(settings(limit=32768.0, advantage="centred"), 1)
+        reward.begin(settings(limit=32768.0, advantage="centered"), 1)
 
 
 def test_a_copy_follows_its_owner_whichever_was_first():

@@ -53,7 +53,7 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
 
 def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> plan.Settings:
     """Returns the settings of the plan; raises `ValueError` for settings of the recipe whose memory is not
-    modelled."""
+    modeled."""
     from trl import get_peft_config
 
     from leash_trl.microbatching import batch_fields, loss_weights
@@ -97,7 +97,7 @@ def _check_known(training_args: Any, model_args: Any) -> None:
         f"optim {training_args.optim.value}": training_args.optim not in OPTIMIZERS,
     }
     if names := [name for name, is_set in unknown.items() if is_set]:
-        raise ValueError(f"the memory of {' and '.join(names)} is not modelled; plan without it or change its value")
+        raise ValueError(f"the memory of {' and '.join(names)} is not modeled; plan without it or change its value")
 
 
 def main(argv: list[str]) -> int:
