@@ -9,11 +9,37 @@ from leash_trl.length_control.method import LengthControl
 
 # Module and class of each method of the package, in the order in which they are listed.
 CLASSES = (
-    "leash.Leash leash.LeashC leash_predictive.LeashPredictive laconic.Laconic l1.L1Exact l1.L1Max "
-    "thinkprune.ThinkPrune laser.Laser laser.LaserD laser.LaserDE kimi.Kimi dapo_overlong.DapoOverlong "
-    "efficient.Efficient a_dlp.ADLP acoer.ACOER alp.ALP gfpo.GFPO dler.DLER cosine.Cosine grpo_lead.GRPOLead "
-    "prime_rl.PrimeRL mai.MAI nemo_rl.NemoRL gr3.GR3 grlc.GRLC hapo.HAPO shorter_better.ShorterBetter lead.LEAD "
-    "drpo.DRPO toggle.Toggle none.NoControl"
+    "leash.Leash",
+    "leash.LeashC",
+    "leash_predictive.LeashPredictive",
+    "laconic.Laconic",
+    "l1.L1Exact",
+    "l1.L1Max",
+    "thinkprune.ThinkPrune",
+    "laser.Laser",
+    "laser.LaserD",
+    "laser.LaserDE",
+    "kimi.Kimi",
+    "dapo_overlong.DapoOverlong",
+    "efficient.Efficient",
+    "a_dlp.ADLP",
+    "acoer.ACOER",
+    "alp.ALP",
+    "gfpo.GFPO",
+    "dler.DLER",
+    "cosine.Cosine",
+    "grpo_lead.GRPOLead",
+    "prime_rl.PrimeRL",
+    "mai.MAI",
+    "nemo_rl.NemoRL",
+    "gr3.GR3",
+    "grlc.GRLC",
+    "hapo.HAPO",
+    "shorter_better.ShorterBetter",
+    "lead.LEAD",
+    "drpo.DRPO",
+    "toggle.Toggle",
+    "none.NoControl",
 )
 
 
@@ -27,7 +53,7 @@ def _class_at(path: str) -> type[LengthControl]:
     return method
 
 
-METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}") for path in CLASSES.split())}
+METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}") for path in CLASSES)}
 
 
 def find_method(name: str) -> type[LengthControl]:

@@ -25,10 +25,13 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     clipped = (score.base - score.penalty - shaped).abs() > 1e-12
     names = method.budgets(rollouts) or []
     states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
-    apart: dict[str, float] = {}
+    keys = next(iter(states.values()), {})
+    mean_state = {key: math.fsum(states[name][key] for name in names) / len(names) for key in keys}
+    by_budget: dict[str, float] = {}
     for name, state in states.items():
-        own = _of_budget(method, rollouts, score, torch.tensor([each == name for each in names]))
-        apart |= {f"{key}/{name}": value for key, value in {**state, **own}.items()}
+        is_own = torch.tensor([each == name for each in names])
+        own = {**state, **_of_budget(method, rollouts, score, is_own)}
+        by_budget |= {f"{key}/{name}": value for key, value in own.items()}
     of_correct: dict[str, float] = {}
     if rollouts.is_correctness_known:
         correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
@@ -40,7 +43,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         }
     return {
         **method.statistics(),
-        **{key: math.fsum(states[name][key] for name in names) / len(names) for key in (*states.values(), {})[0]},
+        **mean_state,
         **_of_budget(method, rollouts, score, torch.ones_like(rollouts.is_truncated)),
         **of_correct,
         "mean_effective_penalty": _mean(score.base - shaped),
@@ -51,7 +54,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         "task_reward": _mean(rollouts.task_rewards),
         "shaped_reward": _mean(shaped),
         "clipped_share": _mean(clipped[~torch.isnan(shaped)]),
-        **apart,
+        **by_budget,
     }
 
 

@@ -35,21 +35,30 @@ def no_effect_problem(
         cap = tried.generation_cap(target_length)
         if tried.prompt_suffix(target_length, generation_limit) or (cap is not None and cap < generation_limit):
             return None
-        # a state may grow slowly, so it is enough to test at powers of 2
-        if update & (update - 1) == 0 and _heeds_length(tried, up, down):
+        is_power_of_two = update.bit_count() <= 1
+        if is_power_of_two and _depends_on_length(
+            tried, up, down
+        ):  # states grow slowly, so it need not be each update
             return None
         # in every second batch all answers are correct, for methods whose penalty grows with accuracy
-        tried.observe(joined([up], torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
+        num_groups = GROUPS if update % 2 else 3 * GROUPS
+        tried.observe(joined([up], torch.arange(num_groups * num_generations)))
         tried.step()
-        for name, saved in tried.state_dict().items() if update == 0 else ():
-            kept = getattr(tried, name)
-            if isinstance(saved, dict) and isinstance(kept, dict) and kept.keys() != saved.keys():
-                raise ValueError(f"{name} of {method.name} has the keys {[*kept]}, but JSON has text keys; use text")
+        if update == 0:
+            _check_state_keys(tried)
     run = f"target_length={target_length}, num_generations={num_generations} and at most {generation_limit} tokens"
     return f"length_control is {method.name!r}, but with {run} it has no effect on length"
 
 
-def _heeds_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
+def _check_state_keys(method: LengthControl) -> None:
+    """Raises `ValueError` if the state has a dictionary with keys that JSON would turn into text."""
+    for name, saved in method.state_dict().items():
+        state = getattr(method, name)
+        if isinstance(saved, dict) and isinstance(state, dict) and state.keys() != saved.keys():
+            raise ValueError(f"{name} of {method.name} has the keys {[*state]}, but JSON has text keys; use text")
+
+
+def _depends_on_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
     """Returns whether the scores of a method depend on length."""
     one, other = (vars(method.score(rollouts, AdvantageRule())) for rollouts in (up, down))
     return not all(torch.equal(one[name], other[name]) for name in ("shaped", "advantages"))

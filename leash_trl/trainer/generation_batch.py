@@ -84,11 +84,12 @@ class GenerationBatch:
                 f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds and "
                 "dynamic_sampling_oversample to 0"
             )
-        is_alive = self.has_signal.view(accelerator.num_processes, -1)
-        kept = torch.tensor([kept_groups(alive, share) for alive in is_alive.tolist()])
-        everywhere = kept + torch.arange(len(kept)).unsqueeze(1) * is_alive.shape[1]
-        rows, own_rows = self._rows(everywhere.flatten()), self._rows(kept[accelerator.process_index])
-        rollouts = joined([self.rollouts], rows)
+        has_signal = self.has_signal.view(accelerator.num_processes, -1)
+        num_processes, num_groups = has_signal.shape
+        kept = torch.tensor([kept_groups(own, share) for own in has_signal.tolist()])  # numbered within each process
+        kept_of_all = kept + num_groups * torch.arange(num_processes).unsqueeze(1)
+        own_rows = self._rows(kept[accelerator.process_index])
+        rollouts = joined([self.rollouts], self._rows(kept_of_all.flatten()))
         batch = {
             name: values if name in batch_fields.WHOLE_FIELDS else values[own_rows.to(values.device)]
             for name, values in self.batch.items()
@@ -96,5 +97,6 @@ class GenerationBatch:
         return replace(self, rollouts=rollouts, score=method.score(rollouts, rule), batch=batch)
 
     def _rows(self, groups: torch.Tensor) -> torch.Tensor:
+        """Returns the rows of the completions of these groups."""
         size = self.rollouts.num_generations
         return (groups.unsqueeze(1) * size + torch.arange(size)).flatten()
