@@ -243,10 +243,11 @@ def _significance_tables(seeds: pd.DataFrame) -> list[Table]:
     measure = seeds["measure"].iloc[0]
     by_point = dict(list(seeds.groupby("point", sort=False)))
     targets = {point: own["target_length"].iloc[0] for point, own in by_point.items()}
+    methods = {point: own["name"].iloc[0] for point, own in by_point.items()}
     has_few_points = len(by_point) <= FEW_POINTS
     rows = []
     for first, second in itertools.combinations(by_point, 2):
-        if has_few_points or targets[first] == targets[second]:
+        if has_few_points or (targets[first] == targets[second] and methods[first] != methods[second]):
             score, score_p = welch(by_point[first]["score"], by_point[second]["score"])
             tokens, tokens_p = welch(by_point[first]["mean_tokens"], by_point[second]["mean_tokens"])
             rows.append((f"{first} minus {second}", score, tokens, score_p, tokens_p))
@@ -267,8 +268,9 @@ def _significance_tables(seeds: pd.DataFrame) -> list[Table]:
     shown = pd.DataFrame({"difference": pairs["difference"]})
     shown[measure] = pairs[measure].map("{:+.3f}".format)
     shown["tokens"] = pairs["tokens"].map("{:+.1f}".format)
-    names = np.array([measure, "tokens"])
-    shown["significant (Holm)"] = [" and ".join(names[each]) or "nothing" for each in is_significant_by_holm]
+    columns = np.array([measure, "tokens"])
+    significant = [columns[is_rejected] for is_rejected in is_significant_by_holm]
+    shown["significant (Holm)"] = [" and ".join(names) or "nothing" for names in significant]
     return [(shown, sentence)]
 
 

@@ -147,12 +147,12 @@ class LengthControlCallback(DualStepCallback):
         if is_cudnn_attention_faulty():
             warnings.warn(f"cuDNN's attention is faulty on this GPU: call {REMEDY} first", stacklevel=2)
         super().on_train_begin(args, state, control)
-        self.reward.take()
+        self.reward.pop_scored()
         self.reward.publish(self.version)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
-        scored = gather_object(self.reward.take())
+        scored = gather_object(self.reward.pop_scored())
         from_copies = [each for each in scored if each.is_from_copy]
         update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         num_groups = max(1, update_size // getattr(args, "num_generations", 1), len(from_copies))
@@ -170,7 +170,7 @@ class LengthControlCallback(DualStepCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         """Discards what was scored for evaluation; what was scored for training has been used before."""
-        self.reward.take()
+        self.reward.pop_scored()
 
     on_predict = on_evaluate
 

@@ -35,12 +35,11 @@ def no_effect_problem(
         cap = tried.generation_cap(target_length)
         if tried.prompt_suffix(target_length, generation_limit) or (cap is not None and cap < generation_limit):
             return None
+        # states change slowly, so it is enough to score at updates 0, 1, 2, 4, 8, ...
         is_power_of_two = update.bit_count() <= 1
-        if is_power_of_two and _depends_on_length(
-            tried, up, down
-        ):  # states grow slowly, so it need not be each update
+        if is_power_of_two and _depends_on_length(tried, up, down):
             return None
-        # in every second batch all answers are correct, for methods whose penalty grows with accuracy
+        # every second batch has only groups whose answers are all correct, for penalties that grow with accuracy
         num_groups = GROUPS if update % 2 else 3 * GROUPS
         tried.observe(joined([up], torch.arange(num_groups * num_generations)))
         tried.step()

@@ -14,7 +14,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, Score, joined
 from leash_trl.microbatching import batch_fields
 from leash_trl.microbatching.batch_fields import Batch
-from leash_trl.trainer.refill import kept_groups
+from leash_trl.trainer.dynamic_sampling import kept_groups
 
 
 @dataclass

@@ -47,11 +47,11 @@ from leash_trl.run_folder import (
 )
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
+from leash_trl.trainer.dynamic_sampling import DynamicSampling
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
-from leash_trl.trainer.refill import Refill
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
 
 
@@ -135,7 +135,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
-        self._refill: Any = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
+        self._dynamic_sampling: Any = DynamicSampling(self.train_dataset, args) if args.uses_dynamic_sampling else None
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
             self.add_callback(callback)
@@ -148,7 +148,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _more_state(self) -> dict[str, Any]:
         """Returns what a checkpoint saves in addition to the method's state."""
-        prompts_drawn = {} if self._refill is None else {"prompts_drawn": self._refill.state_dict()}
+        prompts_drawn = (
+            {} if self._dynamic_sampling is None else {"prompts_drawn": self._dynamic_sampling.state_dict()}
+        )
         counted = {"generated_tokens": self.generated_tokens, "is_inside_window": self._is_inside_window()}
         return {**counted, **prompts_drawn}
 
@@ -302,10 +304,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _new_batch(self, inputs) -> tuple[GenerationBatch, list[GenerationBatch]]:
         """Returns the generation to train on and all that were generated for it. With dynamic sampling there may be
         several; the last rows of the completions table are then those of the last one."""
-        if self._refill is None:
+        if self._dynamic_sampling is None:
             generation = self._new_generation(inputs)
             return generation, [generation]
-        num_extra, num_processes = self._refill.num_extra(), self.accelerator.num_processes
+        num_extra, num_processes = self._dynamic_sampling.num_extra(), self.accelerator.num_processes
         questions = gather_object([question_of(row) for row in inputs[:: self.num_generations]])
         generated = [self._new_generation([*inputs, *self._fresh_rows(num_extra, questions)])]
         share = len(inputs) // self.num_generations
@@ -318,7 +320,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             generated.append(self._new_generation(self._fresh_rows(most_dead, asked)))
             both = generation.followed_by(generated[-1], num_processes, self._pad_token_id)
             generation = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
-        self._refill.record(torch.cat([part.has_signal for part in generated]))
+        self._dynamic_sampling.record(torch.cat([part.has_signal for part in generated]))
         num_generated = sum(len(part.rollouts.lengths) for part in generated)
         metrics = self._metrics["train"]
         metrics["leash/wasted_share"].append(1.0 - len(generation.rollouts.lengths) / num_generated)
@@ -329,7 +331,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _fresh_rows(self, share, without):
         """Draws `share` new prompts for every process and returns this process's, each repeated once per
         completion."""
-        drawn = self._own(self._refill.draw(share * self.accelerator.num_processes, without))
+        drawn = self._own(self._dynamic_sampling.draw(share * self.accelerator.num_processes, without))
         return [row for row in drawn for _ in range(self.num_generations)]
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
@@ -392,8 +394,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             saved = {} if folder is None else length_control_state(folder) or {}
             self._num_done = 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
             self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-            if self._refill is not None:
-                self._refill.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
+            if self._dynamic_sampling is not None:
+                self._dynamic_sampling.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
             output = super().train(str(folder) if folder else None, *args, **kwargs)
             best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
             if best is not None and (state := length_control_state(best)) is not None:

@@ -141,7 +141,7 @@ class LengthControlledReward:
         if settings == self.settings:
             return
         self.settings, limit = settings, settings.max_completion_length
-        if (reason := unfit(self.method, settings.advantage, num_processes)) is not None:
+        if (reason := incompatibility(self.method, settings.advantage, num_processes)) is not None:
             raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
         size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
         check_target(self.target_length, self.method, limit, size)
@@ -161,10 +161,10 @@ class LengthControlledReward:
         if self._shared is not None:
             self._shared.write("state", (version, self.method.state_dict(), self.settings))
 
-    def take(self) -> list[Scored]:
+    def pop_scored(self) -> list[Scored]:
         """Returns what this reward and its copies have scored since the last call."""
         scored, self._scored = self._scored, []
-        return scored if self._shared is None else scored + self._shared.take()
+        return scored if self._shared is None else scored + self._shared.pop_scored()
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shared is None:
@@ -179,8 +179,8 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or passes no `completion_ids`, or
                 if the method needs whole groups and the call splits a group.
         """
-        if self._is_copy and (news := self._shared.news()) is not None:
-            self.version, state, self.settings = news
+        if self._is_copy and (saved := self._shared.read_if_replaced()) is not None:
+            self.version, state, self.settings = saved
             self.method.load_state_dict(state)
         if self.settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
@@ -308,7 +308,7 @@ def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bo
     return rewards_PG.flatten()
 
 
-def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
+def incompatibility(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
     """Returns why a trainer cannot compute a method's advantages from rewards; `None` if it can.
 
     Args:

@@ -36,7 +36,7 @@ class SharedState:
         self._seen = (0, 0)
         weakref.finalize(self, _remove, self.folder, os.getpid())
 
-    def news(self) -> Any:
+    def read_if_replaced(self) -> Any:
         """Returns the state if it was replaced since the last call, else `None`."""
         file = (self.folder / "state").stat()
         if self._seen == (file.st_mtime_ns, file.st_ino):
@@ -44,7 +44,7 @@ class SharedState:
         self._seen = (file.st_mtime_ns, file.st_ino)
         return pickle.loads((self.folder / "state").read_bytes())
 
-    def take(self) -> list[Scored]:
+    def pop_scored(self) -> list[Scored]:
         """Returns what copies have written since the last call, oldest first, and removes it from the folder."""
         files = sorted(self.folder.glob("scored-*"))
         taken = [pickle.loads(file.read_bytes()) for file in files]

@@ -40,8 +40,8 @@ class Recorded(LengthControlledReward):
             file.write(json.dumps(group) + "\n")
         return rewards
 
-    def take(self):
-        scored = super().take()
+    def pop_scored(self):
+        scored = super().pop_scored()
         self.counts.append(len(scored))
         return scored
 

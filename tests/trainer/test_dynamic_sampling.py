@@ -38,7 +38,7 @@ def watched(trainer) -> list[SimpleNamespace]:
     complete, score, observe = trainer._generate_and_score_completions, trainer._new_generation, method.observe
 
     def spy_complete(inputs):
-        steps.append(SimpleNamespace(number=trainer._refill.batches, asked=[], lengths=[], num_alive=0))
+        steps.append(SimpleNamespace(number=trainer._dynamic_sampling.batches, asked=[], lengths=[], num_alive=0))
         steps[-1].batch = complete(inputs)
         return steps[-1].batch
 
@@ -119,7 +119,7 @@ def test_the_stream_counts_generation_batches_where_the_sampler_is(make_trainer,
     sampler = RepeatSampler(range(12), 1, batch_size=4, seed=trainer.args.seed)
     order = [problems[i]["prompt"][0]["content"] for _ in range(5) for i in sampler]
     trainer.train()
-    assert trainer._refill.epoch == 1
+    assert trainer._dynamic_sampling.epoch == 1
     for step in steps:
         assert step.asked[0] == order[4 * step.number : 4 * step.number + 4]
     trainer.train()
@@ -141,4 +141,4 @@ def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
     fields = {"dynamic_sampling_rounds": 2, "rollout_func": rollout, "lambda_init": 0.0, "max_steps": 2}
     trainer = make_trainer(mostly_dead_reward, **fields)
     trainer.train()
-    assert trainer._refill.from_end > 0
+    assert trainer._dynamic_sampling.from_end > 0

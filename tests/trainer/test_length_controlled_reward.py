@@ -51,7 +51,7 @@ def settings(size=2, size_eval=2, limit=100.0, advantage=None) -> RunSettings:
 
 def observed(reward):
     """What the callback would show the method."""
-    return joined([scored.rollouts for scored in reward.take()])
+    return joined([scored.rollouts for scored in reward.pop_scored()])
 
 
 def make(method="leash", functions=plus_one, target=10, limit=100.0, size=2, advantage=None, weights=None, **knobs):
@@ -241,8 +241,8 @@ def test_a_copy_follows_its_owner_whichever_was_first():
     reward.publish(1)
     # 15 of 10 tokens: lambda rises by 0.005 * 0.5
     assert call(copy, 15, 15) == pytest.approx([1 - 0.5025 * 0.5] * 2)
-    assert [scored.version for scored in reward.take()] == [1]
-    assert reward.take() == []
+    assert [scored.version for scored in reward.pop_scored()] == [1]
+    assert reward.pop_scored() == []
 
 
 def test_the_folder_goes_with_its_owner_and_not_with_a_fork_of_it():
@@ -263,10 +263,10 @@ def test_a_write_that_is_killed_leaves_nothing_torn(monkeypatch):
         for write in (lambda: reward.publish(1), lambda: call(copy, 15, 15)):
             with pytest.raises(ZeroDivisionError):
                 write()
-    assert reward.take() == []
+    assert reward.pop_scored() == []
     assert call(copy, 15, 15) == [0.75, 0.75]
     call(copy, 9, 9)
-    assert [scored.rollouts.lengths.tolist() for scored in reward.take()] == [[15, 15], [9, 9]]
+    assert [scored.rollouts.lengths.tolist() for scored in reward.pop_scored()] == [[15, 15], [9, 9]]
 
 
 def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, tokenizer):
@@ -318,6 +318,6 @@ def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(tmp
         for prompt in (message, "?<|assistant|>" + opening):
             with contextlib.nullcontext() if all(lengths) else pytest.warns(UserWarning, match="length_of"):
                 assert reward(prompts=[prompt] * 2, **given) == [1 - paid, 1.0]
-            (scored,) = reward.take()
+            (scored,) = reward.pop_scored()
             assert scored.rollouts.lengths.tolist() == lengths
             assert scored.rollouts.completion_lengths.tolist() == [7, 3]

@@ -143,7 +143,8 @@ def _points(
     own: dict[str, Any], base: dict[str, Any], grid: dict[str, Any], where: str, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yields the points of an arm's grid with the fields of the arm at each point."""
-    varied = _varied_fields(own, grid)
+    own_grid = own.pop("grid", {})
+    varied = _varied_fields(own, own_grid, grid)
     axes = {name: values for name, values in varied.items() if values is not None}
     for name, values in axes.items():
         if not isinstance(values, list) or name.partition(".")[0] in overrides:
@@ -168,14 +169,14 @@ def _checked(fields: dict[str, Any], where: str, overrides: Mapping[str, Any]) -
     return recipe
 
 
-def _varied_fields(own: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of each field of an arm's grid: those of the common grid that the arm does not set itself,
-    and those of its own grid, which is removed from `own`."""
+def _varied_fields(own: dict[str, Any], own_grid: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of each field in which the points of an arm differ: the fields of the common grid that the
+    arm does not set itself, and those of its own grid."""
     set_by_arm = {*own}
     for name, value in own.items():
-        if name != "grid" and isinstance(value, dict):
+        if isinstance(value, dict):
             set_by_arm |= {f"{name}.{entry}" for entry in value}
-    return {**{name: grid[name] for name in grid if name not in set_by_arm}, **own.pop("grid", {})}
+    return {**{name: grid[name] for name in grid if name not in set_by_arm}, **own_grid}
 
 
 def _set_field(recipe: dict[str, Any], name: str, value: Any) -> None:

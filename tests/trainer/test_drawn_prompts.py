@@ -11,18 +11,18 @@ from trl.trainer.utils import RepeatSampler
 from leash_trl.data.questions import question_of
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
+from leash_trl.trainer.dynamic_sampling import DynamicSampling, extra_groups, kept_groups
 from leash_trl.trainer.generation_batch import GenerationBatch
-from leash_trl.trainer.refill import Refill, extra_groups, kept_groups
 
 
 def letters(count: int) -> list[dict]:
     return [{"prompt": letter} for letter in "abcdefghijklmnopqrstuvwxyz"[:count]]
 
 
-def make_refill(rows, batch_size=2, num_generations=4, **changes) -> Refill:
+def make_refill(rows, batch_size=2, num_generations=4, **changes) -> DynamicSampling:
     fields = {"seed": 3, "shuffle_dataset": False, "world_size": 1, "dynamic_sampling_oversample": 8.0, **changes}
     sizes = {"generation_batch_size": batch_size * num_generations, "num_generations": num_generations}
-    return Refill(rows, SimpleNamespace(**fields, **sizes))
+    return DynamicSampling(rows, SimpleNamespace(**fields, **sizes))
 
 
 def draw(refill, count, batch, without=()) -> list[str]:

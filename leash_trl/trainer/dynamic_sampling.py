@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
-class Refill:
+class DynamicSampling:
     """Draws the rows that replace groups without signal, the same on every process, and tracks the share of groups
     with signal.
 
@@ -68,13 +68,13 @@ class Refill:
         if epoch != self.epoch:
             self.epoch, self.from_end, self.from_start = epoch, 0, 0
         order, used = self._order(), {*without}
-        most_repeats = self._size  # after this many repeats, the data set has no other question
+        repeats_left = self._size  # after that, the data set has no other question
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
             row = self._dataset[order[self._next_place(batch * self._batch_size)]]
             question = question_of(row)
-            if question in used and most_repeats > 0:
-                most_repeats -= 1
+            if question in used and repeats_left > 0:
+                repeats_left -= 1
             else:
                 used.add(question)
                 rows.append(row)
