@@ -13,8 +13,6 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 
 Scaling = Literal["group", "batch", "none"]  # standard deviation that advantages are divided by, as in TRL
 NEGLIGIBLE = 1e-6  # advantages up to this may be rounding errors divided by a tiny standard deviation
-NORMAL_FACTOR = 1.4826  # ratio of standard deviation to median absolute deviation (MAD) of a normal distribution
-MIN_RELATIVE_MAD = 0.015  # smallest MAD to use, as a share of the median
 
 
 def mean_and_std(
@@ -44,43 +42,6 @@ def mean_and_std(
     means = (values * counted).nansum(dim=-1, keepdim=True) / totals.clamp(min=1.0)
     squares = ((values - means) ** 2 * counted).nansum(dim=-1, keepdim=True)
     return means, (squares / (totals - correction).clamp(min=1.0)).sqrt()
-
-
-def robust_center_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""Returns the median of each group and 1.4826 times its median absolute deviation (MAD), in the unit of the
-    values.
-
-    $$ m = \operatorname{med}_i v_i, \qquad s = 1.4826 \operatorname{med}_i |v_i - m| $$
-
-    Source: the modified z-score of Iglewicz and Hoaglin, as in NeMo-RL's `length_penalty.py` (pull request 3852).
-    In NeMo-RL, a group whose MAD is 0 or below 1.5 % of its median has no outliers; here, its spread is infinite.
-
-    Returns:
-        Two `torch.Tensor` of shape `(P, 1)`, float64, for values of shape `(P, G)`; NaN is ignored.
-
-    Example:
-        >>> centers, spreads = robust_center_and_spread(torch.tensor([[100.0, 110.0, 120.0, 400.0, float("nan")]]))
-        >>> centers.item(), round(spreads.item(), 3)
-        (115.0, 14.826)
-    """
-    values_PG = values.double()
-    centers_P1 = values_PG.nanquantile(0.5, dim=1, keepdim=True)
-    deviations_P1 = (values_PG - centers_P1).abs().nanquantile(0.5, dim=1, keepdim=True)
-    is_too_small_P1 = (deviations_P1 == 0) | (deviations_P1 < MIN_RELATIVE_MAD * centers_P1.abs())
-    return centers_P1, (NORMAL_FACTOR * deviations_P1).masked_fill(is_too_small_P1, torch.inf)
-
-
-def robust_scores(values: torch.Tensor) -> torch.Tensor:
-    """`torch.Tensor` of shape `(P, G)`: Robust z-scores $(v_i - m) / s$, with $m$ and $s$ of
-    [`robust_center_and_spread`].
-
-    Example:
-        >>> robust_scores(torch.tensor([[100.0, 110.0, 120.0, 400.0], [50.0, 50.0, 50.0, 90.0]])).round(decimals=2)
-        tensor([[-1.0100, -0.3400,  0.3400, 19.2200],
-                [ 0.0000,  0.0000,  0.0000,  0.0000]], dtype=torch.float64)
-    """
-    centers_P1, spreads_P1 = robust_center_and_spread(values)
-    return (values.double() - centers_P1) / spreads_P1
 
 
 def places_in_range(lengths: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,6 @@ from leash_trl.length_control.advantages import (
     group_advantages,
     has_signal,
     mean_and_std,
-    robust_scores,
 )
 
 
@@ -37,20 +36,6 @@ def test_weighted_mean_and_standard_deviation_by_hand(correction, variance):
     # 4 of weight 2, 10 of 1, 1 of 0: mean 18 / 3 = 6; squares 2 * 4 + 16 = 24, over 3 for the population, over 2
     mean, std = mean_and_std(torch.tensor([4.0, 10.0, 1.0, NAN]), torch.tensor([2, 1, 0, 5]), correction)
     assert (mean.item(), std.item()) == (6, pytest.approx(math.sqrt(variance), rel=1e-12))
-
-
-def test_robust_scores_by_hand():
-    # median 120; distances 20, 10, 0, 10, 280: MAD 10; spread 1.4826 * 10 = 14.826
-    scores = robust_scores(torch.tensor([[100, 110, NAN, 120, 130, 400], [NAN] * 6]))
-    close(scores[0], [z / 14.826 for z in (-20, -10, NAN, 0, 10, 280)])
-    assert scores[1].isnan().all()
-
-
-# of the median of 1000: exactly 1.5 %, below, and 0
-@pytest.mark.parametrize(("deviation", "score"), [(15, 1000 / (1.4826 * 15)), (14, 0), (0, 0)])
-def test_groups_that_hardly_spread_have_no_outliers(deviation, score):
-    group = [1000 - deviation, 1000 - deviation, 1000, 1000 + deviation, 2000]
-    close(robust_scores(torch.tensor([group]))[0, -1], score)
 
 
 # deviations: of the first group sqrt(4 / 3); of the second, around 0.5, sqrt(1 / 3)

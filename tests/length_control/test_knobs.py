@@ -63,8 +63,6 @@ UNFIT = [
     ("lead", {}, None, INF, "lower_bound is 1000, .*inf"),
     ("nemo_rl", {}, None, 100, "profile_band"),
     ("nemo_rl", {"profile_band": {"total": None}}, None, 100, "profile_band"),
-    ("nemo_rl", {"profile_band": BAND, "profile_band_total": False}, None, 100, "profile_band"),
-    ("nemo_rl", {"profile_band_column": "band"}, None, 100, "profile_band_total"),
 ]
 FIT = [
     ("dapo_overlong", {}, None, 4097),
@@ -73,7 +71,7 @@ FIT = [
     ("laser_d", {}, 16384, 32768),
     ("lead", {"upper_bound": 1000}, None, INF),
     ("nemo_rl", {"profile_band": BAND}, None, 100),
-    ("nemo_rl", {"total_bonus": 0.1}, None, 100),
+    ("nemo_rl", {"profile_band_column": "band"}, None, 100),
 ]
 
 

@@ -39,23 +39,6 @@ class Facts:
 # For targets by difficulty to be met within LIMIT.
 LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
 
-# All terms of NeMo-RL, so large that rewards fall below zero before the band multiplies them.
-NEMO_ALL = {
-    "profile_band": {"a": 30, "b": 150, "f": 0.2},
-    "group_total_length_penalty_coeff": 0.5,
-    "total_bonus": 0.2,
-    "longest_total_penalty": 1.2,
-    "total_zmad_penalty": 1.5,
-    "total_zmad_threshold": 1.0,
-    "pass_rate_length_penalty_weight": 0.8,
-}
-NEMO_GATE = {
-    "group_total_length_penalty_coeff": 0.1,
-    "profile_band": {"a": 60, "b": 150, "f": 0.2},
-    "profile_band_total": False,
-    "group_length_penalty_profile_gate": True,
-}
-
 # A name may come again with a colon and its variant.
 FACTS = {
     "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
@@ -93,10 +76,7 @@ FACTS = {
     "grpo_lead:gate": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", {"gate": 60}, zero_mean=False),
     "prime_rl": Facts((1, 0), (-0.25, 1), "pays"),
     "mai": Facts((1, 0), (0, 1), "unmoved"),
-    "nemo_rl": Facts((1, 0), (0, 1.1), "unmoved", {"group_total_length_penalty_coeff": 0.1}),
-    "nemo_rl:band": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
-    "nemo_rl:gate": Facts((1, 0), (0, 1.1), "unmoved", NEMO_GATE),
-    "nemo_rl:below zero": Facts((1, 0), (0, 1.7), "unmoved", NEMO_ALL),
+    "nemo_rl": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
     "gr3": Facts((1, 0), (0, 1), "unmoved"),
     "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
     "hapo": Facts((1, 0), (-1, 2), "pays"),

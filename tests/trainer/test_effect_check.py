@@ -15,7 +15,7 @@ SHORT = {
     "l1_max": {"budget_range": [20, 150]},
     "dapo_overlong": {"cache_length": None},
     "lead": {"lower_bound": 20},
-    "nemo_rl": {"group_total_length_penalty_coeff": 0.1},
+    "nemo_rl": {"profile_band": {"a": 20, "b": 60, "f": 0.5}},
 }
 LONG = {"nemo_rl": {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}}
 
