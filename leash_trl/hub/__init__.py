@@ -1,1 +1,1 @@
-"""Everything about the Hub: recipe and model card, commits, downloads of checkpoints; also the merging of adapters."""
+"""Writes model cards, pushes models and checkpoints to the Hub, and downloads checkpoints from the Hub."""

@@ -1,4 +1,4 @@
-"""Writes the model card of a run: what made the model, how training went, how it scores, how to continue training."""
+"""Writes the model card of a run: base model, method, training results, evaluation and how to continue training."""
 
 import contextlib
 import json
@@ -25,8 +25,8 @@ from leash_trl.saved_recipe import recipe_yaml
 
 logger = logging.getLogger(__name__)
 
-# of cards that tools write and that may be replaced: ours, TRL's, PEFT's form
-SIGNS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
+# texts that mark a generated card, which may be overwritten: by leash_trl, by TRL, or PEFT's empty template
+GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
 
 
 def write_model_card(
@@ -37,29 +37,30 @@ def write_model_card(
     is_adapter: bool = False,
     evaluation: str = "",
 ) -> None:
-    """Writes the card into a folder. It keeps the other metadata of a card that a tool wrote there.
+    """Writes the model card into a folder.
 
-    A card that somebody wrote by hand stays, with a warning.
+    If the folder has a generated card, further metadata of that card, such as the license, is kept. A card that was
+    written by hand is not overwritten; a warning is logged instead.
 
     Args:
-        folder (`Path`): The model's folder. If `training_curves.png` lies in it, the card shows it.
+        folder (`Path`): The model's folder. The card shows `training_curves.png` if the folder has that file.
         trainer_state (`Mapping[str, Any]`): The content of `trainer_state.json`.
-        recipe (`Mapping[str, Any]`): The run's recipe by field name; empty if it is not known.
-        repo_id (`str`): Repository on the Hub; without it, the card's title and examples name the folder.
-        is_adapter (`bool`): Whether the weights are an adapter of the base model.
-        evaluation (`str`): How the model scores, as Markdown.
+        recipe (`Mapping[str, Any]`): The run's recipe by field name; empty if the recipe is not known.
+        repo_id (`str`): Repository on the Hub. If `None`, the card's title and examples name the folder.
+        is_adapter (`bool`): Whether the weights are those of a PEFT adapter.
+        evaluation (`str`): Evaluation results as Markdown.
     """
     path = folder / CARD_FILE
-    old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{SIGNS[0]}"
-    if not any(sign in old for sign in SIGNS):
-        logger.warning("%s is not ours to replace; delete it for a new card", path)
+    old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"
+    if not any(mark in old for mark in GENERATED_MARKS):
+        logger.warning("%s was not generated and is kept; delete the file to get a new card", path)
         return
     state = trainer_state["stateful_callbacks"]["LengthControl"]
     method = find_method(recipe.get("length_control", state["method"]))
     given = {name: value for name, value in recipe.items() if value is not None}
     given |= _mapping(recipe.get("length_control_kwargs"))
-    own = [field for field in fields(method) if field.init]
-    defaults = {field.name: None if field.default is MISSING else field.default for field in own}
+    parameters = [field for field in fields(method) if field.init]
+    defaults = {field.name: None if field.default is MISSING else field.default for field in parameters}
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
     ids = [_hub_id(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
     metadata: Any = ModelCard(old, ignore_metadata_errors=True).data
@@ -72,7 +73,7 @@ def write_model_card(
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
     efforts = _mapping(recipe.get("efforts"))
     target = next(iter(efforts.values()), state.get("target_length"))
-    made = method(**{field.name: given[field.name] for field in own if field.name in given})
+    length_control = method(**{name: given[name] for name in defaults if name in given})
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
@@ -82,9 +83,9 @@ def write_model_card(
         repo_id=repo_id,
         folder=folder,
         paper=method.paper,
-        knobs={name: given.get(name, default) for name, default in defaults.items()},
+        hyperparameters={name: given.get(name, default) for name, default in defaults.items()},
         efforts=efforts,
-        method_suffix=made.prompt_suffix(target, given.get("max_completion_length", math.inf)),
+        method_suffix=length_control.prompt_suffix(target, given.get("max_completion_length", math.inf)),
         evaluation=evaluation,
         shell=shlex.quote,
         python=json.dumps,
@@ -93,7 +94,7 @@ def write_model_card(
 
 
 def _hub_id(name: Any) -> str | None:
-    """A name to link to: `owner/name`, unless it is a folder here."""
+    """Returns the name if it is an id on the Hub, `owner/name`; `None` if it is not, or if it is a local folder."""
     with contextlib.suppress(ValueError):
         HfUri("model", name)
         return None if Path(name).exists() else name
@@ -101,5 +102,5 @@ def _hub_id(name: Any) -> str | None:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """A field that a recipe may give as text."""
+    """Returns a mapping of the recipe, which may be given as a mapping or as YAML text."""
     return (yaml.safe_load(value) if isinstance(value, str) else value) or {}

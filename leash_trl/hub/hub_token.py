@@ -1,4 +1,4 @@
-"""Keeps the user's Hub token out of files, logs and error messages."""
+"""Keeps the user's Hub token out of saved files, logs and error messages."""
 
 import re
 from typing import Any
@@ -9,10 +9,10 @@ PLACEHOLDER = "<HUB_TOKEN>"
 
 
 class HubToken(str):
-    """A token that stays itself in memory, but is `None` in a pickle and a placeholder in a `repr`.
+    """A string with the token's value, which is pickled as `None` and whose `repr` is a placeholder.
 
-    transformers masks tokens in `to_dict` and `str`, but `training_args.bin` is a pickle of the training arguments,
-    and their `repr`, which every dataclass below transformers' makes anew, shows all fields.
+    transformers masks tokens in `to_dict` and `str`. But `training_args.bin` is a pickle of the training arguments,
+    and every dataclass that inherits from `TrainingArguments` generates a new `repr`, which shows all fields.
 
     Example:
         >>> import pickle
@@ -35,9 +35,9 @@ class HubToken(str):
 
 
 def without_token(text: str, token: str | None = None) -> str:
-    """The text with the token, and everything that looks like one, replaced.
+    """Returns the text with `token`, and every string in the format of a Hub token, replaced by a placeholder.
 
-    HTTP libraries quote a malformed header, `Authorization` included, in their errors.
+    Error messages of HTTP libraries quote malformed headers, including `Authorization`.
 
     Example:
         >>> without_token("Illegal header value b'Bearer secret'", "secret")

@@ -1,4 +1,4 @@
-"""A model repository on the Hub: which files go there, commits, downloads, plain errors."""
+"""Selects the files of a model repository on the Hub, commits them, downloads checkpoints, and reports errors."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,17 +15,17 @@ from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
 CARD_FILE = "README.md"
 CURVES_FILE = "training_curves.png"
 LAST_CHECKPOINT = "last-checkpoint"
-# a push of a model deletes these, unless it brings new ones
+# a push of a model deletes these files from the repository, unless it replaces them
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_model.bin", ADAPTER_FILE)
-# `ref` is TRL's second adapter; of Python files only these are a model's own code
+# `ref` is TRL's reference adapter; the Python files are the model's own code
 MODEL = (
     *(*WEIGHTS, "config.json", "generation_config.json", "ref/adapter_*", TRAINER_STATE_FILE),
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken"),
     *("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json"),
     *("modeling_*.py", "configuration_*.py", "tokenization_*.py", CARD_FILE, CURVES_FILE, RECIPE_FILE),
 )
-EVENTS = "runs/**/*tfevents*"  # where transformers puts TensorBoard's files, and from where the Hub shows them
-# of transformers, DeepSpeed (`global_step*/`) and FSDP
+EVENTS = "runs/**/*tfevents*"  # TensorBoard event files, where transformers writes them and the Hub reads them
+# files of transformers, of DeepSpeed (`global_step*/`) and of FSDP
 TRAINING_STATE = (
     *("optimizer*", "optimizer*/*", "scheduler.pt", "scaler.pt", "rng_state*", "latest", "zero_to_fp32.py"),
     *("global_step*/*", "pytorch_model_fsdp*", "pytorch_model_fsdp*/*"),
@@ -33,23 +33,23 @@ TRAINING_STATE = (
 
 
 def found_files(folder: Path, patterns: Iterable[str], path_in_repo: str = "") -> dict[str, Path]:
-    """The files of a folder that match a pattern, as `Path.glob` reads it, by path in the repository."""
+    """Returns the files of a folder that match any of the glob patterns, keyed by path in the repository."""
     paths = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
     return {(path_in_repo / path.relative_to(folder)).as_posix(): path for path in paths}
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """The files of a run's or a checkpoint's folder that go to the root of a repository, by path there."""
+    """Returns the files of a run or checkpoint for the root of a repository, keyed by path in the repository."""
     return found_files(folder, (*MODEL, EVENTS))
 
 
 def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
-    """The files of a checkpoint, with all that resuming needs, by path in the repository."""
+    """Returns all files of a checkpoint that resuming needs, keyed by path in the repository."""
     return found_files(folder, (*MODEL, *TRAINING_STATE), path_in_repo)
 
 
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
-    """Files that a push deletes in a repository: those of the model or the checkpoint that it replaces.
+    """Returns the files in a repository that a push deletes: outdated files of the model or checkpoint it replaces.
 
     Example:
         >>> stale_files(["adapter_config.json", "notes.txt", "old/model.safetensors"], ["model.safetensors"])
@@ -62,7 +62,7 @@ def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
 
 
 def _part(name: str) -> str:
-    """What of a repository a file belongs to: `model`, a checkpoint by its folder, or nothing that a push replaces."""
+    """Returns the part of a repository that a file belongs to: `model`, a checkpoint's folder, or empty text."""
     folder, slash, _ = name.partition("/")
     if slash and folder.startswith((LAST_CHECKPOINT, "checkpoint-")):
         return folder
@@ -71,9 +71,9 @@ def _part(name: str) -> str:
 
 @dataclass(frozen=True)
 class HubRepository:
-    """A model repository to write to.
+    """A model repository on the Hub that files are pushed to.
 
-    `token` is by default that of `HF_TOKEN` or `hf auth login`, `revision` the repository's default branch.
+    `token` defaults to that of `HF_TOKEN` or `hf auth login`, and `revision` to the repository's default branch.
     """
 
     repo_id: str
@@ -81,7 +81,10 @@ class HubRepository:
     revision: str | None = None
 
     def create(self, private: bool | None = None) -> str:
-        """The full id of the repository, made with its branch if missing; `private` applies to a new one."""
+        """Creates the repository and its branch if they do not exist, and returns the full id of the repository.
+
+        `private` applies to a new repository only.
+        """
         api = HfApi(token=self.token)
         with plain_errors(f"cannot write to {self.repo_id} on the Hub; log in with `hf auth login`", self.token):
             full_id = api.create_repo(self.repo_id, private=private, exist_ok=True).repo_id
@@ -92,11 +95,11 @@ class HubRepository:
     def commit(self, files: Mapping[str, Path | bytes], message: str) -> CommitInfo:
         """Pushes files in one commit: all of them appear on the Hub at once, or none.
 
-        The commit also deletes [`stale_files`]. `upload_folder` is not used, because it may split a folder into
-        several commits.
+        The commit also deletes [`stale_files`]. `upload_folder` is not used because it may split a folder into several
+        commits.
 
-        `files` are contents, or local files, by path in the repository. Files that the Hub already has are not sent;
-        if nothing has changed, the newest commit comes back.
+        `files` maps paths in the repository to contents or local files. Files that the Hub already has are not
+        uploaded; if no file has changed, the newest commit is returned.
         """
         api = HfApi(token=self.token)
         with plain_errors(f"pushing to {self.repo_id} failed", self.token):
@@ -108,32 +111,33 @@ class HubRepository:
 
 @contextmanager
 def plain_errors(problem: str, token: str | None = None) -> Iterator[None]:
-    """Makes every error of the Hub's client inside, with its cause, a `ValueError` of one line without tokens.
+    """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
 
-    The line begins with `problem`; `token` is the one in use, where it does not look like one.
+    The line begins with `problem`; `token` is the token in use, which may differ from the usual format.
     """
     try:
         yield
-    except Exception as error:  # the Hub and the network have many ways to say no, and some quote the token
-        said = " <- ".join(f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None)
-        raise ValueError(without_token(f"{problem} ({' '.join(said.split())})", token)) from None
+    except Exception as error:  # the Hub's client raises many types of errors, and some quote the token
+        causes = " <- ".join(f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None)
+        raise ValueError(without_token(f"{problem} ({' '.join(causes.split())})", token)) from None
 
 
 def local_checkpoint(checkpoint: str) -> str:
-    """The folder of a checkpoint; one on the Hub, `hf://owner/name[@revision][/last-checkpoint]`, is downloaded.
+    """Returns the local folder of a checkpoint, and downloads a checkpoint on the Hub, which is given as
+    `hf://owner/name[@revision][/last-checkpoint]`.
 
-    The root of a repository holds weights, the state of length control and the step; its folder `last-checkpoint`
-    (`hub_strategy="checkpoint"`) holds all that resuming needs.
+    The root of a repository contains the weights, the state of length control and the step; the folder
+    `last-checkpoint` (`hub_strategy="checkpoint"`) also contains the optimizer and all else that resuming needs.
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
     api = HfApi()
     with plain_errors(f"cannot resume from {checkpoint}"):
-        place = parse_hf_uri(checkpoint)
-        # the root comes without checkpoints, whose optimizers are several times as large as the model
-        others = None if place.path_in_repo else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-        wanted = f"{place.path_in_repo}/*" if place.path_in_repo else None
-        # a branch's name would fall back to an older download if the Hub does not answer
-        revision = api.model_info(place.id, revision=place.revision).sha
-        root = api.snapshot_download(place.id, revision=revision, allow_patterns=wanted, ignore_patterns=others)
-        return str(Path(root, place.path_in_repo))
+        uri = parse_hf_uri(checkpoint)
+        # checkpoints are not downloaded with the root: their optimizers are several times as large as the model
+        others = None if uri.path_in_repo else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
+        wanted = f"{uri.path_in_repo}/*" if uri.path_in_repo else None
+        # with a branch's name, huggingface_hub would return an older download if the Hub is not reachable
+        revision = api.model_info(uri.id, revision=uri.revision).sha
+        root = api.snapshot_download(uri.id, revision=revision, allow_patterns=wanted, ignore_patterns=others)
+        return str(Path(root, uri.path_in_repo))

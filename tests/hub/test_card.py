@@ -1,4 +1,4 @@
-"""The model card: what made the model, how training went, how to ask it and go on."""
+"""The model card: base model and method, training results, an example and how to continue training."""
 
 import shlex
 
@@ -36,7 +36,7 @@ def test_it_names_model_data_method_paper_target_state_and_recipe(tmp_path):
     assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "text-generation")
     assert card.data.model_name == "short"
     assert {"trl", "leash", "generated_from_trainer"} <= {*card.data.tags}
-    assert fact(card, "target for the mean length") == "4,096 tokens"
+    assert fact(card, "target of the mean completion length") == "4,096 tokens"
     assert fact(card, "state at the end of training") == "lambda 0.25"
     assert fact(card, "policy updates") == "40"
     assert {"`lambda_lr` 0.05", "`lambda_init` 0.1"} <= {*fact(card, "hyper-parameters").split(", ")}
@@ -48,17 +48,17 @@ def test_it_names_model_data_method_paper_target_state_and_recipe(tmp_path):
 def test_means_of_both_ends_by_hand(tmp_path):
     # steps 1 to 10: 8000 - 100 * 5.5; steps 31 to 40: 8000 - 100 * 35.5
     card = card_of(tmp_path)
-    assert fact(card, "mean length in tokens, first and last 10 batches") == "7,450.0 → 4,450.0"
-    assert fact(card, "tokens generated in training") == "40,000"
+    assert fact(card, "mean completion length in tokens") == "7,450.0 → 4,450.0"
+    assert fact(card, "tokens generated during training") == "40,000"
     # of three rows the ends are one each, so that they do not overlap
-    assert fact(card_of(tmp_path, step=3), "mean length in tokens, first and last 1 batches") == "7,900.0 → 7,700.0"
+    assert fact(card_of(tmp_path, step=3), "mean completion length in tokens") == "7,900.0 → 7,700.0"
 
 
 def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(tmp_path):
     state = {"multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}, "is_warm": True}
     state["budgets"] = {str(i): i for i in range(99)}
     card = card_of(tmp_path, {**RECIPE, "efforts": {"low": 1024, "high": 8192}}, state=state)
-    assert fact(card, "target of the effort low") == "1,024 tokens"
+    assert fact(card, "target of effort `low`") == "1,024 tokens"
     assert fact(card, "state at the end of training") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
     assert "Effort: low." in card.text.split("question = ")[1].splitlines()[0]
 
