@@ -1,4 +1,4 @@
-"""The gym: a task, a tokenizer and a tiny over-thinking model, so that everything runs without a download."""
+"""Provides the gym: an arithmetic task, and a tiny model that overthinks it, to run everything without a download."""
 
 import hashlib
 import json
@@ -6,27 +6,27 @@ from pathlib import Path
 from typing import Any
 
 
-NAME = "gym"  # as a model
+NAME = "gym"  # value of `model_name_or_path` that selects the gym's model
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 RECORD = CHECKPOINT / "record.json"
 
 
 def base_digest() -> str:
-    """SHA-256 of the base model's weights."""
+    """Returns the SHA-256 digest of the base model's weights."""
     return hashlib.sha256((CHECKPOINT / "model.safetensors").read_bytes()).hexdigest()
 
 
 def base_record() -> dict[str, Any]:
-    """The base model's accuracy and lengths on held-out problems, free and in each style.
+    """Returns the base model's accuracy and lengths on held-out problems, sampled freely and forced to each style.
 
-    `recipes/gym/build_base.py record` wrote it.
+    The record is written by `recipes/gym/build_base.py record`.
 
     Raises:
-        `ValueError`: If the record is of other weights than the base model's.
+        `ValueError`: If the record was measured with weights other than the base model's.
     """
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     if record.get("weights") != base_digest():
         raise ValueError(
-            f"{RECORD} was measured on other weights than those beside it; run recipes/gym/build_base.py record"
+            f"{RECORD} was measured with other weights than model.safetensors; run recipes/gym/build_base.py record"
         )
     return record

@@ -1,4 +1,4 @@
-"""Data sets of gym problems in TRL's form, as bare sums and as stories."""
+"""Builds datasets of gym problems in TRL's format, as sums and as stories."""
 
 import functools
 
@@ -13,7 +13,8 @@ SIZES: dict[Split, int] = {"train": 3072, "test": 512}
 
 @functools.cache
 def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = False) -> Dataset:
-    """`size` different problems of one split. Levels are drawn alike; level 1 repeats itself, and so has fewer.
+    """Returns `size` different problems of one split. Levels are drawn uniformly, and duplicates are dropped, so
+    level 1, which has few different problems, is less frequent.
 
     Returns:
         `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).
@@ -30,6 +31,6 @@ def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = Fals
 
 
 def load_gym(name: str) -> DatasetDict:
-    """Training and held-out problems of `gym` or `gym_stories`; no problem of one split is ever in the other."""
+    """Returns the training and the test problems of `gym` or `gym_stories`. The two splits share no problem."""
     as_stories = {"gym": False, "gym_stories": True}[name]
     return DatasetDict({split: gym_problems(split, size, as_stories=as_stories) for split, size in SIZES.items()})

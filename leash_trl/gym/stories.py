@@ -1,13 +1,13 @@
-"""The gym's sums told as short stories in plain English, for language models that somebody else pretrained.
+"""Rewrites the gym's sums as short stories in plain English, for pretrained language models.
 
     Nora has 14 shells. She finds 5 more. Then she gives 3 to Sam. How many shells does Nora have now?
 
-The four ways of a step are those of the gym:
+Each step of a solution is written in one of the gym's four styles:
 
     full:  " Then she gives 3 to Sam, so that makes 19 - 3 = 16."
     short: " 19 - 3 = 16."
     terse: " Now 16."
-    skip:  nothing, so the next total takes two changes at once
+    skip:  no text, so the next total includes two changes
 """
 
 import random
@@ -33,7 +33,7 @@ RECHECKS = (" Wait, let me check that. Start with {}.", " Let me check it once m
 
 
 class Story:
-    """A sum as a story; who, what and how follow from a hash of the sum, so the same sum is always the same story."""
+    """A sum as a story. A hash of the sum selects people, things and events, so the same sum gives the same story."""
 
     def __init__(self, problem: Problem) -> None:
         rng = random.Random(zlib.crc32(problem.question.encode()))
@@ -46,7 +46,7 @@ class Story:
 
     @property
     def question(self) -> str:
-        """The story and its question."""
+        """Returns the story and its question."""
         changes = "".join(f"{sentence}." for sentence in self._sentences)
         number = self.problem.terms[0]
         start = f"{self._person} has {number} {self._things[:-1] if number == 1 else self._things}."
@@ -54,20 +54,20 @@ class Story:
 
     @property
     def _sentences(self) -> list[str]:
-        """What happens, a sentence without its full stop for each change."""
+        """Returns one sentence for each change, without its period."""
         pronoun = PEOPLE[self._person]
         first, *others = self._changes
         return [f" {pronoun.capitalize()} {first}", *(f" Then {pronoun} {change}" for change in others)]
 
-    def _ways(self, sentence: str, term: int) -> tuple[str, ...]:
+    def _wordings(self, sentence: str, term: int) -> tuple[str, ...]:
         equation = f"{{before}} {'+' if term > 0 else '-'} {abs(term)} = {{total}}"
         return f"{sentence}, so that makes {equation}.", f" {equation}.", " Now {total}.", ""
 
     def trace(self, style: TraceStyle, rng: random.Random) -> str:
-        """One worked solution, as of [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence."""
+        """Returns a worked solution, as in [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence."""
         start = self.problem.terms[0]
         wording = Wording(
-            steps=tuple(map(self._ways, self._sentences, self.problem.terms[1:])),
+            steps=tuple(map(self._wordings, self._sentences, self.problem.terms[1:])),
             rechecks=tuple(opener.format(start) for opener in RECHECKS),
             confirmation=" Yes, that makes {}.",
             repair=" No, I made a mistake before. That makes {}.",
@@ -79,5 +79,5 @@ class Story:
 
 
 def stories(seed: int, split: Split) -> Iterator[Story]:
-    """An endless stream of stories, levels drawn uniformly from 1 to 3; a sum is always in the same split."""
+    """Yields an endless stream of stories of one split, with levels drawn uniformly from 1 to 3."""
     return map(Story, problems(seed, STORY_LEVELS, split))

@@ -1,15 +1,15 @@
-"""The gym's task: sums of up to ten numbers, and solution traces that can be long or short in many ways.
+"""Generates the gym's task: sums of up to ten numbers, and solution traces of various lengths.
 
-Each addition or subtraction of a trace is written in one of four styles, from seven tokens to none:
+Each addition or subtraction of a trace is written in one of four styles, which take seven to zero tokens:
 
     full:  " Take (b) -3 to get 16."
     short: " (b) -3 = 16"
     terse: " (b) 16"
-    skip:  nothing, so the next total takes two terms at once
+    skip:  no text, so the next total includes two terms
 
-A small model adds one term at a time nearly without fail, two terms at once less often, three hardly ever: that is the
-price of a trace that is too short, and no penalty teaches it away. This file only makes text; the tokenizer and the
-model are beside it.
+A small model almost always adds one term correctly, two terms at once less often, and three terms rarely. A trace that
+is too short therefore costs accuracy, and training with a length penalty does not remove this cost. This module
+generates text only; the tokenizer and the model are in the folder `checkpoint`.
 """
 
 import math
@@ -23,10 +23,10 @@ from typing import Literal
 LABELS = "abcdefghi"
 MAX_LEVEL = len(LABELS)
 ALL_LEVELS = tuple(range(1, MAX_LEVEL + 1))
-LEVELS = (1, 3, 5, 7, 9)  # of the gym's problems
+LEVELS = (1, 3, 5, 7, 9)  # levels of the gym's problems
 MAX_FIRST_TERM = 40
 MAX_TOTAL = 49
-MAX_NUMBER = MAX_TOTAL + 10  # a slip may add ten to the largest total
+MAX_NUMBER = MAX_TOTAL + 10  # an injected error may add ten to the largest total
 HELD_OUT_SHARE = 8  # one problem in eight is a test problem
 
 FULL = " Take ({label}) {term:+d} to get {total}."
@@ -34,7 +34,7 @@ SHORT = " ({label}) {term:+d} = {total}"
 TERSE = " ({label}) {total}"
 STEPS = (FULL, SHORT, TERSE, "")
 
-# A model this small cannot count its passes, so each opens in another way.
+# A small model cannot count its passes, so each recheck begins with different words.
 OPENERS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
 CONFIRMATION = " Yes, it is {}."
 REPAIR = " No, that was a slip, it is {}."
@@ -46,10 +46,10 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Problem:
-    """A sum such as `14 (a) +5 (b) -3`, whose terms have labels; its level is the number of labels.
+    """A sum such as `14 (a) +5 (b) -3`, whose terms have labels. Its level is the number of labels.
 
     Args:
-        terms (`tuple[int, ...]`): Signed terms, the first positive; every partial sum lies in `[0, 49]`.
+        terms (`tuple[int, ...]`): Signed terms. The first is positive, and every partial sum lies in `[0, 49]`.
     """
 
     terms: tuple[int, ...]
@@ -69,23 +69,23 @@ class Problem:
 
     @property
     def split(self) -> Split:
-        """`"test"` for the held-out eighth; a hash of the question decides, so it is the same everywhere."""
+        """Returns `"test"` for one eighth of the problems, which a hash of the question selects, else `"train"`."""
         return "test" if zlib.crc32(self.question.encode()) % HELD_OUT_SHARE == 0 else "train"
 
 
 @dataclass(frozen=True)
 class TraceStyle:
-    """How much a trace over-thinks and how often it errs.
+    """Parameters of the length of traces and of the errors in them.
 
     Args:
-        brevity (`float`): Median over traces of the ratio `u` in which each shorter way of writing a step is chosen.
-            Styles full, short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
+        brevity (`float`): Median over traces of the ratio `u` of a style's weight to that of the next longer style: full,
+            short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
         spread (`float`): Standard deviation of the logarithm of `u`.
-        skip_share (`float`): Factor of the weight of a skipped step; 0 for none.
-        recheck_brevity (`float`): As `brevity`, for the passes that recheck, which skip nothing.
-        recheck_weights (`tuple[float, ...]`): Relative frequency of 0, 1 and 2 rechecks.
-        slip_rate (`float`): Probability, per trace, that one step of the first pass is wrong. A recheck repairs it.
-        closer_rate (`float`): Probability, per trace, of a sentence that repeats the answer.
+        skip_share (`float`): Factor of the weight of the style skip; with 0, no step is skipped.
+        recheck_brevity (`float`): Same as `brevity`, for rechecks, which skip no step.
+        recheck_weights (`tuple[float, ...]`): Relative frequencies of 0, 1 and 2 rechecks.
+        slip_rate (`float`): Probability, per trace, that one step of the first pass is wrong. A recheck corrects it.
+        closer_rate (`float`): Probability, per trace, of a closing sentence that repeats the answer.
     """
 
     brevity: float = 0.3
@@ -99,16 +99,16 @@ class TraceStyle:
 
 @dataclass(frozen=True)
 class Wording:
-    """The words of one problem's traces.
+    """The texts that the traces of one problem consist of.
 
     Args:
-        steps (`tuple[tuple[str, ...], ...]`): For each addition or subtraction its four ways, from full to nothing,
-            with the fields `before` and `total`.
-        rechecks (`tuple[str, ...]`): What opens the first recheck, and what opens the second.
-        confirmation (`str`), repair (`str`), closer (`str`), ending (`str`): What a recheck says when it agrees and
-            when it does not, the sentence that repeats the answer, and what every trace ends with; each with one field
-            for the total.
-        opening (`str`): What a trace starts with.
+        steps (`tuple[tuple[str, ...], ...]`): Four texts for each addition or subtraction, from full to skip, with
+            the format fields `before` and `total`.
+        rechecks (`tuple[str, ...]`): Opening texts of the first and of the second recheck.
+        confirmation (`str`), repair (`str`): Texts after a recheck that finds the same total and after one that does not.
+        closer (`str`), ending (`str`): The sentence that repeats the answer, and the end of every trace. All four
+            texts have one format field for the total.
+        opening (`str`): Text at the start of a trace.
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -125,7 +125,7 @@ SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=
 
 
 def sample_problem(rng: random.Random, level: int) -> Problem:
-    """A problem of `level` operations, 1 to 9; uniform over first terms and digits, partial sums in `[0, 49]`."""
+    """Samples a problem with `level` operations, 1 to 9. The first term and the digits are drawn uniformly."""
     terms = [rng.randint(1, MAX_FIRST_TERM)]
     for _ in range(level):
         digit = rng.randint(1, 9)
@@ -136,7 +136,7 @@ def sample_problem(rng: random.Random, level: int) -> Problem:
 
 
 def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Problem]:
-    """An endless stream of problems of one split, levels drawn uniformly from `levels`."""
+    """Yields an endless stream of problems of one split, with levels drawn uniformly from `levels`."""
     rng = random.Random(seed)
     while True:
         problem = sample_problem(rng, rng.choice(levels))
@@ -145,7 +145,7 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
 
 
 def labeled(problem: Problem) -> Wording:
-    """The gym's own wording, in which a step names the label of its term."""
+    """Returns the gym's default wording, in which each step names the label of its term."""
     signed = list(zip(LABELS, problem.terms[1:], strict=False))
     return Wording(
         steps=tuple(tuple(step.format(label=x, term=term, total="{total}") for step in STEPS) for x, term in signed),
@@ -177,10 +177,10 @@ def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
 
 
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, wording: Wording | None = None) -> str:
-    r"""A worked solution, with its answer in `\boxed{}` at the end.
+    r"""Samples a worked solution, which ends with its answer in `\boxed{}`.
 
-    The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong. The
-    default `wording` is [`labeled`], whose traces start after `<think>`.
+    The first pass may contain one error. A recheck corrects the error; without a recheck, the boxed answer is wrong.
+    `wording` defaults to [`labeled`], whose traces start after `<think>`.
     """
     wording = wording or labeled(problem)
     factor = math.exp(rng.gauss(0.0, style.spread))
@@ -188,8 +188,8 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
     text, total = _one_pass(problem, wording, factor * style.brevity, style.skip_share, rng, slip)
     rechecks = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)[0]
     for opener in wording.rechecks[:rechecks]:
-        working, found = _one_pass(problem, wording, factor * style.recheck_brevity, 0.0, rng)
-        text += opener + working + (wording.confirmation if found == total else wording.repair).format(found)
-        total = found
+        working, new_total = _one_pass(problem, wording, factor * style.recheck_brevity, 0.0, rng)
+        text += opener + working + (wording.confirmation if new_total == total else wording.repair).format(new_total)
+        total = new_total
     closer = wording.closer.format(total) if rng.random() < style.closer_rate else ""
     return f"{wording.opening}{text}{closer}{wording.ending.format(total)}"
