@@ -1,21 +1,22 @@
-"""Writes a file atomically: after a crash it holds the complete old content or the complete new one."""
+"""Writes files atomically: after a crash, a file has either its complete old content or its complete new content."""
 
 import os
 from pathlib import Path
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file atomically, over an existing one; makes missing parent folders.
+    """Writes a file atomically, replaces an existing file, and creates missing parent folders.
 
-    A link stays, and the file that it names is written. What is no regular file, such as a pipe, is written into.
+    If `path` is a symbolic link, its target is replaced and the link is kept. If `path` is a special file, such as a
+    pipe, the content is written to it directly.
 
     Args:
-        path (`str` or `Path`): The file.
-        content (`str` or `bytes`): Its content; text is written as UTF-8.
+        path (`str` or `Path`): Path of the file.
+        content (`str` or `bytes`): Content of the file; text is encoded as UTF-8.
     """
     path = Path(path)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
-    if path.exists() and not path.is_file():  # a folder is open's error
+    if path.exists() and not path.is_file():  # for a folder, `open` raises an error
         path.write_bytes(data)
         return
     path = path.resolve()
