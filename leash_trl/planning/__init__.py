@@ -1,1 +1,1 @@
-"""The arithmetic of `leash plan`: the memory of one GPU in a training step. Pure, looks at no device."""
+"""Estimates the memory of one GPU in a training step for `leash plan`, by arithmetic alone, without a device."""

@@ -1,16 +1,16 @@
-r"""Plans a run's memory: bytes of one GPU while it trains and while it generates, and what would make it fit.
+r"""Estimates the memory of one GPU during training and during generation, and suggests options that reduce it.
 
-With $\Psi$ parameters on $N_d$ GPUs, weights, gradients and optimizer state follow
-[ZeRO](https://huggingface.co/papers/1910.02054), section 3.1 and figure 1, with what the engines that TRL runs on add.
-TRL loads weights in float32 unless `dtype` says otherwise, and `bf16: true` then means autocast: one copy in float32
-is both weights and master. DeepSpeed turns the same weights into bfloat16 and makes its own master copy; FSDP2 keeps
-float32 shards and gathers bfloat16. With LoRA only the adapter has gradients and optimizer state, QLoRA holds the
-matrices under it in 4 bits.
+With $\Psi$ parameters on $N_d$ GPUs, the sizes of weights, gradients and optimizer state follow
+[ZeRO](https://huggingface.co/papers/1910.02054), section 3.1 and figure 1; buffers of DDP, DeepSpeed and FSDP2 are
+added. TRL loads weights in float32 unless `dtype` is set, and `bf16: true` then enables autocast, where the float32
+weights are the only copy. DeepSpeed casts these weights to bfloat16 and keeps a float32 master copy. FSDP2 keeps
+float32 shards and gathers them in bfloat16. With LoRA, only the adapter has gradients and optimizer state. QLoRA
+stores the adapted matrices in 4 bits.
 
 Activations are counted tensor by tensor, as in [Reducing Activation Recomputation in Large Transformer
-Models](https://huggingface.co/papers/2205.05198), section 4, with the numbers of transformers' Llama and Qwen layers,
-whose norms compute in float32, and which under autocast keep a float32 residual stream. `tests/planning` compares
-them with what autograd really saves.
+Models](https://huggingface.co/papers/2205.05198), section 4, for transformers' Llama and Qwen layers, whose norms
+compute in float32 and whose residual stream is float32 under autocast. `tests/planning` compares the estimates with
+the tensors that autograd saves.
 """
 
 import json
@@ -27,28 +27,29 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 
-# so that planning and measuring them needs no download
+# stored here so that planning for these models needs no download
 PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paper_models.json").read_text())
-MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # that the formulas hold for
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # model types that the formulas apply to
 GIB = 2**30
 BFLOAT16, FLOAT32 = 2, 4
-# Bytes of a weight in 4 bits, with a float32 scale for each 64: [QLoRA](https://huggingface.co/papers/2305.14314)
+# Bytes per weight in 4 bits, with one float32 scale per 64 weights: [QLoRA](https://huggingface.co/papers/2305.14314)
 QUANTISED = 0.5 + FLOAT32 / 64
-HEADROOM = 0.05  # share of a GPU that is left free: CUDA context, NCCL's buffers, fragments
-TIGHT_SHARE = 0.05  # of the usable memory; to have less left is within the estimate's error
-# Tile of logits that TRL's fused head computes at a time: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
+HEADROOM = 0.05  # share of a GPU's memory reserved for the CUDA context, NCCL's buffers and fragmentation
+TIGHT_SHARE = 0.05  # share of the usable memory; a smaller remainder is within the estimate's error
+# Tile of logits that TRL's fused head computes at once: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
-DEEPSPEED_BUCKET = 500_000_000  # elements of `reduce_bucket_size`, whose default the recipes keep
-DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000  # `stage3_max_live_parameters`, gathered at once
-VLLM_BATCHED_TOKENS = 4096  # positions at a time: `max_num_batched_tokens` in trl/generation
+DEEPSPEED_BUCKET = 500_000_000  # elements; default of `reduce_bucket_size`
+DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000  # parameters gathered at once; default of `stage3_max_live_parameters`
+VLLM_BATCHED_TOKENS = 4096  # positions per forward pass: `max_num_batched_tokens` in trl/generation
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder with gated feed-forward layers and RMS norms; all numbers count elements.
+    """Sizes, in elements, of a decoder with gated feed-forward layers and RMS norms.
 
-    The sizes are the widths of all query heads together, and of all key heads, as of all value heads. A tied head
-    counts once. The adapter is what LoRA trains in the model's place; the layers' matrices are what QLoRA quantizes.
+    `query_size` is the width of all query heads together; `kv_size` is that of all key heads, which equals that of all
+    value heads. `num_parameters` counts a tied head once. `adapter_parameters` are those that LoRA trains, and
+    `quantized_parameters` those of the layers' matrices, which QLoRA quantizes.
     """
 
     config: "PreTrainedConfig"
@@ -61,7 +62,7 @@ class Architecture:
 
 
 def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
-    """A model's configuration: the given file, a folder's, one of the paper's models, the gym's or the Hub's."""
+    """Loads a configuration: from `config_file`, else of a model of the paper, a folder, the gym or the Hub."""
     from transformers import AutoConfig
 
     if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
@@ -70,14 +71,14 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
 
 
 def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> Architecture:
-    """The sizes of a model and its adapter, counted on torch's meta device, which holds no data.
+    """Returns the sizes of a model and its adapter, counted on torch's meta device, which allocates no memory.
 
     Raises:
-        `ValueError`: If the formulas do not hold for the model type.
+        `ValueError`: If the formulas do not apply to the model type.
     """
     if config.model_type not in MODEL_TYPES:
         raise ValueError(
-            f"model_type is {config.model_type!r}, but must be one of {', '.join(MODEL_TYPES)}; see --model_config"
+            f"model_type is {config.model_type!r}, but must be one of {', '.join(MODEL_TYPES)}; check --model_config"
         )
     import torch
     from peft import get_peft_model
@@ -96,19 +97,18 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run to plan. Fields that a recipe has mean what they mean there; the others:
+    """Settings of a run to plan. Fields not listed here have the same meaning as in a recipe.
 
     Args:
         gpu_memory (`float`): Memory of one GPU, in GiB.
-        sharding (`str`): How training is distributed: `none` (DDP), DeepSpeed's `zero1`, `zero2`, `zero3`, or `fsdp`
-            (FSDP2).
-        weight_bytes (`int`), compute_bytes (`int`): Bytes per element of the weights as loaded, 4, TRL's default, or 2
-            with `dtype: bfloat16`; and of matrix products, 2 with `bf16`.
-        groups_lengths (`bool`): Whether micro-batches are filled by tokens: `length_grouped_microbatches`, unless
-            other settings forbid it.
-        max_length (`int`), max_completion_length (`int`): Tokens of the longest row, prompt included, and of the
-            longest completion.
-        vllm_mode (`str`): `None` without vLLM.
+        sharding (`str`): `none` (DDP), DeepSpeed's `zero1`, `zero2` or `zero3`, or `fsdp` (FSDP2).
+        weight_bytes (`int`): Bytes per element of the weights as loaded: 4 (TRL's default), 2 with `dtype: bfloat16`.
+        compute_bytes (`int`): Bytes per element in matrix products: 2 with `bf16`.
+        groups_lengths (`bool`): Whether micro-batches have a token limit instead of a row limit, by
+            `length_grouped_microbatches`.
+        max_length (`int`): Tokens of the longest row, prompt included.
+        max_completion_length (`int`): Tokens of the longest completion.
+        vllm_mode (`str`): `None` if vLLM is not used.
     """
 
     architecture: Architecture
@@ -136,40 +136,45 @@ class Settings:
 
     @property
     def adapter_parameters(self) -> int:
-        """Parameters that are trained in the model's place; 0 if the model itself is trained."""
+        """Returns the number of the adapter's parameters; 0 if the model itself is trained."""
         return self.use_peft * self.architecture.adapter_parameters
 
     @property
     def tokens(self) -> int:
-        """Positions of the largest micro-batch: as many rows as one has on average, all of the greatest length, to
-        which TRL pads each; none that is filled by tokens is larger."""
+        """Returns the positions of the largest micro-batch: `per_device_train_batch_size` rows of the maximum length.
+
+        This is also the token limit of length-grouped micro-batches.
+        """
         return self.per_device_train_batch_size * self.max_length
 
     @property
     def needs_mask(self) -> bool:
-        """Whether attention keeps a mask of the largest micro-batch; one of a single row that is trimmed has no
-        padding."""
+        """Returns whether attention keeps a mask of the largest micro-batch. A single trimmed row has no padding."""
         is_padded = self.per_device_train_batch_size > 1 or not self.groups_lengths
         return is_padded and "flash" not in self.attn_implementation
 
     @property
     def forward_weight_bytes(self) -> int:
-        """Bytes per element of the weights that the forward pass reads: the engines that shard cast them first. Where
-        they differ from `compute_bytes`, autocast casts weights and inputs of matrix products."""
+        """Returns the bytes per element of the weights in the forward pass. DeepSpeed and FSDP2 cast weights first.
+
+        If this differs from `compute_bytes`, autocast casts the weights and inputs of matrix products.
+        """
         return self.weight_bytes if self.sharding == "none" else self.compute_bytes
 
 
 def layer_bytes(settings: Settings) -> int:
-    """Bytes that one layer keeps for the backward pass of the largest micro-batch: for each position the sum over
+    """Returns the bytes that one layer keeps for the backward pass of the largest micro-batch.
 
-    - two norms: input in float32, normalized input, one float32 factor;
-    - inputs of the matrix products; under autocast each of the five that read a norm casts its own copy;
-    - queries, keys, values and output of attention and its float32 log-sum; with a mask, `sdpa` repeats keys and
+    Each position has the following tensors:
+
+    - two norms: the input in float32, the normalized input, and one float32 factor;
+    - inputs of the matrix products; under autocast, each of the five products that read a norm casts its own copy;
+    - queries, keys, values and output of attention, and the float32 log-sum; with a mask, `sdpa` repeats keys and
       values for each query head;
-    - four tensors of the feed-forward layer: gate, its activation, up, and their product;
-    - with norms of queries and keys, as in Qwen3: their input in float32, normalized, and a float32 factor per head;
+    - four tensors of the feed-forward layer: gate, activation of the gate, up projection, and product of the two;
+    - norms of queries and keys (Qwen3): the input in float32, the normalized input, and a float32 factor per head.
 
-    and where it needs a mask an additive one of length x length for each row.
+    If attention needs a mask, each row has an additive mask of shape (length, length).
     """
     config, query, kv = settings.architecture.config, settings.architecture.query_size, settings.architecture.kv_size
     size, heads = settings.compute_bytes, config.num_attention_heads
@@ -184,25 +189,27 @@ def layer_bytes(settings: Settings) -> int:
 
 
 def cast_bytes(settings: Settings, num_layers: int) -> int:
-    """Bytes of the weights' bfloat16 copies that autocast holds for `num_layers` layers; 0 if nothing is cast.
+    """Returns the bytes of the bfloat16 copies that autocast keeps of the weights of `num_layers` layers.
 
-    The norms, which are not cast, are one parameter in a thousand. Autocast keeps the copies until the forward pass
-    ends, and without checkpointing the graph keeps them until the layer's backward pass. Source: `cached_cast` in
+    The norms are counted too, although they are not cast; they are about 0.1 % of the parameters. Autocast keeps the
+    copies until the end of the forward pass. Without gradient checkpointing, the graph keeps them until the layer's
+    backward pass. The result is 0 if no weights are cast. Source: `cached_cast` in
     torch's aten/src/ATen/autocast_mode.cpp.
     """
-    if settings.load_in_4bit:  # a matrix is made whole for its product only, so one layer is an upper bound
+    if settings.load_in_4bit:  # matrices are dequantized one at a time, so one layer is an upper bound
         return settings.compute_bytes * settings.architecture.layer_parameters
     is_cast = settings.forward_weight_bytes != settings.compute_bytes
     return is_cast * BFLOAT16 * num_layers * settings.architecture.layer_parameters
 
 
 def head_bytes(settings: Settings) -> int:
-    """Peak bytes outside the layers: of the last norm and the tokens' ids, and of log-probabilities and their backward
-    pass with TRL's fused head, which holds a tile of logits.
+    """Returns the peak bytes outside the layers: the last norm, token ids, and log-probabilities with their backward
+    pass in TRL's fused head.
 
-    The tile, which is as wide for a small vocabulary, the head's slice in the computing dtype, the head's gradient
-    in float32, then cast to the weights' dtype, and per position the hidden state, its selection and its float32
-    gradient. An adapter leaves the head without a gradient. Source: `ChunkedLogProbFunction` in trl/kernels.
+    The fused head holds one tile of logits, whose width does not depend on the vocabulary, a slice of the head's
+    weights in the compute dtype, and the head's gradient in float32 and in the dtype of the weights. Each position
+    adds the hidden state, its selection and its float32 gradient. With an adapter, the head has no gradient. Source:
+    `ChunkedLogProbFunction` in trl/kernels.
     """
     config, size, tokens = settings.architecture.config, settings.forward_weight_bytes, settings.tokens
     vocabulary, hidden = config.vocab_size, config.hidden_size
@@ -215,14 +222,15 @@ def head_bytes(settings: Settings) -> int:
 
 
 def activation_peak(settings: Settings) -> int:
-    """Most bytes of activations, logits included, that the largest micro-batch holds at once.
+    """Returns the peak bytes of activations, including logits, of the largest micro-batch.
 
-    With gradient checkpointing these are the residual stream before each layer, and the largest of: the copies of all
-    weights and the last layer's three feed-forward tensors in the forward pass; the head's backward pass; one layer's
-    activations, copies and gradients. The first two do not overlap: autocast has dropped its copies when the backward
-    pass begins. Without, everything that all layers keep, and the larger of the head's backward pass and one layer's
-    gradients: two of the feed-forward layer's width and one of a matrix product's input. Source: section 5 of
-    [Reducing Activation Recomputation in Large Transformer Models](https://huggingface.co/papers/2205.05198).
+    With gradient checkpointing, the peak is the residual stream before each layer plus the largest of three sums: the
+    copies of all weights and three feed-forward tensors of the last layer in the forward pass; the head's backward
+    pass; one layer's activations, copies and gradients. The first two do not overlap, because autocast drops its
+    copies before the backward pass begins. Without checkpointing, the peak is the activations of all layers plus the
+    larger of the head's backward pass and one layer's gradients: two of the feed-forward width and one of the hidden
+    size per position. Source: section 5 of [Reducing Activation Recomputation in Large Transformer
+    Models](https://huggingface.co/papers/2205.05198).
     """
     config, tokens, size = settings.architecture.config, settings.tokens, settings.compute_bytes
     num_layers, layer = config.num_hidden_layers, layer_bytes(settings)
@@ -232,23 +240,23 @@ def activation_peak(settings: Settings) -> int:
     if not settings.gradient_checkpointing:
         return mask + num_layers * layer + cast_bytes(settings, num_layers) + max(head, gradients)
     stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
-    cached = 1 if settings.adapter_parameters else num_layers  # autocast caches no frozen weights
+    cached = 1 if settings.adapter_parameters else num_layers  # autocast does not cache frozen weights
     forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, cached)
     return mask + stream + max(forward, head, layer + cast_bytes(settings, 1) + gradients)
 
 
 def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
-    r"""Bytes of weights, of accumulated gradients, of the optimizer's state and of the buffers of communication.
+    r"""Returns the bytes of weights, accumulated gradients, optimizer state and communication buffers.
 
-    Weights: all of them, $1/N_d$ with `zero3` and `fsdp`, and an adapter in float32; quantized, a layer's matrices
-    take 4 bits and their scales, while embedding, head and norms stay. Gradients: as what is trained,
-    $1/N_d$ with `zero2` too. Optimizer: AdamW's two moments, in the dtype of the weights that it updates; with
-    DeepSpeed also the float32 master weights and their gradient, all $1/N_d$.
-
-    Buffers gather and reduce. DDP keeps the gradients a second time, in its buckets, because accelerate leaves
-    `gradient_as_bucket_view` off. DeepSpeed fills a bucket of gradients, two with ZeRO-3, which overlaps; ZeRO-3
-    gathers up to its limit of live parameters. FSDP2 gathers embedding, head and two layers (the next is fetched
-    ahead), and reduces the gradients of one group while those of the next are made.
+    - Weights: the model's, and the adapter's in float32, with a share of $1/N_d$ under `zero3` and `fsdp`. With QLoRA,
+      the layers' matrices take 4 bits and their scales; embedding, head and norms are not quantized.
+    - Gradients: as many bytes as the trained weights, and a share of $1/N_d$ with `zero2` too.
+    - Optimizer state: AdamW's two moments in the dtype of the trained weights. DeepSpeed adds float32 master weights
+      and their gradient, and every rank has $1/N_d$ of the state.
+    - Buffers: DDP copies the gradients into its buckets, because accelerate leaves `gradient_as_bucket_view` off.
+      DeepSpeed fills one bucket of gradients; ZeRO-3 fills two, because it overlaps communication, and gathers
+      parameters up to its limit. FSDP2 gathers embedding, head and two layers (it prefetches the next layer), and
+      reduces the gradients of one group while it computes those of the next.
     """
     architecture, sharding, share = settings.architecture, settings.sharding, 1 / settings.num_gpus
     size, whole, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
@@ -268,21 +276,22 @@ def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
 
 
 def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
-    """Bytes of the keys and values of `tokens` positions: two tensors a layer, a row of `kv_size` for each position.
+    """Returns the bytes of the keys and values of `tokens` positions: per layer, two tensors (tokens, `kv_size`).
 
-    Source: [PagedAttention](https://huggingface.co/papers/2309.06180), section 3, with grouped heads.
+    Source: [PagedAttention](https://huggingface.co/papers/2309.06180), section 3, applied to grouped heads.
     """
     architecture = settings.architecture
     return 2.0 * architecture.config.num_hidden_layers * architecture.kv_size * element_bytes * tokens
 
 
 def vllm_bytes(settings: Settings) -> tuple[float, float, float]:
-    """Bytes on one GPU of colocated vLLM: what it reserves, `vllm_gpu_memory_utilization` of the complete GPU; what
-    its weights in bfloat16 and its largest forward pass take of that; what the longest sequence takes in its cache.
+    """Returns three sizes, in bytes, of colocated vLLM on one GPU.
 
-    The forward pass holds, for a batch of 4,096 positions, the stream, its residual and the feed-forward layer's two
-    halves; and for each sequence its logits in bfloat16 and three times in float32 (logits, log-probabilities,
-    sorted).
+    The first is the memory that vLLM reserves: `vllm_gpu_memory_utilization` of the GPU's total memory. The second is
+    the part taken by the weights in bfloat16 and the largest forward pass. The third is the cache of the longest
+    sequence. The forward pass holds, for a batch of 4,096 positions, the hidden states, the residual and the two
+    halves of the feed-forward layer, or, if this is more, the logits of all sequences in bfloat16 and three
+    float32 tensors of that shape (logits, log-probabilities, sorted values).
     """
     config, shares = settings.architecture.config, settings.vllm_tensor_parallel_size
     sequences = settings.per_device_train_batch_size * settings.steps_per_generation * shares
@@ -295,18 +304,17 @@ def vllm_bytes(settings: Settings) -> tuple[float, float, float]:
 
 
 def vllm_sequences(settings: Settings) -> int:
-    """Sequences of the greatest length that one colocated engine holds at once; without room for one, 0, vLLM
-    refuses to start."""
+    """Returns the number of sequences of maximum length that fit vLLM's cache; with 0, vLLM does not start."""
     share, working, sequence = vllm_bytes(settings)
     return max(0, int((share - working) // sequence))
 
 
 def items(settings: Settings) -> dict[str, tuple[float, float]]:
-    """Bytes of everything that a GPU holds, while a micro-batch is trained and while completions are generated.
+    """Returns the bytes of each item in a GPU's memory, as pairs: during training and during generation.
 
-    Gradients are dropped after each update (`zero_grad(set_to_none=True)`), so they are not there while completions
-    are generated. A reference model is sharded as the policy is. Without vLLM, transformers' `generate` caches a GPU's
-    generation batch at full length.
+    Gradients are freed after each update (`zero_grad(set_to_none=True)`), so generation has none. A reference model
+    is sharded like the policy. Without vLLM, transformers' `generate` caches the GPU's generation batch at full
+    length.
     """
     weights, gradients, state, buffers = held_bytes(settings)
     share = vllm_bytes(settings)[0] if settings.vllm_mode == "colocate" else 0.0
@@ -325,23 +333,22 @@ def items(settings: Settings) -> dict[str, tuple[float, float]]:
 
 
 def peak_bytes(settings: Settings) -> tuple[float, ...]:
-    """Bytes while a micro-batch is trained, and while completions are generated."""
+    """Returns the total bytes of one GPU during training and during generation."""
     return tuple(map(sum, zip(*items(settings).values(), strict=True)))
 
 
 def usable_bytes(settings: Settings) -> float:
-    """Bytes of one GPU that the plan may use."""
+    """Returns the usable bytes of one GPU: its memory without `HEADROOM`."""
     return settings.gpu_memory * GIB * (1 - HEADROOM)
 
 
 def spare_bytes(settings: Settings) -> float:
-    """Usable bytes of a GPU that are free at the higher of the two peaks; negative if there are too few."""
+    """Returns the usable bytes that remain at the higher of the two peaks; negative if the run does not fit."""
     return usable_bytes(settings) - max(peak_bytes(settings))
 
 
 def refusal(settings: Settings) -> str | None:
-    """Why the run cannot fit, with its largest item; `None` if both peaks are within the usable memory and colocated
-    vLLM starts."""
+    """Returns why the run does not fit, with its largest item; `None` if both peaks fit and colocated vLLM starts."""
     if settings.vllm_mode == "colocate" and not vllm_sequences(settings):
         share, working, sequence = vllm_bytes(settings)
         least = math.ceil(100 * (working + sequence) / (settings.gpu_memory * GIB)) / 100
@@ -361,7 +368,7 @@ def refusal(settings: Settings) -> str | None:
 
 
 def changes(settings: Settings) -> list[dict[str, Any]]:
-    """Options that may save memory, each alone, the cheapest first; all but LoRA keep the policy update."""
+    """Returns options that may save memory, cheapest first. Only LoRA changes the policy update."""
     rows = settings.per_device_train_batch_size
     doubled = {name: 2 * getattr(settings, name) for name in ("gradient_accumulation_steps", "steps_per_generation")}
     return [
@@ -377,7 +384,7 @@ def changes(settings: Settings) -> list[dict[str, Any]]:
 
 
 def memory_lines(settings: Settings) -> list[str]:
-    """The items of one GPU's memory in GiB, and their sums."""
+    """Returns the lines of the table of memory items of one GPU, in GiB, with their sums."""
     rows = {**items(settings), "sum": peak_bytes(settings), "usable": (usable_bytes(settings),) * 2}
     lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
     for name, sizes in rows.items():
@@ -387,20 +394,20 @@ def memory_lines(settings: Settings) -> list[str]:
 
 
 def step_lines(settings: Settings, num_iterations: int) -> list[str]:
-    """Tokens of the largest micro-batch, of the longest sequence's cache and of a generation batch."""
+    """Returns lines with the sizes of the largest micro-batch, vLLM's cache and the generation batch, in tokens."""
     rows, limit = settings.per_device_train_batch_size, settings.max_completion_length
     completions = settings.num_gpus * rows * settings.steps_per_generation
-    at_once = settings.num_gpus * rows * settings.gradient_accumulation_steps
+    update = settings.num_gpus * rows * settings.gradient_accumulation_steps
     lines = [f"largest micro-batch: {settings.tokens:,} tokens, {rows} x {settings.max_length:,}"]
     if settings.vllm_mode == "colocate":
         sequences = f"{vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens"
         lines.append(f"vLLM holds {sequences} at once, {vllm_bytes(settings)[2] / GIB:.2f} GiB each")
-    batch = f"generation batch: {completions:,} completions, {num_iterations * completions / at_once:g} policy updates"
-    return [*lines, f"{batch} of {at_once:,}; at most {completions * limit:,} tokens, {limit:,} each"]
+    batch = f"generation batch: {completions:,} completions, {num_iterations * completions / update:g} policy updates"
+    return [*lines, f"{batch} of {update:,}; at most {completions * limit:,} tokens, {limit:,} each"]
 
 
 def verdict_lines(settings: Settings) -> list[str]:
-    """Whether the run fits, and if so how tightly; if not, why, and what each change would make of it."""
+    """Returns lines that state whether the run fits; if not, the reason, and options with the peak of each."""
     spare = spare_bytes(settings)
     if reason := refusal(settings):
         lines = [f"does not fit: {reason}", "options that save memory, each alone:"]
