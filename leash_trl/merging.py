@@ -29,8 +29,8 @@ def merge_adapter(
 ) -> PreTrainedModel:
     r"""Merges the adapter in a folder into its base model, on the CPU, saves the merged model, and returns it.
 
-    Every adapted matrix becomes `W + strength * scaling * B A`, computed in the dtype of the weights. The base model
-    is loaded as it is stored, even if it was quantized during training (QLoRA). If the base model's embedding and head
+    Every adapted matrix becomes `W + strength * scaling * B A`, added in the dtype of the weights. The base model is
+    loaded as it is stored, even if it was quantized during training (QLoRA). If the base model's embedding and head
     share one matrix, but the adapter changes them differently, the merged model has two separate matrices.
 
     The tokenizer is saved too (the base model's, if the folder has none), and so are `trainer_state.json` and

@@ -78,8 +78,8 @@ class TraceStyle:
     """Parameters of the length of traces and of the errors in them.
 
     Args:
-        brevity (`float`): Median over traces of the ratio `u` of a style's weight to that of the next longer style: full,
-            short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
+        brevity (`float`): Median over traces of the ratio `u` of a style's weight to that of the next longer style:
+            full, short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
         spread (`float`): Standard deviation of the logarithm of `u`.
         skip_share (`float`): Factor of the weight of the style skip; with 0, no step is skipped.
         recheck_brevity (`float`): Same as `brevity`, for rechecks, which skip no step.
@@ -105,7 +105,7 @@ class Wording:
         steps (`tuple[tuple[str, ...], ...]`): Four texts for each addition or subtraction, from full to skip, with
             the format fields `before` and `total`.
         rechecks (`tuple[str, ...]`): Opening texts of the first and of the second recheck.
-        confirmation (`str`), repair (`str`): Texts after a recheck that finds the same total and after one that does not.
+        confirmation (`str`), repair (`str`): Text after a recheck that finds the same total, and another total.
         closer (`str`), ending (`str`): The sentence that repeats the answer, and the end of every trace. All four
             texts have one format field for the total.
         opening (`str`): Text at the start of a trace.
