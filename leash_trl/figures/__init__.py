@@ -1,1 +1,1 @@
-"""Draws figures of training runs, evaluated runs and comparisons, and builds the page with all of them."""
+"""Draws figures of training runs, evaluated runs and comparisons, and builds a report page that contains them."""

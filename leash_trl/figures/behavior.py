@@ -1,4 +1,4 @@
-"""Counts how often completions summarize, rethink and plan, by the paper's keywords, and draws it over checkpoints."""
+"""Counts the paper's keywords for summary, rethinking and planning in completions, and draws them over checkpoints."""
 
 import re
 import textwrap
@@ -17,7 +17,7 @@ from leash_trl.figures import style
 from leash_trl.figures.evaluation import draw_with_band
 
 
-# The appendix table "Keyword groups used for behavior analysis", in its order and in lower case.
+# appendix table "Keyword groups used for behavior analysis", in the paper's order and in lower case
 KEYWORDS = {
     "summary": ("so", "therefore", "thus", "conclude", "overall"),
     "rethink": (
@@ -30,26 +30,27 @@ KEYWORDS = {
 FORMS = [word.replace("-", "[-‐‑]").replace(" ", r"\s+") for words in KEYWORDS.values() for word in words]
 KEYWORD = re.compile(rf"(?<!\w)(?:{'|'.join(FORMS)})(?!\w)", re.IGNORECASE)
 LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to one without
-APART = 0.12  # between markers of one checkpoint, where checkpoints are 1 apart
-LONGEST_TICK = 24  # characters of a line
-SLANT_FROM = 24  # characters of all labels of an axis, from which they would touch each other
+MARKER_OFFSET = 0.12  # distance between markers of one checkpoint; checkpoints have a distance of 1
+LONGEST_TICK = 24  # characters per line of a tick label
+SLANT_FROM = 24  # total characters of an axis's labels above which horizontal labels would overlap
 
 
 def keyword_counts(text: str) -> dict[str, int]:
-    """Occurrences of the paper's keywords in a text, thinking included.
+    """Counts the paper's keywords in a text, including the thinking.
 
-    Whole words count: "So" is not in "also", "step" not in "steps". Hyphens separate words ("step-by-step" has two
-    steps) and belong to "re-evaluate", "re-examine" and "double-check", whichever of three Unicode hyphens is used;
-    the words of "check again" may stand on two lines. Of keywords that overlap the one that begins first counts.
+    Only whole words count: "also" does not contain "so", and "steps" does not contain "step". Hyphens separate words
+    ("step-by-step" counts as two steps), except in "re-evaluate", "re-examine" and "double-check", which match with
+    any of three Unicode hyphens. Two words, as in "check again", may be separated by a line break. Of overlapping
+    keywords, only the first is counted.
 
-    Source: appendix of [LEASH](https://huggingface.co/papers/2512.21540), which says "matched case-insensitively" over
-    a table that lists first and First, second and Second, step and Step, here one keyword each. Its figure has 6.8
-    times as much summary as rethink, where 16 public traces of R1 and Qwen3 have 4.4 and 4.3 times (mathematics, other
-    tasks). So compare counts with each other, not with the paper's.
+    Source: appendix of [LEASH](https://huggingface.co/papers/2512.21540), whose keywords are "matched
+    case-insensitively". The paper's table lists "first" and "First", which are one keyword here, as are "second" and
+    "step". In the paper's figure, summary is 6.8 times as frequent as rethink; in 16 public traces of R1 and Qwen3,
+    4.4 times (mathematics) and 4.3 times (other tasks). Counts are therefore not comparable with those of the paper.
 
     Returns:
-        `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of
-        the paper's table.
+        `dict[str, int]`: Counts by group (`summary`, `rethink`, `plan`), followed by counts by keyword (`keyword so`
+        and so on), in the order of the paper's table.
 
     Example:
         >>> counts = keyword_counts("So first I add. Wait, also step by step: first")
@@ -58,21 +59,20 @@ def keyword_counts(text: str) -> dict[str, int]:
     """
     found = Counter(re.sub(r"\s+", " ", re.sub("[‐‑]", "-", match[0])).lower() for match in KEYWORD.finditer(text))
     sums = {group: sum(found[keyword] for keyword in keywords) for group, keywords in KEYWORDS.items()}
-    # rethink and step are keywords too
+    # the prefix distinguishes the keyword `rethink` from its group
     return sums | {f"keyword {keyword}": found[keyword] for keywords in KEYWORDS.values() for keyword in keywords}
 
 
 def behavior(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Behavior of evaluated checkpoints, means over benchmarks, in the order of their training steps.
+    """Returns the keyword counts of evaluated checkpoints, as means over benchmarks, in the order of training steps.
 
-    Steps that are equal or missing leave the given order; but one checkpoint without a step among others that have
-    one is the model that training began with, at step 0.
+    A single checkpoint without a step is taken as the model before training, at step 0. If further steps are missing,
+    or steps are equal, the given order is kept.
 
     Returns:
-        `DataFrame`: A row per checkpoint. Columns `run`; `step`, missing if not known; `problems`; `responses`;
-        `tokens`, mean length, and `summary`, `rethink`, `plan`, occurrences per response, each with 95 % intervals
-        over problems in `_low` and `_high`; `summary_per_1000_tokens` and so on, so that a change does not come from
-        length alone; `keyword so` and so on, occurrences per response.
+        `DataFrame`: One row per checkpoint, with `run`, `step` (missing if not known), `problems` and `responses`.
+        `tokens` is the mean length, and `summary`, `rethink` and `plan` are counts per response; each has a 95 %
+        interval over problems in `*_low` and `*_high`. `keyword so` and so on are counts per response.
     """
     points = pd.DataFrame([_checkpoint(run) for run in runs]).astype({"step": "Int64"})
     steps = points["step"].fillna(0)
@@ -85,38 +85,39 @@ def _checkpoint(run: EvaluatedRun) -> dict[str, Any]:
     counts = pd.DataFrame([keyword_counts(text) for text in samples["text"]], index=samples.index)
     values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
     problems = values.groupby(["benchmark", "id"], sort=False).mean()
-    benchmarks = [own for _, own in problems.groupby("benchmark", sort=False)]
+    benchmarks = [means for _, means in problems.groupby("benchmark", sort=False)]
     sizes = {"problems": len(problems), "responses": len(samples)}
     row: dict[str, Any] = {"run": run.label, "step": run.run.get("step"), **sizes}
     for name in ("tokens", *KEYWORDS):
-        estimate = mean_over_benchmarks([mean_amount(own[name].to_numpy()) for own in benchmarks])
+        estimate = mean_over_benchmarks([mean_amount(means[name].to_numpy()) for means in benchmarks])
         row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    means = np.mean([own.to_numpy().mean(axis=0) for own in benchmarks], axis=0)
-    return row | dict(zip(problems.columns[1 + len(KEYWORDS) :], means[1 + len(KEYWORDS) :].tolist(), strict=True))
+    overall = np.mean([means.to_numpy().mean(axis=0) for means in benchmarks], axis=0)
+    return row | dict(zip(problems.columns[1 + len(KEYWORDS) :], overall[1 + len(KEYWORDS) :].tolist(), strict=True))
 
 
 def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
-    """The paper's behavior figure: mean response length, and keywords per response by group, over checkpoints.
+    """Draws the paper's behavior figure: mean response length and keyword counts per response, over checkpoints.
 
-    Checkpoints with different training steps are points of lines, others named markers side by side without lines.
+    If the checkpoints have different training steps, the points are connected by lines; otherwise each checkpoint is a
+    labeled position on the axis.
 
     Source: figure "behaviors" of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    `points` are as [`behavior`] returns them. Panels stand beside each other, or in one column.
+    `points` is the result of [`behavior`]. The two panels are side by side, or in one column with `columns=1`.
     """
     figure, (left, right) = style.two_panels(columns)
     steps = points["step"].fillna(0).astype(int)
     has_steps = points["step"].notna().any() and steps.is_unique
-    places = steps if has_steps else pd.Series(range(len(points)))
-    # unlike any keyword group, which the legend names
+    positions = steps if has_steps else pd.Series(range(len(points)))
+    # tokens differ in color from the keyword groups of the legend
     looks: dict[str, dict[str, Any]] = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
     looks |= {group: style.marked_style(index) for index, group in enumerate(KEYWORDS)}
     for index, (name, look) in enumerate(looks.items()):
         axis, (low, high) = (left if name == "tokens" else right), (points[f"{name}_low"], points[f"{name}_high"])
         if has_steps:
-            draw_with_band(axis, places, points[name], low, high, name.capitalize(), look)
+            draw_with_band(axis, positions, points[name], low, high, name.capitalize(), look)
             continue
-        x = places + (0.0 if name == "tokens" else APART * (index - 2))
+        x = positions + (0.0 if name == "tokens" else MARKER_OFFSET * (index - 2))
         axis.plot(x, points[name], markersize=6, label=name.capitalize(), **{**look, "linestyle": "None"})
         axis.vlines(x, low, high, color=look["color"])
     left.set_title("Mean response length (tokens)", fontsize=style.TITLE_SIZE)
@@ -128,7 +129,7 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
         else:
             style.label_steps(axis, "training step")
             if len(points) == 1:
-                axis.set_xticks(places)
+                axis.set_xticks(positions)
     right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
     right.legend(loc="upper right", ncols=len(KEYWORDS), frameon=False, fontsize=style.LABEL_SIZE, columnspacing=1.2)
     return figure

@@ -1,4 +1,4 @@
-"""Figures of evaluated runs and of comparisons: accuracy over tokens, accuracy within token budgets."""
+"""Draws figures of evaluated runs and of comparisons: accuracy over tokens, and accuracy within token budgets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,43 +15,43 @@ from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
 from leash_trl.figures import style
 
 
-NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
+NEXT_TICK = 1.4  # ratio of two budgets above which their tick labels do not overlap
 BAND_ALPHA = 0.2
-ROOM = 0.04  # share of an axis on each side of what is drawn
-WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
+ROOM = 0.04  # margin on each side of the points, as a share of the axis
+WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
 
 
 def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
-    """Score over mean tokens with both intervals: a curve for each name, a black diamond for the base.
+    """Draws score over mean tokens with the intervals of both: one curve per name, and a black diamond for the base.
 
     Args:
-        points (`DataFrame`): A method, run or target a row, the base first, in the columns of a comparison's
-            `table.csv`: `name`, `measure`, `score`, `mean_tokens`, both with `_interval_low` and `_interval_high`,
-            `target_length` and `seeds`. Several seeds have intervals over seeds, others over problems. More columns
-            hold settings, which tell apart rows of one name and target.
+        points (`DataFrame`): One row per method, run or target, with the base first. The columns are those of a
+            comparison's `table.csv`: `name`, `measure`, `score`, `mean_tokens`, `target_length`, `seeds`, and the
+            intervals `score_interval_low` and so on. Rows of several seeds have intervals over seeds, other rows over
+            problems. Further columns have settings, which distinguish rows of the same name and target.
         width (`float`): Width in inches.
 
     Returns:
-        `Figure`: 10 by 6.5 inches, 5 inches high where it is narrower. Its label tells the numbers.
+        `Figure`: 10 by 6.5 inches; 5.5 inches high if narrower. The label lists the numbers for screen readers.
     """
     figure, (axis,) = style.new_figure(width, 6.5 if width >= style.WIDE else 5.5)
     points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
     base, rows = points[:1], points[1:]
-    curves = [(label, own, style.marked_style(index)) for index, (label, own) in enumerate(_curves(rows))]
+    curves = [(label, curve, style.marked_style(index)) for index, (label, curve) in enumerate(_curves(rows))]
     curves.append((base["name"].item(), base, {"color": "black", "marker": "d"}))
-    for label, own, look in curves:
+    for label, curve, look in curves:
         bars = {"color": look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
-        axis.vlines(own["mean_tokens"], own["score_interval_low"], own["score_interval_high"], **bars)
-        axis.hlines(own["score"], own["mean_tokens_interval_low"], own["mean_tokens_interval_high"], **bars)
-        look = look if len(own) > 1 else {**look, "linestyle": "None"}
-        axis.plot(own["mean_tokens"], own["score"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
-    told = [_told(row) for _, own, _ in [curves[-1], *curves[:-1]] for row in own.to_dict("records")]
-    figure.set_label("; ".join(told))
+        axis.vlines(curve["mean_tokens"], curve["score_interval_low"], curve["score_interval_high"], **bars)
+        axis.hlines(curve["score"], curve["mean_tokens_interval_low"], curve["mean_tokens_interval_high"], **bars)
+        look = look if len(curve) > 1 else {**look, "linestyle": "None"}
+        axis.plot(curve["mean_tokens"], curve["score"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
+    texts = [_row_text(row) for _, curve, _ in [curves[-1], *curves[:-1]] for row in curve.to_dict("records")]
+    figure.set_label("; ".join(texts))
     targets = sorted(rows["target_length"].dropna().unique())
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
-    axis.set_xscale("log")  # lengths are shortened by ratio
+    axis.set_xscale("log")  # methods shorten lengths by a factor
     axis.margins(ROOM)
     is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
     locator = LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
@@ -68,7 +68,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
 
 
 def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
-    """Points of [`pareto_figure`]: each run's accuracy and tokens on one benchmark, or their means over all."""
+    """Returns the points of [`pareto_figure`]: accuracy and tokens on a benchmark, or means over benchmarks."""
     points = []
     for run in runs:
         measure = "accuracy" if run.knows_correctness else "reward"
@@ -81,48 +81,48 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
 
 
 def read_trade_offs(path: Path) -> pd.DataFrame:
-    """Points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`.
+    """Reads the points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`.
 
-    The seeds of a method at one target become their mean with its interval over seeds.
+    The seeds of a method and target are replaced by their mean with its interval over seeds.
     """
     rows = read_comparison(path)
     return rows if rows["seeds"].str.contains(" ").any() else comparison_rows(rows)
 
 
 def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Label and points of each curve, in the order of targets or else of tokens."""
-    for name, own in rows.groupby("name", sort=False):
-        has_repeats = own["target_length"].dropna().duplicated().any()
-        for _, part in own.groupby("label" if has_repeats else "name", sort=False):
+    """Yields the label and the points of each curve, sorted by target or, without targets, by tokens."""
+    for name, group in rows.groupby("name", sort=False):
+        has_repeats = group["target_length"].dropna().duplicated().any()
+        for _, part in group.groupby("label" if has_repeats else "name", sort=False):
             label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
             yield str(label), part.sort_values(["target_length", "mean_tokens"])
 
 
-def _told(row: Mapping[str, Any]) -> str:
-    """A row's numbers in words; an interval that is not known is left out."""
+def _row_text(row: Mapping[str, Any]) -> str:
+    """Returns the numbers of a row as text, without intervals that are not known."""
 
-    def told(key: str, digits: int) -> str:
+    def estimate(key: str, digits: int) -> str:
         value, low, high = (f"{row[key + end]:.{digits}f}" for end in ("", "_interval_low", "_interval_high"))
         return value if low == "nan" else f"{value} [{low}, {high}]"
 
     target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
-    return f"{row['label']}{target}: {row['measure']} {told('score', 3)}, tokens {told('mean_tokens', 1)}"
+    return f"{row['label']}{target}: {row['measure']} {estimate('score', 3)}, tokens {estimate('mean_tokens', 1)}"
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
-    """Share of completions that are correct and fit a token budget, with 95 % intervals, one line per run.
+    """Draws the share of completions that are correct within a token budget, with 95 % intervals, one line per run.
 
     Args:
-        points (`DataFrame`): Columns `run`; `at`, the budget in tokens; `value`, accuracy within it in [0, 1]; `low`
-            and `high`.
+        points (`DataFrame`): Columns `run`, `at` (the budget in tokens), `value` (the accuracy within the budget, in
+            [0, 1]), `low` and `high`.
         width (`float`): Width in inches.
 
     Returns:
         `Figure`: 4.5 inches high.
     """
     figure, (axis,) = style.new_figure(width, 4.5)
-    for index, (label, own) in enumerate(points.groupby("run", sort=False)):
-        draw_with_band(axis, own["at"], own["value"], own["low"], own["high"], str(label), style.marked_style(index))
+    for index, (run, line) in enumerate(points.groupby("run", sort=False)):
+        draw_with_band(axis, line["at"], line["value"], line["low"], line["high"], str(run), style.marked_style(index))
     powers = {budget for budget in points["at"] if int(budget).bit_count() == 1}
     far = {b for b in points["at"] if all(max(b, power) / min(b, power) > NEXT_TICK for power in powers)}
     budgets = sorted(int(budget) for budget in powers | far)
@@ -137,13 +137,13 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
 
 
 def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
-    """Points of [`budget_figure`] of each run on one benchmark, or their means over all."""
+    """Returns the points of [`budget_figure`]: accuracies on a benchmark, or means over benchmarks."""
     results = pd.concat([run.results.assign(run=run.label) for run in runs])
     return results[(results["metric"] == "accuracy_within") & (results["benchmark"] == benchmark)]
 
 
 def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, look: Mapping[str, Any]) -> None:
-    """A line with its intervals: a band with edges, or one bar for a single point."""
+    """Draws a line with its intervals, which are a band with edges or, for a single point, a bar."""
     axis.plot(x, value, markersize=5, label=label, **look)
     if len(x) > 1:
         axis.fill_between(x, low, high, facecolor=(look["color"], BAND_ALPHA), edgecolor=look["color"], linewidth=0.5)

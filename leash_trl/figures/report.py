@@ -1,4 +1,4 @@
-"""Builds the report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
+"""Builds a report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ from leash_trl.files import write_whole
 from leash_trl.run_folder import length_control_state, read_saved_recipe
 
 
-LONG_TEXT = 800  # characters of a completion that is shown folded
+LONG_TEXT = 800  # characters; the page folds completions longer than this
 LAST_BATCHES = 10
-VERDICTS = {1.0: "right", 0.0: "wrong"}
-NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
-NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have different benchmarks."
-NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
+VERDICTS = {1.0: "correct", 0.0: "incorrect"}
+NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
+NO_OVERALL = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
+NOT_SIGNIFICANT = ", not significant (the interval includes zero)"
 
 
-Block = str | dict[str, Any]  # a paragraph of plain text; or a table, a picture, or completions side by side
+Block = str | dict[str, Any]  # a paragraph of plain text, a table, a figure, or completions side by side
 
 
 def _table(caption: str, rows: Any) -> Block:
@@ -45,7 +45,7 @@ def _picture(name: str, caption: str, figure: Figure) -> Block:
 
 
 class Section(NamedTuple):
-    """A part of the page, and its sentences for the top of the page."""
+    """A section of the page, with the sentences that it adds to the top of the page."""
 
     title: str
     blocks: Sequence[Block]
@@ -53,10 +53,11 @@ class Section(NamedTuple):
 
 
 def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None) -> None:
-    """Writes `report.html`, which needs nothing else, `report.md` with its figures and, for evaluated runs,
-    `behavior.csv` with every keyword's count. The same inputs give the same bytes.
+    """Writes `report.html`, which is self-contained, `report.md` with its figures, and, for evaluated runs,
+    `behavior.csv` with the count of every keyword.
 
-    The evaluated runs are compared with `baseline`, by default the first of them.
+    The evaluated runs are compared with `baseline`, which defaults to the first of them. The same inputs give
+    identical files.
     """
     found = find_runs(paths)
     evaluated = found["evaluation"]
@@ -80,7 +81,7 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
 
 
 def render(template: str, title: str, sections: Sequence[Section]) -> str:
-    """The page as one HTML file without scripts, or as Markdown beside its figures."""
+    """Renders the page as one HTML file without scripts, or as Markdown that links to the figures."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=jinja2.select_autoescape(["html.j2"]),
@@ -91,7 +92,7 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
     environment.filters |= {
         "md": tables.escaped,
         "whole_interval": whole_interval,
-        "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
+        "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # names break after underscores only
         "svg": lambda block: Markup(
             inline_svg(block["figure"], block["name"], block["figure"].get_label() or block["caption"])
         ),
@@ -102,28 +103,28 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
 
 
 def whole_interval(text: str) -> str:
-    """A cell whose interval stays on one line if the cell breaks into two."""
+    """Returns the text of a cell with non-breaking spaces inside intervals, to keep each interval on one line."""
     return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
 def comparison_section(folder: Path, name: str) -> Section:
-    """Words, tables and figure of a comparison of `leash compare`; the figure's file has that name."""
+    """Builds the section of a folder of `leash compare`; `name` is the file name of its figure."""
     words, *_ = (folder / "table.md").read_text(encoding="utf-8").replace("`", "").partition("\n\n| ")
     blocks: list[Block] = [*words.split("\n\n")]
     for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv")):
         if frame is None:
             blocks.append(caption)
             continue
-        if "change of tokens" in frame:  # the first number, for the narrow screens of phones
+        if "change of tokens" in frame:  # first column of numbers, so that it is visible on phones
             frame.insert([*frame].index("seeds"), "change of tokens", frame.pop("change of tokens"))
         blocks.append(_table(caption, frame))
     figure = pareto_figure(read_trade_offs(folder / "table.csv"))
-    blocks.append(_picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure))
+    blocks.append(_picture(name, "Accuracy over mean tokens, with the 95 % intervals of the table.", figure))
     return Section(f"Comparison: {folder.resolve().name}", blocks)
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> Section:
-    """Metrics, budgets and [`behavior`] of evaluated runs with different labels, against the first of them."""
+    """Builds the section with metrics, token budgets and [`behavior`] of evaluated runs, compared to the first run."""
     base, *others = runs
     found: dict[str, pd.DataFrame] = {}
     blocks: list[Block] = []
@@ -131,28 +132,31 @@ def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> 
         try:
             found[run.label] = changes(run, base)
         except ValueError as error:
-            blocks.append(f"No differences for {run.label}: {error}.")
+            blocks.append(f"{run.label} cannot be compared with {base.label}: {error}.")
     if warned := warning(runs):
         blocks.append(warned)
     blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
     for run in (run for run in others if run.label in found):
         differences = tables.metric_cells(run, found[run.label], have_overall([run])).T.rename_axis("benchmark")
-        caption = f"{run.label} against {base.label}, problem by problem, with 95 % intervals."
+        caption = f"Changes of {run.label} from {base.label}, paired by problem, with 95 % intervals."
         blocks.append(_table(caption, differences.reset_index()))
     blocks += _result_pictures(runs) if len({frozenset(run.benchmarks) for run in runs}) == 1 else [NO_OVERALL]
     for name in dict.fromkeys(name for run in runs for name in run.benchmarks):
-        own = {run.label: tables.metric_cells(run, run.results, False) for run in runs if name in run.benchmarks}
-        metrics = pd.DataFrame({label: cells[name] for label, cells in own.items()}).fillna("")
-        caption = f"Every metric on {name}, with 95 % intervals."
+        cells = {run.label: tables.metric_cells(run, run.results, False) for run in runs if name in run.benchmarks}
+        metrics = pd.DataFrame({label: columns[name] for label, columns in cells.items()}).fillna("")
+        caption = f"All metrics on {name}, with 95 % intervals."
         blocks.append(_table(caption, metrics.rename_axis("metric").reset_index()))
     blocks.append(tables.METRIC_LEGEND)
-    sampling = _settings_table("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs})
+    sampling = _settings_table("Sampling settings of the runs.", {run.label: _sampling(run.run) for run in runs})
     return Section("Evaluation", [*blocks, *_behavior_blocks(keywords), sampling], headline(runs, found))
 
 
 def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) -> list[str]:
-    """A sentence on the change of each run against the first, and whether it is clear; if there is no other, on the
-    first. `found` has the [`changes`] of each run, by label, that has the same problems."""
+    """Returns one sentence per run on its change from the first run, or a sentence on the results of a single run.
+
+    A change is significant if its interval does not include zero. `found` has the [`changes`] by run label, for runs
+    with the same problems as the first run.
+    """
     base, *others = runs
     benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
     problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
@@ -162,35 +166,35 @@ def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) ->
         else:
             score = f"mean reward {with_interval(base.estimate('reward'), '{:.3f}'.format)}"
         length = with_interval(base.estimate("tokens"), format_tokens)
-        return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline to compare it with."]
+        return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline is given."]
     return [
-        f"{run.label} against {base.label}, on the same {problems}: {_in_words(found[run.label])}."
+        f"{run.label} compared with {base.label}, on the same {problems}: {_describe(found[run.label])}."
         if run.label in found
-        else f"{run.label} is not compared with {base.label}: their problems differ."
+        else f"{run.label} is not compared with {base.label} because their problems differ."
         for run in others
     ]
 
 
-def _in_words(change: pd.DataFrame) -> str:
+def _describe(change: pd.DataFrame) -> str:
     overall, parts = change[change["benchmark"] == OVERALL].set_index("metric"), []
     for metric, words in {"relative_tokens_change": "tokens {} %", "accuracy_change": "accuracy {} points"}.items():
         if metric not in overall.index:  # accuracy is not known
             continue
         number = Estimate(*overall.loc[metric, ["value", "low", "high"]])
-        is_clear = number.low > 0 or number.high < 0
-        parts.append(words.format(with_interval(number, format_points)) + ("" if is_clear else NO_CLEAR_CHANGE))
+        is_significant = number.low > 0 or number.high < 0
+        parts.append(words.format(with_interval(number, format_points)) + ("" if is_significant else NOT_SIGNIFICANT))
     return "; ".join(parts)
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
-    words = "Share of completions that are right and fit a token budget (mean over benchmarks), with intervals."
+    words = "Share of completions that are correct within a token budget (mean over benchmarks)."
     if not all(run.knows_correctness for run in runs):
         return []
     budgets = _picture("budget", words, budget_figure(budget_curves(runs), width=NARROW))
     if len(runs) == 1:
         return [budgets]
     figure = pareto_figure(trade_offs(runs), width=NARROW)
-    words = f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}."
+    words = f"Accuracy over mean tokens (means over benchmarks), with 95 % intervals. The diamond is {runs[0].label}."
     return [_picture("evaluation-pareto", words, figure), budgets]
 
 
@@ -201,8 +205,8 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Block]:
         table[name] = [with_interval(Estimate(*number), shown) for number in numbers]
     for group in KEYWORDS:
         table[f"{group} / 1k"] = (1000 * keywords[group] / keywords["tokens"]).map(format_number)
-    caption = "The paper's keywords per response, with 95 % intervals over problems; and per 1,000 tokens (/ 1k)."
-    words = "Mean response length, and the paper's keyword groups per response, with 95 % intervals."
+    caption = "Keywords of the paper per response, with 95 % intervals over problems, and per 1,000 tokens (/ 1k)."
+    words = "Mean response length and occurrences per response of the paper's keyword groups, with 95 % intervals."
     return [_table(caption, table), _picture("behavior", words, behavior_figure(keywords, columns=1))]
 
 
@@ -213,46 +217,47 @@ def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> 
 
 def _sampling(run: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
-    values["weights"] = (run.get("weights") or "")[:8] or None  # the complete hash would not fit a phone
+    values["weights"] = (run.get("weights") or "")[:8] or None  # the complete hash is too wide for a phone
     values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
     return values | run["sampling"] | {f"version of {name}": version for name, version in run["versions"].items()}
 
 
 def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
-    """Completions of the first run beside those of each other run: one section, or none without common problems."""
+    """Builds one section that shows completions of the first run beside those of the other runs; no section if no
+    problems are shared."""
     base, *others = runs
     blocks: list[Block] = []
     for run in others:
         pairs = sample_pairs(base, run)
         if pairs.empty:
             continue
-        was_right, is_right = pairs["is_correct_before"], pairs["is_correct"]
+        was_correct, is_correct = pairs["is_correct_before"], pairs["is_correct"]
         blocks.append(
-            f"{run.label} beside {base.label}, sample by sample on the same problems: {len(pairs):,} pairs, of which "
-            f"{((was_right == 1) & (is_right == 0)).sum():,} became wrong and "
-            f"{((was_right == 0) & (is_right == 1)).sum():,} became right. A rule chose what is shown: the median "
-            "change in tokens, the largest saving, and the first pair that became wrong."
+            f"{run.label} and {base.label} have {len(pairs):,} pairs of samples of the same problems. In "
+            f"{((was_correct == 1) & (is_correct == 0)).sum():,} pairs, the answer became incorrect; in "
+            f"{((was_correct == 0) & (is_correct == 1)).sum():,}, it became correct. A fixed rule selects the pairs "
+            "shown: the median change in tokens, the largest saving, and the first pair that became incorrect."
         )
-        for place, reason in chosen(pairs).items():
-            pair = pairs.loc[place]
-            where = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
-            title = f"{reason.capitalize()}: {where}, gold answer {pair['solution']}"
-            sides = [_said(base.label, pair, "_before"), _said(run.label, pair, "")]
+        for index, reason in select_pairs(pairs).items():
+            pair = pairs.loc[index]
+            sample = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
+            title = f"{reason.capitalize()}: {sample}, reference answer {pair['solution']}"
+            sides = [_completion(base.label, pair, "_before"), _completion(run.label, pair, "")]
             blocks.append({"title": title, "completions": sides})
     return [Section("Before and after", blocks)] if blocks else []
 
 
 def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
-    """Completions that two runs gave to the same problems, in the order of the second run; the first's columns end in
-    `_before`."""
+    """Returns pairs of completions of two runs for the same samples, in the order of the second run. Columns of the
+    first run end in `_before`."""
     return after.samples.merge(before.samples, on=["benchmark", "id", "sample"], suffixes=("", "_before"))
 
 
-def chosen(pairs: pd.DataFrame) -> dict[int, str]:
-    """Places of the pairs to show, each with the reason: a rule chooses them, so that nobody picks the good ones.
+def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
+    """Returns the index of each pair to show, with the reason. The fixed rule prevents a selection of good examples.
 
-    The median change in tokens (the lower one of two); the largest saving, if any was shorter; the first that became
-    wrong, if any did. Of equal ones the first counts.
+    The rule selects the median change in tokens (the lower of two medians), the largest saving, if any completion is
+    shorter, and the first pair that became incorrect, if any. Of equal changes, the first is selected.
     """
     change = (pairs["num_tokens"] - pairs["num_tokens_before"]).sort_values(kind="stable")
     reasons = {change.index[(len(change) - 1) // 2]: ["median change in tokens"]}
@@ -260,25 +265,28 @@ def chosen(pairs: pd.DataFrame) -> dict[int, str]:
         reasons.setdefault(change.index[0], []).append("largest saving")
     wrong = pairs.index[(pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)]
     if len(wrong):
-        reasons.setdefault(wrong[0], []).append("first that became wrong")
-    return {place: ", ".join(words) for place, words in reasons.items()}
+        reasons.setdefault(wrong[0], []).append("first that became incorrect")
+    return {index: ", ".join(words) for index, words in reasons.items()}
 
 
-def _said(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
+def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
     answer = "no answer" if pd.isna(pair[f"answer{side}"]) else f"answer {pair[f'answer{side}']}"
-    cut = ", cut off" if pair[f"finish_reason{side}"] == "length" else ""
+    cut = ", truncated" if pair[f"finish_reason{side}"] == "length" else ""
     verdict = VERDICTS.get(pair[f"is_correct{side}"], "not graded")
     return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {answer}, {verdict}{cut}", pair[f"text{side}"]
 
 
 def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = ()) -> Section:
-    """Last numbers, figures and settings of training runs, at paths as for [`~leash_trl.figures.load_curves`]."""
+    """Builds the section with final values, figures and settings of training runs.
+
+    `paths` are those of [`~leash_trl.figures.training.load_curves`].
+    """
     runs = load_runs(paths, evaluated)
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
     caption = (
-        f"First and last: mean over {LAST_BATCHES} logged training batches, of fewer than {2 * LAST_BATCHES} over "
-        "half; over evaluations where no batches were logged. λ used last: that of the last batch, after which it "
-        "moved once more. Steps to target: first batch with its mean at or under it. Accuracy and satisfaction in %."
+        f"First and last are means over {LAST_BATCHES} logged batches (half, if fewer than {2 * LAST_BATCHES}) "
+        "or, without batches, over evaluations. λ of last batch: the value before its update. Steps to target: first "
+        "batch with a mean at or under the target. Accuracy and satisfaction are in %."
     )
     words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     blocks = [
@@ -287,13 +295,13 @@ def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = 
             "training", "Mean tokens per response and mean accuracy over training.", training_figure(runs, columns=1)
         ),
         _picture("dynamics", words, dynamics_figure(runs, columns=2)),
-        _settings_table("Settings of the runs: what their recipes say; all else has its default.", settings),
+        _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
     ]
     return Section("Training", blocks, () if evaluated else [NOT_EVALUATED])
 
 
 def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
-    """Method, target and recipe of a run, as far as its folder tells, and the reward functions that it logged."""
+    """Returns the method, target and recipe saved in a run's folder, and the reward functions that the run logged."""
     state = length_control_state(path) or {}
     rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
     known = {
@@ -305,8 +313,8 @@ def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
 
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:
-    """The row of a run in the table of training."""
-    lengths, accuracies, rates = (_ends(run, key) for key in ("mean_length", "accuracy", "satisfaction_rate"))
+    """Returns a run's row in the table of training runs."""
+    lengths, accuracies, rates = (_end_means(run, key) for key in ("mean_length", "accuracy", "satisfaction_rate"))
     lambdas, generated = logged(run, "leash/lambda"), logged(run, "leash/generated_tokens")
     batches, target = logged(run, "leash/mean_length"), run.attrs["target_length"]
     met = [] if target is None else batches.index[batches <= target]
@@ -318,15 +326,15 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
         "first accuracy": format_percent(accuracies[0]),
         "last accuracy": format_percent(accuracies[1]),
         "last satisfaction": format_percent(rates[1]),
-        "λ at most": format_number(lambdas.max()),
-        "λ used last": format_number(lambdas.iloc[-1]) if len(lambdas) else "",
+        "maximum λ": format_number(lambdas.max()),
+        "λ of last batch": format_number(lambdas.iloc[-1]) if len(lambdas) else "",
         "steps to target": "" if target is None or batches.empty else str(met[0]) if len(met) else "never",
         "tokens in training": f"{generated.iloc[-1]:,.0f}" if len(generated) else "",
     }
 
 
-def _ends(run: pd.DataFrame, key: str) -> tuple[float | None, float | None]:
-    """Means of the first and of the last values; the windows overlap only if there is one value."""
+def _end_means(run: pd.DataFrame, key: str) -> tuple[float | None, float | None]:
+    """Returns the means of the first and of the last logged values; the windows overlap only for a single value."""
     values = logged(run, f"leash/{key}")
     values = values if len(values) else logged(run, f"eval_leash/{key}")
     if values.empty:

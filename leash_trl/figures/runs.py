@@ -1,4 +1,4 @@
-"""Finds training runs, evaluated runs and comparisons in folders, and gives each run a label of its own."""
+"""Finds training runs, evaluated runs and comparisons in folders, and gives each run a unique label."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ KINDS = ("comparison", "evaluation", "training")  # in the order of a report
 
 
 def kinds_of(path: Path) -> list[str]:
-    """The kinds of runs at a path: `"comparison"`, `"evaluation"`, `"training"`; empty if there is none.
+    """Returns the kinds of runs at a path: `"comparison"`, `"evaluation"`, `"training"`; empty if there is no run.
 
-    A training run that was evaluated into its own folder has two kinds.
+    A training run whose evaluation was saved in the same folder has two kinds.
     """
     has_state = any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}"))
-    # other CSV files, such as the table of an evaluation, have no steps
+    # other CSV files, such as the table of an evaluation, have no column `_step`
     is_log = path.suffix == ".csv" and path.is_file() and "_step" in path.read_text().partition("\n")[0]
     found = {
         "comparison": (path / "table.csv").is_file() and (path / "seeds.csv").is_file(),
@@ -37,53 +37,53 @@ def kinds_of(path: Path) -> list[str]:
 
 
 def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, list[Path]]:
-    """Paths by kind; a folder that is no such run itself stands for those in it."""
+    """Returns the paths of runs by kind. A folder that is not a run of these kinds is searched for runs."""
     found: dict[str, list[Path]] = {kind: [] for kind in kinds}
     for path in paths:
-        inside = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
-        runs = [(kind, run) for run in inside for kind in kinds_of(run) if kind in kinds]
+        candidates = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
+        runs = [(kind, run) for run in candidates for kind in kinds_of(run) if kind in kinds]
         if not runs:
-            raise ValueError(f"{path} holds no {' and no '.join(kinds)} run; name a run's folder, or one with some")
+            raise ValueError(f"{path} has no {' or '.join(kinds)} run; give a run's folder, or a folder of runs")
         for kind, run in runs:
             found[kind].append(run)
-    return {kind: [*dict.fromkeys(own)] for kind, own in found.items()}
+    return {kind: [*dict.fromkeys(runs)] for kind, runs in found.items()}
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
-    """Evaluated runs, each with the label that `leash eval` gave it; to equal labels are added their folders."""
+    """Loads evaluated runs, and adds the folders' names to the labels of `leash eval` where these are equal."""
     labels = {folder: read_run(folder)["label"] for folder in folders}
-    return [load_evaluated_run(folder, label) for folder, label in _apart(labels).items()]
+    return [load_evaluated_run(folder, label) for folder, label in _unique_labels(labels).items()]
 
 
 def load_runs(paths: Sequence[str | Path], evaluated: Sequence[EvaluatedRun] = ()) -> list[pd.DataFrame]:
-    """Curves of several runs, as [`load_curves`] reads them, each with a label of its own.
+    """Loads the curves of several runs with [`load_curves`], and gives each run a unique label.
 
-    That is the label of its evaluation, if one of the `evaluated` runs is of its model or a checkpoint, else the name
-    of its folder.
+    The label is that of the run in `evaluated` that evaluates the training run's model or one of its checkpoints, else
+    the name of the training run's folder.
     """
     runs, labels = {Path(path): load_curves(path) for path in paths}, {}
     models = {run.label: Path(run.run["model"]).resolve() for run in evaluated}
     for path, curves in runs.items():
-        own = [label for label, model in models.items() if path.resolve() in (model, model.parent)]
-        labels[path] = own[0] if len(own) == 1 else curves.attrs["label"]
-    for path, label in _apart(labels).items():
+        matches = [label for label, model in models.items() if path.resolve() in (model, model.parent)]
+        labels[path] = matches[0] if len(matches) == 1 else curves.attrs["label"]
+    for path, label in _unique_labels(labels).items():
         runs[path].attrs["label"] = label
     return [*runs.values()]
 
 
-def _apart(labels: Mapping[Path, str]) -> dict[Path, str]:
-    """To equal labels, the last parts of the paths are added, as many as make these different."""
-    shown, size = [*labels.values()], 1
+def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
+    """Returns unique labels, with the last parts of the paths, as many as necessary, added to equal labels."""
+    given, size = [*labels.values()], 1
     while len({path.resolve().parts[-size:] for path in labels}) < len(labels):
         size += 1
     return {
-        path: f"{label} ({'/'.join(path.resolve().parts[-size:])})" if shown.count(label) > 1 else label
+        path: f"{label} ({'/'.join(path.resolve().parts[-size:])})" if given.count(label) > 1 else label
         for path, label in labels.items()
     }
 
 
 def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
-    """The figure of that name: `dynamics`, `training`, `behavior`, `budget` or `pareto`."""
+    """Draws the figure with the given name: `dynamics`, `training`, `behavior`, `budget` or `pareto`."""
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
         return pareto_figure(read_trade_offs(tables[0]), width=NARROW)
@@ -91,13 +91,13 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
         curves = load_runs(find_runs(paths, ["training"])["training"])
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
-    if told := warning(runs):
-        logger.warning(told)
+    if message := warning(runs):
+        logger.warning(message)
     if name == "behavior":
         return behavior_figure(behavior(runs))
     for run in runs:
         if {*run.benchmarks} != {*runs[0].benchmarks} if benchmark is None else benchmark not in run.benchmarks:
-            has = f"{run.label!r} has {', '.join(run.benchmarks)}"
-            raise ValueError(f"benchmark is {benchmark!r}, but {has}; choose one that all runs have")
+            known = f"{run.label!r} has {', '.join(run.benchmarks)}"
+            raise ValueError(f"benchmark is {benchmark!r}, but {known}; choose a benchmark that all runs have")
     shown = benchmark or OVERALL
     return budget_figure(budget_curves(runs, shown)) if name == "budget" else pareto_figure(trade_offs(runs, shown))

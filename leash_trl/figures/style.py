@@ -1,4 +1,4 @@
-"""The look of all figures, and the image files, of which the same figure gives the same bytes."""
+"""Defines the style of all figures, and writes image files; the same figure gives an identical file."""
 
 import html
 import io
@@ -21,20 +21,20 @@ from leash_trl.files import write_whole
 
 LABEL_SIZE = 9
 TITLE_SIZE = 10
-WIDE = 10.0  # inches, of a figure on a wide page
-NARROW = 5.6  # inches, of a figure that can be read on a phone
-HEADROOM = 0.05  # share of an axis above its highest value
-LEGEND_WIDTH = 10  # characters of labels that fit above an inch of a figure
-# Six after Paul Tol's vibrant scheme, and green and brown: tones that contrast 3 : 1 and more with the cards of a
-# light and of a dark page; black is left to what changes with the background.
+WIDE = 10.0  # width in inches of a figure for a wide page
+NARROW = 5.6  # width in inches of a figure that is readable on a phone
+HEADROOM = 0.05  # free share of an axis above its highest value
+LEGEND_WIDTH = 10  # characters of labels that fit into one inch
+# Six colors after Paul Tol's vibrant scheme, green and brown. All have a contrast of at least 3:1 with the background
+# of a light and of a dark page. Black is reserved for elements that follow the page's text color.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
-NEUTRAL = "#808080"  # for grids
+NEUTRAL = "#808080"  # color of grids
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
-# without these, each format would write the time
+# omits the time of creation from the files
 METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
-# an SVG file sets its own background and ink, so that it is readable on any page; without CSS it is light
+# makes an SVG file dark in dark mode; viewers without CSS show the light version
 DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
 svg { fill: #e6edf3 }
 [style*="fill: #000000"] { fill: #e6edf3 !important }
@@ -45,7 +45,7 @@ svg { fill: #e6edf3 }
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure of that size in inches and its panels, row by row; it belongs to no window."""
+    """Creates an empty figure of the given size in inches, and returns the figure and its panels, row by row."""
     engine = ConstrainedLayoutEngine(hspace=0.08 if rows > 1 else 0.02)
     figure = Figure(figsize=(width, height), dpi=120, layout=engine)
     axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -56,24 +56,23 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
 
 
 def two_panels(columns: int) -> tuple[Figure, list[Axes]]:
-    """An empty figure of two panels beside each other, or in one column."""
+    """Creates an empty figure with two panels, side by side or in one column."""
     return new_figure(WIDE, 4, columns=2) if columns == 2 else new_figure(NARROW, 6, rows=2)
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Color and dashes of the line with that number; 24 differ."""
+    """Returns the color and dashes of a line by its index; 24 lines are distinguishable."""
     return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // LINES_PER_DASH % len(DASHES)]}
 
 
 def marked_style(index: int) -> dict[str, Any]:
-    """Color, marker and line of the curve with that number; eight differ by color and by marker, 64 by both."""
+    """Returns the color, marker and dashes of a curve by its index; 64 curves are distinguishable."""
     turn, place = divmod(index, len(COLORS))
     return {"color": COLORS[place], "marker": "os^vXP<D"[(place + turn) % 8], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
-    """A line over the index, with a break at each gap of the log, so that no value is
-    invented; a single value is a dot."""
+    """Draws a line over the index, interrupted where the log has a gap; a single value is drawn as a dot."""
     steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy(dtype=float)
     gaps = np.diff(steps)
     breaks = np.flatnonzero(gaps > 5 * np.median(gaps) if len(gaps) else gaps) + 1
@@ -83,20 +82,20 @@ def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -
 
 
 def label_steps(axis: Axes, label: str) -> None:
-    """Names an axis of steps, with whole numbers as ticks however few there are."""
+    """Sets the label of an axis of steps, and restricts its ticks to integers."""
     axis.set_xlabel(label)
     axis.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def leave_room(axis: Axes) -> None:
-    """Begins an axis at zero, or below its lowest value if that is negative, and ends it above its highest."""
+    """Sets the limits of the y-axis: from zero, or below a negative minimum, to above the maximum."""
     low, high = min(axis.dataLim.y0, 0.0), max(axis.dataLim.y1, 0.0)
     room = HEADROOM * (high - low) or 1.0
     axis.set_ylim(low - room if low < 0 else 0.0, high + room)
 
 
 def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
-    """Legend of a panel's first lines, as many as told, above the figure; none for a single line."""
+    """Draws a legend of a panel's first `num_labels` lines above the figure; a single line gets no legend."""
     handles, labels = axis.get_legend_handles_labels()
     handles, labels = handles[:num_labels], labels[:num_labels]
     if num_labels > 1 and labels:
@@ -106,7 +105,7 @@ def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
 
 
 def check_format(path: str | Path) -> str:
-    """The image format of a file's ending, which must be `.png`, `.svg` or `.pdf`."""
+    """Returns the image format of a file by its extension, which must be `.png`, `.svg` or `.pdf`."""
     image_format = Path(path).suffix.removeprefix(".").lower()
     if image_format not in METADATA:
         raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
@@ -114,7 +113,7 @@ def check_format(path: str | Path) -> str:
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure in the format of the file's ending; an SVG is dark on a dark screen, and its label its words."""
+    """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
     image_format = check_format(path)
     image = _image(figure, image_format)
     if image_format == "svg":
@@ -125,8 +124,8 @@ def write_figure(figure: Figure, path: str | Path) -> None:
 
 def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # users choose labels, in which a dollar sign is no formula
-    # each drawing would move the panels by a rounding error: the first one fixes the layout for later ones
+        text.set_parse_math(False)  # a dollar sign in a label does not start a formula
+    # layouts differ by rounding errors between drawings, so the layout of the first drawing is fixed
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     buffer = io.BytesIO()
@@ -138,10 +137,10 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:
-    """A figure as an `<svg>` element for a page, readable on light and on dark ones.
+    """Returns a figure as an `<svg>` element that is readable on light and on dark pages.
 
-    Black becomes the color of the page's text, white that of the CSS variable `--card`; the background is clear.
-    Figures with other names on the same page share no ids with this one.
+    Black is replaced by the page's text color and white by the CSS variable `--card`; the background is transparent.
+    Figures with different names have different ids, so that a page can contain several figures.
     """
     svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""Curves of training runs as DataFrames, and the paper's two figures of them."""
+"""Loads the curves of training runs as DataFrames, and draws the paper's two figures of training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ OPTIONAL_PANELS = {
     ACCURACY: "Mean accuracy",
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
-# The authors' published logs name the same curves otherwise: one of training, one of evaluation.
+# names of the curves in the authors' published logs of training and of evaluation
 CSV_COLUMNS = {
     "constraint/satisfaction_rate": "leash/satisfaction_rate",
     "constraint/lambda": "leash/lambda",
@@ -32,41 +32,41 @@ CSV_COLUMNS = {
     "constraint/avg_length": "leash/mean_length",
 }
 EVAL_CSV_COLUMNS = {"result/avg_len": "eval_leash/mean_length", "result/avg_acc": "eval_leash/accuracy"}
-BUDGETS = "leash/target_length/"  # each budget's curves end with its name
-SMOOTHING = 10  # batches in a running mean
-BATCHES = "_batches"  # label of the faint lines behind the mean; legends leave out labels with an underscore in front
+BUDGETS = "leash/target_length/"  # each budget's curves end with the budget's name
+SMOOTHING = 10  # number of batches in the running mean
+BATCHES = "_batches"  # label of the faint lines of batches; legends omit labels that begin with an underscore
 SOURCES = {"eval_": "evaluation", "": "training batches"}
 
 
 def load_curves(path: str | Path) -> pd.DataFrame:
-    """Curves of a training run, or of a CSV file in the form of the LEASH authors' published logs.
+    """Loads the curves of a training run, or of a CSV file in the format of the LEASH authors' published logs.
 
-    The newest trainer state of a run says what happened up to its step.
+    The curves of a run are read from its trainer state with the highest step.
 
     Args:
-        path (`str` or `Path`): Output folder of a run, checkpoint folder, or CSV file.
+        path (`str` or `Path`): Output folder of a run, folder of a checkpoint, or CSV file.
 
     Returns:
-        `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, NaN where nothing was;
-        the index `step` counts optimizer steps. Its `attrs` are `label`, the name of the run's folder, and
-        `target_length` in tokens, `None` if it was not logged or moved.
+        `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
+        values. The index `step` counts optimizer steps. The `attrs` are `label`, the name of the run's folder, and
+        `target_length` in tokens, which is `None` if the target was not logged or changed.
     """
     path = Path(path)
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
-    # a finished run that was continued and stopped has its newest steps in a checkpoint
+    # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
     states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
     state = max(states, key=lambda state: state["global_step"], default={"log_history": []})
     curves = curves_from_log(state["log_history"], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
-        raise ValueError(f"{path} holds no LEASH curves; name a run with a checkpoint or a CSV file")
+        raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint, or a CSV file")
     return curves
 
 
 def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.DataFrame:
-    """Curves as of [`load_curves`] from a trainer's `trainer.state.log_history`."""
+    """Returns the curves in a trainer's `trainer.state.log_history`, in the format of [`load_curves`]."""
     rows: dict[int, dict[str, Any]] = {}
-    for entry in log_history:  # batches and evaluations of one step log separately
+    for entry in log_history:  # a batch and an evaluation of the same step are separate entries
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
     curves = curves.apply(pd.to_numeric, errors="coerce")
@@ -86,12 +86,12 @@ def _curves_from_csv(path: Path) -> pd.DataFrame:
 
 
 def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
-    """The logged values of one curve by step, with its key as in the log; empty if the run has no such curve."""
+    """Returns the logged values of one curve by step; empty if the run did not log `key`."""
     return curves.get(key, pd.Series(dtype=float)).dropna()
 
 
 def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
-    """One run as several, one for each budget it logged, such as `leash/mean_length/low`; itself if it had one.
+    """Splits the curves of a run by budget, as in `leash/mean_length/low`; without budgets, returns the run.
 
     Example:
         >>> values = {"leash/lambda": [1.0], "leash/lambda/low": [0.0], "leash/target_length/low": [64.0]}
@@ -100,32 +100,34 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     """
     parts = []
     for name in (column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)):
-        own = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
-        parts.append(_labeled(curves[[*own]].rename(columns=own), name))
+        names = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
+        parts.append(_labeled(curves[[*names]].rename(columns=names), name))
     return parts or [curves]
 
 
 def write_curves(trainer_state: Mapping[str, Any], path: Path) -> None:
-    """Draws the curves of a `trainer_state.json` into a file whose folder names the run; nothing if none is logged."""
+    """Draws the curves of a `trainer_state.json` into a file, if any are logged. The label is the folder's name."""
     curves = curves_from_log(trainer_state["log_history"], path.resolve().parent.name)
     if any(key in curves for key in PANELS):
         style.write_figure(dynamics_figure([curves], columns=2), path)
 
 
 def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
-    """The four panels of the paper's training-dynamics figure and, where logged, accuracy and how length and
-    correctness go together; one line per run.
+    """Draws the four panels of the paper's training-dynamics figure, with one line per run.
+
+    If logged, panels for accuracy and for the correlation of length and correctness are added.
 
     Source: figure "Training dynamics" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        runs (`Sequence[DataFrame]`): Curves of [`load_curves`]; the target is a dotted line where all runs that tell
-            theirs agree. A run alone has a line for each of its budgets, and a dotted one in the same color for the
-            target of each.
-        columns (`int`): Panels beside each other, 4 as in the paper (6 with the others) or 2 for a narrow page.
+        runs (`Sequence[DataFrame]`): Curves of [`load_curves`]. The target is a dotted line if all runs with a logged
+            target have the same one. A single run has a line for each of its budgets, and a dotted line in the same
+            color for the budget's target.
+        columns (`int`): Number of panels side by side: 4 as in the paper (up to 6 with the added panels), or 2 for a
+            narrow page.
 
     Returns:
-        `Figure`: 16 (19.2 with six panels) by 3.6 inches; in two columns 5.6 wide and 2.6 a row.
+        `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
     drawn = by_budget(runs[0]) if len(runs) == 1 else runs
     known = [key for key in OPTIONAL_PANELS if any(len(logged(run, key)) for run in drawn)]
@@ -169,15 +171,16 @@ def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.Da
 
 
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
-    """The paper's main training figure: mean tokens per response and accuracy over steps, one line per run.
+    """Draws the paper's main training figure: mean tokens per response and accuracy over steps, one line per run.
 
-    The lines are evaluations if all runs logged them, else training batches: each batch faint, with the running mean
-    over ten of them. If some runs only have the one and some only the other, the legend says which is which.
+    The lines show evaluations if all runs logged them, else training batches: a faint line of the batches, and their
+    running mean over ten batches. If some runs logged only evaluations and others only batches, the legend names the
+    source of each line.
 
     Source: figure "main-train" of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    Panels stand beside each other as in the paper, 10 by 4 inches, or in one column, 5.6 by 6. Targets and budgets are
-    drawn as in [`dynamics_figure`].
+    The panels are side by side as in the paper (10 by 4 inches) or in one column (5.6 by 6 inches). Targets and
+    budgets are drawn as in [`dynamics_figure`].
     """
     drawn = by_budget(runs[0]) if len(runs) == 1 else runs
     prefixes = ["eval_" if len(logged(run, "eval_leash/mean_length")) else "" for run in drawn]

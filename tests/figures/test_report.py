@@ -16,13 +16,13 @@ from leash_trl.figures.behavior import behavior
 from leash_trl.figures.report import (
     LONG_TEXT,
     before_and_after_section,
-    chosen,
     comparison_section,
     evaluation_section,
     final_numbers,
     headline,
     render,
     sample_pairs,
+    select_pairs,
     training_section,
     write_report,
 )
@@ -116,7 +116,7 @@ def test_the_numbers_of_a_training_run_by_hand():
     rows = ((1, 60, 0.1, 0.2, 1000), (2, 46, 0.6, 0.5, 2000), (3, 50, 0.3, 0.4, 3000))
     log = [{**dict(zip(names, row, strict=True)), "leash/target_length": 46} for row in rows]
     cells = final_numbers(curves_from_log(log, "run"))
-    shown = ("steps", "steps to target", "λ at most", "λ used last", "last satisfaction", "tokens in training")
+    shown = ("steps", "steps to target", "maximum λ", "λ of last batch", "last satisfaction", "tokens in training")
     assert [cells[name] for name in shown] == ["3", "2", "0.6", "0.3", "40.0", "3,000"]
     assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
     evaluated = [{"step": 2, "eval_leash/mean_length": 7.0}]
@@ -142,21 +142,21 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "accuracy", "unclear"),
+    ("tokens", "accuracy", "insignificant"),
     [
         ((-0.4, -0.5, -0.3), (0.02, 0.01, 0.03), 0),
         ((0.4, 0.3, 0.5), (0.02, -0.01, 0.05), 1),
         ((-0.01, -0.03, 0.0), (0.02, float("nan"), float("nan")), 2),
     ],
 )
-def test_the_change_is_said_first_and_whether_it_is_clear(evaluated, tokens, accuracy, unclear):
+def test_the_headline_states_the_change_and_its_significance(evaluated, tokens, accuracy, insignificant):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
     runs = load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)])
     (sentence,), (alone,), (other,) = headline(runs, {"leash": change}), headline(runs[:1], {}), headline(runs, {})
     shown = [float(number) / 100 for number in re.findall(r"[+-]\d+\.\d", sentence)]
     assert shown == [number for number in (*tokens, *accuracy) if number == number]
-    assert sentence.count("no clear change") == unclear
+    assert sentence.count("not significant") == insignificant
     assert "25.0 [" in alone
     assert not re.search(r"\d", other)
 
@@ -166,7 +166,7 @@ def pair_of(tmp_path, before, after):
     return load_evaluated_runs([write_evaluation(tmp_path / name, name, {"gym": names[name]}) for name in names])
 
 
-def test_pairs_are_counted_and_chosen_by_rule(tmp_path):
+def test_pairs_are_counted_and_selected_by_rule(tmp_path):
     # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
     before = [[said(50), said(60)]] * 2 + [[said(50), said(60, False)]]
     after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
@@ -174,10 +174,10 @@ def test_pairs_are_counted_and_chosen_by_rule(tmp_path):
     pairs = sample_pairs(*runs)
     assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
     # the median is the lower one of -10 and -5
-    assert chosen(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became wrong"}
-    assert [*chosen(pairs[4:].reset_index())] == [0]
+    assert select_pairs(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became incorrect"}
+    assert [*select_pairs(pairs[4:].reset_index())] == [0]
     (section,) = before_and_after_section(runs)
-    assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became wrong, became right
+    assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became incorrect, became correct
 
 
 def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
@@ -185,8 +185,8 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
     runs = pair_of(tmp_path, [[said(50, text=HOSTILE)]], [[said(64, False, long, answer=None)]])
     (section,) = before_and_after_section(runs)
     assert section.blocks[1]["completions"] == [
-        ("base: 50 tokens, answer 1, right", HOSTILE),
-        ("leash: 64 tokens, no answer, wrong, cut off", long),
+        ("base: 50 tokens, answer 1, correct", HOSTILE),
+        ("leash: 64 tokens, no answer, incorrect, truncated", long),
     ]
     page = render("report.html.j2", "t", [section])
     assert page.count("<details") == 1  # the long one is folded
@@ -197,7 +197,7 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
     page = (written / "report.html").read_text(encoding="utf-8")
-    assert page.index("<h1>") < page.index(" against ") < page.index("<h2")
+    assert page.index("<h1>") < page.index(" compared with ") < page.index("<h2")
     assert not re.search("<(script|link|img)", page)
     # the names of XML's own formats are no requests
     urls = {*re.findall(r"https?://[^\"' )<]+", page)}
