@@ -33,7 +33,7 @@ MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # model types that the for
 GIB = 2**30
 BFLOAT16, FLOAT32 = 2, 4
 # Bytes per weight in 4 bits, with one float32 scale per 64 weights: [QLoRA](https://huggingface.co/papers/2305.14314)
-QUANTISED = 0.5 + FLOAT32 / 64
+QUANTIZED = 0.5 + FLOAT32 / 64
 HEADROOM = 0.05  # share of a GPU's memory reserved for the CUDA context, NCCL's buffers and fragmentation
 TIGHT_SHARE = 0.05  # share of the usable memory; a smaller remainder is within the estimate's error
 # Tile of logits that TRL's fused head computes at once: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
@@ -104,8 +104,8 @@ class Settings:
         sharding (`str`): `none` (DDP), DeepSpeed's `zero1`, `zero2` or `zero3`, or `fsdp` (FSDP2).
         weight_bytes (`int`): Bytes per element of the weights as loaded: 4 (TRL's default), 2 with `dtype: bfloat16`.
         compute_bytes (`int`): Bytes per element in matrix products: 2 with `bf16`.
-        groups_lengths (`bool`): Whether micro-batches have a token limit instead of a row limit, by
-            `length_grouped_microbatches`.
+        groups_lengths (`bool`): Whether micro-batches are filled up to a number of tokens
+            (`length_grouped_microbatches`).
         max_length (`int`): Tokens of the longest row, prompt included.
         max_completion_length (`int`): Tokens of the longest completion.
         vllm_mode (`str`): `None` if vLLM is not used.
@@ -141,9 +141,9 @@ class Settings:
 
     @property
     def tokens(self) -> int:
-        """Returns the positions of the largest micro-batch: `per_device_train_batch_size` rows of the maximum length.
+        """Returns the number of positions in the largest micro-batch: the row limit times the maximum length of a row.
 
-        This is also the token limit of length-grouped micro-batches.
+        Micro-batches that are grouped by length are not larger.
         """
         return self.per_device_train_batch_size * self.max_length
 
@@ -245,7 +245,7 @@ def activation_peak(settings: Settings) -> int:
     return mask + stream + max(forward, head, layer + cast_bytes(settings, 1) + gradients)
 
 
-def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
+def state_bytes(settings: Settings) -> tuple[float, float, float, float]:
     r"""Returns the bytes of weights, accumulated gradients, optimizer state and communication buffers.
 
     - Weights: the model's, and the adapter's in float32, with a share of $1/N_d$ under `zero3` and `fsdp`. With QLoRA,
@@ -259,19 +259,19 @@ def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
       reduces the gradients of one group while it computes those of the next.
     """
     architecture, sharding, share = settings.architecture, settings.sharding, 1 / settings.num_gpus
-    size, whole, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
-    kept = share if sharding in ("zero3", "fsdp") else 1.0
-    model, adapter = 1.0 * (FLOAT32 if sharding == "fsdp" else size) * whole, FLOAT32 * settings.adapter_parameters
-    model -= settings.load_in_4bit * (size - QUANTISED) * architecture.quantized_parameters
-    trained, elements = adapter or model, settings.adapter_parameters or whole
-    weights, gradients = kept * (model + adapter), trained * (share if sharding == "zero2" else kept)
+    size, total, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
+    weight_share = share if sharding in ("zero3", "fsdp") else 1.0
+    model, adapter = 1.0 * (FLOAT32 if sharding == "fsdp" else size) * total, FLOAT32 * settings.adapter_parameters
+    model -= settings.load_in_4bit * (size - QUANTIZED) * architecture.quantized_parameters
+    trained, elements = adapter or model, settings.adapter_parameters or total
+    weights, gradients = weight_share * (model + adapter), trained * (share if sharding == "zero2" else weight_share)
     if sharding == "none":
         return weights, gradients, 2.0 * trained, gradients if settings.num_gpus > 1 else 0.0
     if sharding == "fsdp":
-        outer = whole - architecture.config.num_hidden_layers * layer
-        return weights, gradients, 2.0 * FLOAT32 * elements * share, size * (2.0 * outer + 3 * layer)
+        outside_layers = total - architecture.config.num_hidden_layers * layer
+        return weights, gradients, 2.0 * FLOAT32 * elements * share, size * (2.0 * outside_layers + 3 * layer)
     bucket = float(size * min(elements, DEEPSPEED_BUCKET))
-    buffers = 2 * bucket + size * min(whole, DEEPSPEED_LIVE_PARAMETERS) if sharding == "zero3" else bucket
+    buffers = 2 * bucket + size * min(total, DEEPSPEED_LIVE_PARAMETERS) if sharding == "zero3" else bucket
     return weights, gradients, 4.0 * FLOAT32 * elements * share, buffers
 
 
@@ -309,14 +309,14 @@ def vllm_sequences(settings: Settings) -> int:
     return max(0, int((share - working) // sequence))
 
 
-def items(settings: Settings) -> dict[str, tuple[float, float]]:
+def memory_items(settings: Settings) -> dict[str, tuple[float, float]]:
     """Returns the bytes of each item in a GPU's memory, as pairs: during training and during generation.
 
     Gradients are freed after each update (`zero_grad(set_to_none=True)`), so generation has none. A reference model
     is sharded like the policy. Without vLLM, transformers' `generate` caches the GPU's generation batch at full
     length.
     """
-    weights, gradients, state, buffers = held_bytes(settings)
+    weights, gradients, state, buffers = state_bytes(settings)
     share = vllm_bytes(settings)[0] if settings.vllm_mode == "colocate" else 0.0
     reference = weights if settings.beta and not settings.use_peft else 0.0
     generated = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
@@ -334,7 +334,7 @@ def items(settings: Settings) -> dict[str, tuple[float, float]]:
 
 def peak_bytes(settings: Settings) -> tuple[float, ...]:
     """Returns the total bytes of one GPU during training and during generation."""
-    return tuple(map(sum, zip(*items(settings).values(), strict=True)))
+    return tuple(map(sum, zip(*memory_items(settings).values(), strict=True)))
 
 
 def usable_bytes(settings: Settings) -> float:
@@ -360,14 +360,14 @@ def refusal(settings: Settings) -> str | None:
         return None
     peaks = peak_bytes(settings)
     moment = peaks.index(max(peaks))
-    name, sizes = max(items(settings).items(), key=lambda item: item[1][moment])
+    name, sizes = max(memory_items(settings).items(), key=lambda item: item[1][moment])
     return (
         f"{('training', 'generating')[moment]} takes {max(peaks) / GIB:.1f} GiB of "
         f"{usable_bytes(settings) / GIB:.1f} GiB usable; the largest item is {name} with {sizes[moment] / GIB:.1f} GiB"
     )
 
 
-def changes(settings: Settings) -> list[dict[str, Any]]:
+def memory_options(settings: Settings) -> list[dict[str, Any]]:
     """Returns options that may save memory, cheapest first. Only LoRA changes the policy update."""
     rows = settings.per_device_train_batch_size
     doubled = {name: 2 * getattr(settings, name) for name in ("gradient_accumulation_steps", "steps_per_generation")}
@@ -385,7 +385,7 @@ def changes(settings: Settings) -> list[dict[str, Any]]:
 
 def memory_lines(settings: Settings) -> list[str]:
     """Returns the lines of the table of memory items of one GPU, in GiB, with their sums."""
-    rows = {**items(settings), "sum": peak_bytes(settings), "usable": (usable_bytes(settings),) * 2}
+    rows = {**memory_items(settings), "sum": peak_bytes(settings), "usable": (usable_bytes(settings),) * 2}
     lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
     for name, sizes in rows.items():
         if any(sizes):
@@ -410,14 +410,14 @@ def verdict_lines(settings: Settings) -> list[str]:
     """Returns lines that state whether the run fits; if not, the reason, and options with the peak of each."""
     spare = spare_bytes(settings)
     if reason := refusal(settings):
-        lines = [f"does not fit: {reason}", "options that save memory, each alone:"]
-        for change in changes(settings):
-            changed = replace(settings, **change)
+        lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
+        for option in memory_options(settings):
+            changed = replace(settings, **option)
             if spare_bytes(changed) > spare:
-                options = " ".join(f"--{name} {str(value).lower()}" for name, value in change.items())
+                options = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
                 peak = max(peak_bytes(changed)) / GIB
                 lines.append(f"  {options}: {peak:.1f} GiB{'' if refusal(changed) else ', fits'}")
-        return [*lines, "otherwise take more GPUs with --sharding fsdp, or GPUs with more memory"]
+        return [*lines, "otherwise use more GPUs with --sharding fsdp, or GPUs with more memory"]
     if spare < TIGHT_SHARE * usable_bytes(settings):
         return [f"fits, with only {spare / GIB:.1f} GiB to spare: the estimate was checked on CPUs only"]
     return ["fits"]

@@ -53,7 +53,7 @@ def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weight
     outer = 2 * 151_936 * 1536 + 1536  # embedding, head, norm
     # of DeepSpeed's buffers, in elements; FSDP gathers what is outside the layers, and three of these
     limits = {"none": size, "zero1": 5e8, "zero2": 5e8, "zero3": 1e9, "fsdp": 2 * outer + 3 * layer}
-    *held, moved = plan.held_bytes(replace(paper, sharding=sharding))
+    *held, moved = plan.state_bytes(replace(paper, sharding=sharding))
     assert held == pytest.approx([weights * size, gradients * size, optimizer * size])
     assert moved == buffers * limits[sharding]
 
@@ -65,30 +65,30 @@ def test_an_adapter_trains_in_float32_and_what_is_under_it_may_take_four_bits_an
     # r 16 on all matrices of 28 layers: 16 * (in + out) each
     adapter, layer = 28 * 16 * (2 * 3072 + 2 * 1792 + 3 * 10496), 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
     weights = 2 * half.architecture.num_parameters + 4 * adapter
-    assert plan.held_bytes(half) == (weights, 4 * adapter, 8 * adapter, 0)
-    assert plan.held_bytes(quantized) == (weights - (2 - 0.5 - 4 / 64) * 28 * layer, *plan.held_bytes(half)[1:])
+    assert plan.state_bytes(half) == (weights, 4 * adapter, 8 * adapter, 0)
+    assert plan.state_bytes(quantized) == (weights - (2 - 0.5 - 4 / 64) * 28 * layer, *plan.state_bytes(half)[1:])
     # a layer's matrices at a time are made whole
     assert plan.cast_bytes(quantized, 28) == pytest.approx(2 * layer, rel=1e-3)
 
 
 def test_each_moment_has_its_items(paper):
-    weights, gradients, *_ = plan.held_bytes(paper)
-    items = plan.items(replace(paper, beta=0.1))
+    weights, gradients, *_ = plan.state_bytes(paper)
+    items = plan.memory_items(replace(paper, beta=0.1))
     assert items["reference model"] == (weights, weights)
     assert items["gradients"] == (gradients, 0)
     assert items["vLLM"] == pytest.approx([0.4 * 96 * GIB] * 2)
-    assert plan.items(replace(paper, vllm_enable_sleep_mode=True))["vLLM"] == (0, items["vLLM"][1])
+    assert plan.memory_items(replace(paper, vllm_enable_sleep_mode=True))["vLLM"] == (0, items["vLLM"][1])
     # keys and values of 28 layers in bfloat16, at each of the 33,792 positions of 16 rows
     cache = 16 * 33_792 * 2 * 28 * 256 * 2
-    assert plan.items(replace(paper, vllm_mode=None))["generation cache"] == (0, cache)
+    assert plan.memory_items(replace(paper, vllm_mode=None))["generation cache"] == (0, cache)
     lora = settings_of(*LORA, "--beta", "0.1")
-    assert plan.items(lora)["reference model"] == (0, 0)  # TRL switches the adapter off
-    assert {"use_peft": True} not in plan.changes(lora)
+    assert plan.memory_items(lora)["reference model"] == (0, 0)  # TRL switches the adapter off
+    assert {"use_peft": True} not in plan.memory_options(lora)
 
 
 def test_half_the_rows_are_proposed_with_the_same_update(paper):
     smaller = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "steps_per_generation": 32}
-    assert smaller in plan.changes(replace(paper, per_device_train_batch_size=4))
+    assert smaller in plan.memory_options(replace(paper, per_device_train_batch_size=4))
 
 
 def test_what_vllm_works_with_by_hand(paper):
