@@ -53,7 +53,7 @@ def write_model_card(
     path = folder / CARD_FILE
     old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"
     if not any(mark in old for mark in GENERATED_MARKS):
-        logger.warning("%s was not generated and is kept; delete the file to get a new card", path)
+        logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
     state = trainer_state["stateful_callbacks"]["LengthControl"]
     method = find_method(recipe.get("length_control", state["method"]))

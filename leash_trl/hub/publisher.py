@@ -95,7 +95,7 @@ class Publisher:
         if self._missing:
             missing, folder = ", ".join(path.name for path in self._missing), shlex.quote(str(self._output_dir))
             remedy = f"leash push {folder} --repo {self._destination.repo_id}"
-            logger.error("%s could not be pushed to the Hub from %s; run %s to try again", missing, folder, remedy)
+            logger.error("could not push %s; remaining files are in %s; run %s to push them", missing, folder, remedy)
 
     def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after any push of checkpoints that is running.
