@@ -29,7 +29,7 @@ KEYWORDS = {
 }
 FORMS = [word.replace("-", "[-‐‑]").replace(" ", r"\s+") for words in KEYWORDS.values() for word in words]
 KEYWORD = re.compile(rf"(?<!\w)(?:{'|'.join(FORMS)})(?!\w)", re.IGNORECASE)
-LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to one without
+LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to a panel without
 MARKER_OFFSET = 0.12  # distance between markers of one checkpoint; checkpoints have a distance of 1
 LONGEST_TICK = 24  # characters per line of a tick label
 SLANT_FROM = 24  # total characters of an axis's labels above which horizontal labels would overlap
@@ -59,7 +59,7 @@ def keyword_counts(text: str) -> dict[str, int]:
     """
     found = Counter(re.sub(r"\s+", " ", re.sub("[‐‑]", "-", match[0])).lower() for match in KEYWORD.finditer(text))
     sums = {group: sum(found[keyword] for keyword in keywords) for group, keywords in KEYWORDS.items()}
-    # the prefix distinguishes the keyword `rethink` from its group
+    # the prefix distinguishes the keywords `rethink` and `step` from the group and the column of these names
     return sums | {f"keyword {keyword}": found[keyword] for keywords in KEYWORDS.values() for keyword in keywords}
 
 
@@ -123,7 +123,7 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
     left.set_title("Mean response length (tokens)", fontsize=style.TITLE_SIZE)
     right.set_title("Keywords per response", fontsize=style.TITLE_SIZE)
     for axis in (left, right):
-        style.leave_room(axis)
+        style.set_y_limits(axis)
         if not has_steps:
             _label_ticks(axis, points["run"])
         else:

@@ -15,9 +15,9 @@ from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
 from leash_trl.figures import style
 
 
-NEXT_TICK = 1.4  # ratio of two budgets above which their tick labels do not overlap
+MIN_TICK_RATIO = 1.4  # ratio of two budgets above which their tick labels do not overlap
 BAND_ALPHA = 0.2
-ROOM = 0.04  # margin on each side of the points, as a share of the axis
+MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
 
 
@@ -52,7 +52,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
     axis.set_xscale("log")  # methods shorten lengths by a factor
-    axis.margins(ROOM)
+    axis.margins(MARGIN)
     is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
     locator = LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
     axis.xaxis.set_major_locator(locator)
@@ -124,14 +124,14 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     for index, (run, line) in enumerate(points.groupby("run", sort=False)):
         draw_with_band(axis, line["at"], line["value"], line["low"], line["high"], str(run), style.marked_style(index))
     powers = {budget for budget in points["at"] if int(budget).bit_count() == 1}
-    far = {b for b in points["at"] if all(max(b, power) / min(b, power) > NEXT_TICK for power in powers)}
-    budgets = sorted(int(budget) for budget in powers | far)
+    others = {b for b in points["at"] if all(max(b, power) / min(b, power) > MIN_TICK_RATIO for power in powers)}
+    budgets = sorted(int(budget) for budget in powers | others)
     axis.set_xscale("log", base=2)
     axis.set_xticks(budgets, [f"{b // 1024}k" if b % 1024 == 0 else str(b) for b in budgets])
     axis.minorticks_off()
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")
-    style.leave_room(axis)
+    style.set_y_limits(axis)
     style.legend_above(figure, axis, points["run"].nunique())
     return figure
 

@@ -124,7 +124,7 @@ def comparison_section(folder: Path, name: str) -> Section:
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> Section:
-    """Builds the section with metrics, token budgets and [`behavior`] of evaluated runs, compared to the first run."""
+    """Builds the section with metrics, token budgets and [`behavior`] of evaluated runs, compared with the first."""
     base, *others = runs
     found: dict[str, pd.DataFrame] = {}
     blocks: list[Block] = []
@@ -254,7 +254,7 @@ def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
 
 
 def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
-    """Returns the index of each pair to show, with the reason. The fixed rule prevents a selection of good examples.
+    """Returns the index of each pair to show, with the reason. A fixed rule avoids selection by hand.
 
     The rule selects the median change in tokens (the lower of two medians), the largest saving, if any completion is
     shorter, and the first pair that became incorrect, if any. Of equal changes, the first is selected.

@@ -87,7 +87,7 @@ def label_steps(axis: Axes, label: str) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, steps=[1, 2, 5, 10]))
 
 
-def leave_room(axis: Axes) -> None:
+def set_y_limits(axis: Axes) -> None:
     """Sets the limits of the y-axis: from zero, or below a negative minimum, to above the maximum."""
     low, high = min(axis.dataLim.y0, 0.0), max(axis.dataLim.y1, 0.0)
     room = HEADROOM * (high - low) or 1.0

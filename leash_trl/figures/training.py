@@ -153,7 +153,7 @@ def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
     axis.set_title(title, fontsize=style.TITLE_SIZE)
     style.label_steps(axis, x_label)
     if axis.lines:
-        style.leave_room(axis)
+        style.set_y_limits(axis)
     else:
         axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
 
@@ -167,7 +167,7 @@ def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.Da
         axis.axhline(target, color=color, linestyle=":", linewidth=1.2, label=f"target {target:g}")
     if len(lines) == 1:
         axis.legend(handles=axis.lines[-1:], frameon=False, fontsize=style.LABEL_SIZE)
-    style.leave_room(axis)
+    style.set_y_limits(axis)
 
 
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:

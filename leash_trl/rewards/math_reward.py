@@ -20,7 +20,7 @@ def _text(completion: str | list[dict]) -> str:
 
 
 def _reference_answer(index: int, solution: Any) -> str:
-    """Returns a reference answer as text. A missing one becomes empty text, which no answer can be compared with."""
+    """Returns a reference answer as text; a missing answer becomes empty text, which cannot be compared."""
     value: Any = solution.item() if getattr(solution, "ndim", None) == 0 else solution  # scalars of NumPy and torch
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
