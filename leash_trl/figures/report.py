@@ -124,7 +124,7 @@ def comparison_section(folder: Path, name: str) -> Section:
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> Section:
-    """Builds the section with metrics, token budgets and [`behavior`] of evaluated runs, compared with the first."""
+    """Builds the section with metrics, token budgets and [`behavior`] of evaluated runs, against the first run."""
     base, *others = runs
     found: dict[str, pd.DataFrame] = {}
     blocks: list[Block] = []
@@ -187,7 +187,7 @@ def _describe(change: pd.DataFrame) -> str:
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
-    words = "Share of completions that are correct within a token budget (mean over benchmarks)."
+    words = "Share of completions that are correct within a token budget, mean over benchmarks, with 95 % intervals."
     if not all(run.knows_correctness for run in runs):
         return []
     budgets = _picture("budget", words, budget_figure(budget_curves(runs), width=NARROW))
@@ -284,7 +284,7 @@ def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = 
     runs = load_runs(paths, evaluated)
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
     caption = (
-        f"First and last are means over {LAST_BATCHES} logged batches (half, if fewer than {2 * LAST_BATCHES}) "
+        f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
         "or, without batches, over evaluations. λ of last batch: the value before its update. Steps to target: first "
         "batch with a mean at or under the target. Accuracy and satisfaction are in %."
     )
