@@ -201,16 +201,14 @@ class LengthControl:
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision."""
         values = {name: getattr(self, name) for name in self.state}
-        copied: dict[str, Any] = json.loads(json.dumps(values, default=operator.methodcaller("state_dict")))
+        copied: dict[str, Any] = json.loads(json.dumps(values))
         return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if a hyper-parameter in it differs from this method's."""
         for name in self.state:
             value, saved = getattr(self, name), copy.deepcopy(state[name])
-            if isinstance(value, LengthControl):
-                value.load_state_dict(saved)
-            elif name in {each.name for each in fields(self) if each.init} and value != saved:
+            if name in {each.name for each in fields(self) if each.init} and value != saved:
                 raise ValueError(f"{name} is {value!r}, but {saved!r} in the saved state; set it to {saved!r}")
             else:
                 setattr(self, name, saved)

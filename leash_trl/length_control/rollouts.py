@@ -104,10 +104,6 @@ class Score:
     shaped: torch.Tensor
     advantages: torch.Tensor
 
-    def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
-        """Returns this score where `is_own` of shape `(N,)` is true, else the other score."""
-        return Score(**{name: own.where(is_own, vars(other)[name]) for name, own in vars(self).items()})
-
 
 def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
     """Joins several `Rollouts` or several `Score` into one, or into only `rows` of it, which must form complete

@@ -35,10 +35,7 @@ def score_of(*values):
     return Score(numbers, numbers + 10, numbers + 20, numbers + 30)
 
 
-def test_scores_are_joined_selected_and_mixed():
-    is_own = torch.tensor([True, False])
+def test_scores_are_joined_and_selected():
     first, second = score_of(1, 2), score_of(3, 4)
     picked = joined([first, second], torch.tensor([3, 0]))
     assert (picked.base.tolist(), picked.advantages.tolist()) == ([4, 1], [34, 31])
-    mixed = first.where(is_own, second)
-    assert (mixed.penalty.tolist(), mixed.shaped.tolist()) == ([11, 14], [21, 24])

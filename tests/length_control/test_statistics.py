@@ -54,7 +54,7 @@ def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
 
 
 def test_what_is_about_targets_is_logged_only_for_methods_that_aim_at_them():
-    for method, aims in ((NoControl(), False), (Kimi(), False), (Toggle(), False), (Toggle("leash"), True)):
+    for method, aims in ((NoControl(), False), (Kimi(), False), (Toggle(), False), (Leash(), True)):
         logged = statistics([1, -1], [50, 150], method=method)
         assert ({"target_length", "satisfaction_rate"} <= logged.keys()) == aims
     # a completion at its target satisfies it, and one without a target does not count

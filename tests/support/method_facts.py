@@ -88,11 +88,6 @@ FACTS = {
     "toggle": Facts((1, 0), (0, 1), "unmoved"),
     "toggle:off": Facts((1, 0), (0, 1), "unmoved", {"period": 2}),
     "toggle:tight": Facts((1, 0), (0, 1), "unmoved", {"accuracy_threshold": 0.0, "percentile": 10.0}),
-    "toggle:leash": Facts(
-        None, (-1, 1), "unmoved", {"method": "leash", "method_kwargs": {"lambda_init": 0.3, "lambda_lr": 0.05}}
-    ),
-    "toggle:grlc": Facts((1, 0), (-0.5, 1.5), "pays", {"method": "grlc", "accuracy_threshold": 0.25}),
-    "toggle:gfpo": Facts(None, (-1, 1), "unmoved", {"method": "gfpo"}, breaks_ties_by_order=True),
     "none": Facts(None, (-1, 1), "unmoved"),
 }
 

@@ -20,7 +20,7 @@ KINDS = {
     "reads a column": ("leash", {"multiplier_per": "level", "lambda_lr": 0.1}),
     "state of questions": ("hapo", {}),
     "targets of its own": ("laser_d", {"interval": 2, "upper_bound": 7, "refresh_steps": 1}),
-    "switches another": ("toggle", {"method": "kimi", "period": 1}),
+    "comes and goes": ("toggle", {"period": 1}),
 }
 
 

@@ -35,7 +35,6 @@ ACTS = [
     ("a_dlp", {"lambda_init": 0.0, "accuracy_reference": 0.95}),
     ("hapo", {}),
     ("kimi", {"warmup_steps": 400}),
-    ("toggle", {"method": "leash", "method_kwargs": {"lambda_init": 0.0}}),
     ("laser_d", {"interval": 16}),
     ("thinkprune", {"suffix": "", "stages": {0: 192, 300: 100}}),
     # by the limit of generation, by the prompt

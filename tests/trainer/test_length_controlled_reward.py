@@ -174,8 +174,6 @@ VARIANTS = [
     ("dler", {"variant": "release"}),
     ("gfpo", {"metric": "token_efficiency"}),
     ("leash_predictive", {"multiplier_per": "level"}),
-    *(("toggle", {"method": name}) for name in ("dapo_overlong", "gr3", "lead")),
-    ("toggle", {"method": "dler", "method_kwargs": {"cut_generation": False}}),
 ]
 
 
