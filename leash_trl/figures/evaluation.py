@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
-from leash_trl.evaluation.comparison_tables import comparison_rows, in_words, read_comparison
+from leash_trl.evaluation.comparison_tables import WINDOW, comparison_rows, in_words, read_comparison
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
 from leash_trl.figures import style
 
@@ -21,8 +21,13 @@ MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
 
 
-def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
+def pareto_figure(
+    points: pd.DataFrame, width: float = style.WIDE, training: Mapping[str, Sequence["pd.Series[float]"]] | None = None
+) -> Figure:
     """Draws score over mean tokens with the intervals of both: one curve per name, and a black diamond for the base.
+
+    With `training`, a second panel shows the accuracy of training batches over the tokens generated so far, so that
+    methods can be compared at equal cost.
 
     Args:
         points (`DataFrame`): One row per method, run or target, with the base first. The columns are those of a
@@ -30,11 +35,15 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
             intervals `score_interval_low` and so on. Rows of several seeds have intervals over seeds, other rows over
             problems. Further columns have settings, which distinguish rows of the same name and target.
         width (`float`): Width in inches.
+        training (`Mapping[str, Sequence[Series]]`): Accuracy of the training batches of each run, indexed by the
+            number of tokens generated so far, by the method and settings of [`in_words`].
 
     Returns:
-        `Figure`: 10 by 6.5 inches; 5.5 inches high if narrower. The label lists the numbers for screen readers.
+        `Figure`: 10 by 6.5 inches, or 10.5 inches high with the second panel; 5.5 inches high if narrower. The label
+            lists the numbers of the first panel for screen readers.
     """
-    figure, (axis,) = style.new_figure(width, 6.5 if width >= style.WIDE else 5.5)
+    height = 10.5 if training else 6.5 if width >= style.WIDE else 5.5
+    figure, (axis, *others) = style.new_figure(width, height, rows=2 if training else 1)
     points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
     base, rows = points[:1], points[1:]
     curves = [(label, curve, style.marked_style(index)) for index, (label, curve) in enumerate(_curves(rows))]
@@ -64,7 +73,19 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
     axis.set_ylabel(f"{points['measure'].iloc[0]}, with 95 % interval over {sample}")
     style.legend_above(figure, axis, len(curves))
+    for below in others:
+        looks = {words: look for _, curve, look in curves for words in curve["label"]}
+        _draw_training(below, training or {}, looks)
     return figure
+
+
+def _draw_training(axis: Axes, training: Mapping[str, Sequence["pd.Series[float]"]], looks: Mapping[str, Any]) -> None:
+    for words, runs in training.items():
+        look = {name: value for name, value in looks[words].items() if name != "marker"}
+        for accuracy in runs:
+            axis.plot(accuracy.index / 1e6, accuracy.rolling(WINDOW).mean(), **look, linewidth=1.0, alpha=0.8)
+    axis.set_xlabel("millions of tokens generated in training")
+    axis.set_ylabel(f"accuracy of training batches, running mean over {WINDOW}")
 
 
 def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:

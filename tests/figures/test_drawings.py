@@ -113,6 +113,15 @@ def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_interv
     assert ("over seeds" in axis.get_ylabel(), "over problems" in axis.get_ylabel()) == (False, True)
 
 
+def test_training_is_drawn_over_the_tokens_that_it_cost():
+    rows = points(("base", np.nan, 90.0, 0.7), ("a", 12, 10.0, 0.6), ("b", 12, 9.0, 0.6))
+    accuracy = pd.Series([0.0] * 9 + [1.0, 1.0], index=np.arange(1, 12) * 500_000.0)
+    above, below = pareto_figure(rows, training={"b": [accuracy, accuracy], "a": [accuracy]}).axes
+    assert [line.get_color() for line in below.lines] == [lines_of(above)[name].get_color() for name in "bba"]
+    # the first mean over ten batches, 0.1, after 5 million tokens
+    assert below.lines[0].get_xydata()[9:].tolist() == [[5.0, pytest.approx(0.1)], [5.5, pytest.approx(0.2)]]
+
+
 def test_the_picture_of_the_readme_tells_the_recorded_numbers():
     # leash plot recipes/gym/compare_seeds.csv --figure pareto --output recipes/gym/accuracy_over_tokens.svg
     svg = GYM_SEEDS.with_name("accuracy_over_tokens.svg").read_text(encoding="utf-8")

@@ -251,6 +251,7 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     measure, untrained = comparison_tables.measure_of(samples.values()), samples.pop((done[0], EVALUATION))
     base = comparison_tables.measured(untrained, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
+    training: dict[str, list[pd.Series[float]]] = {}
     for (run, part), own in samples.items():
         log, (effort, target) = curves.get(run), run.asked[part]
         lengths = multipliers = pd.Series(dtype=float)
@@ -261,6 +262,9 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
         settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
         settings |= {} if effort is None else {"effort": effort}
         rows.append({"name": run.label, "seeds": str(run.seed), **row, **settings})
+        if log is not None and "leash/accuracy" in log:
+            learned = log.set_index("leash/generated_tokens")["leash/accuracy"].dropna()
+            training.setdefault(comparison_tables.in_words(rows[-1]), []).append(learned)
     seeds, asked = pd.DataFrame(rows), done[0].evaluation
     missing = ", ".join(run.name for run in runs if run not in done)
     paragraphs = [
@@ -275,7 +279,7 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     write_whole(output_dir / "seeds.csv", csv(seeds))
     write_whole(output_dir / "table.md", text + "\n")
     if len(arms) > 2:  # the base and at least two others
-        write_figure(pareto_figure(table), output_dir / "pareto.png")
+        write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
     else:
         write_figure(dynamics_figure([*curves.values()]), output_dir / "dynamics.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
