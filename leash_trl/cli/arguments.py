@@ -13,7 +13,7 @@ import yaml
 from trl import TrlParser
 
 import leash_trl
-from leash_trl.cli.errors import SET_UP_ERRORS, UserError, said, user_errors
+from leash_trl.cli.errors import SET_UP_ERRORS, UserError, one_line, user_errors
 
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class CommandParser(TrlParser):
         unchanged."""
         values: dict[str, Any] = {}
         if unknown := [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]:
-            raise UserError(f"{where}: unknown {self._said(unknown)}")
+            raise UserError(f"{where}: unknown {self._unknown(unknown)}")
         for key, value in recipe.items():
             action = self._option_string_actions[f"--{key}"]
             items = value if isinstance(value, list) and action.nargs == "+" else [value]
@@ -112,20 +112,20 @@ class CommandParser(TrlParser):
                 raise UserError(f"{where}: {key} is {value!r}: {error.message}") from error
         return values
 
-    def given(self, argv: Sequence[str]) -> dict[str, Any]:
+    def parse_all(self, argv: Sequence[str]) -> dict[str, Any]:
         """Returns the values of recipe and command line by field, and sets the environment variables of `env`."""
-        values, rest = self.known(argv)
+        values, rest = self.parse_some(argv)
         if rest:
-            raise UserError(f"unknown {self._said(rest)}")
+            raise UserError(f"unknown {self._unknown(rest)}")
         return values
 
-    def _said(self, unknown: Sequence[str]) -> str:
+    def _unknown(self, unknown: Sequence[str]) -> str:
         """Names unknown keys or words, and the help that lists all options."""
         *_, longest_help = (option for option in self._option_string_actions if option.startswith("--help"))
         return f"{', '.join(unknown)}; see {self.prog} {longest_help}"
 
-    def known(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """Returns the values as in [`given`], and the words that belong to no option."""
+    def parse_some(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """Returns the values as in [`parse_all`], and the words that belong to no option."""
         unsaid = object()
         namespace = argparse.Namespace(**{action.dest: unsaid for action in self._actions})
         _, rest = self.parse_known_args(list(argv), namespace)
@@ -138,7 +138,7 @@ class CommandParser(TrlParser):
         return values, rest
 
 
-def make(kind: type[T], values: dict[str, Any]) -> T:
+def make_dataclass(kind: type[T], values: dict[str, Any]) -> T:
     """Creates the dataclass from those values that are its fields; raises `UserError` if one is missing or wrong."""
     parameters = inspect.signature(kind).parameters
     own = {name: values[name] for name in parameters if name in values}
@@ -152,7 +152,7 @@ def make(kind: type[T], values: dict[str, Any]) -> T:
     try:
         return kind(**own)
     except (TypeError, *SET_UP_ERRORS) as error:  # TypeError: a value of the wrong type, such as a list for a number
-        raise UserError(said(error)) from error
+        raise UserError(one_line(error)) from error
 
 
 def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False) -> T:
@@ -162,13 +162,15 @@ def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = Fa
     without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring is the
     help text. A mistake raises `UserError`.
     """
-    return make(kind, CommandParser([kind], takes_recipe, prog=prog, description=_description(kind)).given(argv))
+    return make_dataclass(
+        kind, CommandParser([kind], takes_recipe, prog=prog, description=_description(kind)).parse_all(argv)
+    )
 
 
 def parse_known(kind: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
     """Parses as [`parse`] does, and also returns the words that belong to no option, which are for `leash train`."""
-    values, rest = CommandParser([kind], prog=prog, description=_description(kind)).known(argv)
-    return make(kind, values), rest
+    values, rest = CommandParser([kind], prog=prog, description=_description(kind)).parse_some(argv)
+    return make_dataclass(kind, values), rest
 
 
 def _description(kind: type) -> str:

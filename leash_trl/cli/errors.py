@@ -36,14 +36,14 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
-        text = said(error)
+        text = one_line(error)
         if only_loads or not isinstance(error, ValueError | ImportError | RuntimeError):  # the others concern files
             given = (f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in text)
             text = ": ".join([*given, text])
         raise UserError(text) from error
 
 
-def said(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Returns an error's message in one line: the first line of errors about files, else as much as fits."""
     text = str(error).strip()
     if not text or isinstance(error, KeyError):
@@ -52,7 +52,7 @@ def said(error: BaseException) -> str:
 
 
 @contextmanager
-def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
+def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
     """Adds `remedy`, which says how to resume, to the message after Ctrl-C or when the disk of a folder is full."""
     try:
         yield
@@ -62,7 +62,7 @@ def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
         # torch and safetensors raise their own errors for a full disk
         if FULL_DISK not in str(error) and shutil.disk_usage(folder).free >= LEAST_ROOM:
             raise
-        raise UserError(f"the disk of {folder} is full ({said(error)}); free some space, then {remedy}") from error
+        raise UserError(f"the disk of {folder} is full ({one_line(error)}); free some space, then {remedy}") from error
 
 
 def check_writable(folder: str | Path | None) -> None:

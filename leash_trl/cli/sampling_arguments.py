@@ -11,7 +11,7 @@ from datasets import Dataset, Image
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
-from leash_trl.cli.errors import check_writable, going_on, user_errors
+from leash_trl.cli.errors import check_writable, resumable, user_errors
 from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.problems import load_problems
@@ -211,7 +211,7 @@ def sample_all(
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
     details |= {"reward_code": code_digest(functions)} if functions else {}
-    with only_run_in(folder), going_on(folder, f"run the same command again to resume from {folder}"):
+    with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
             done = sampling.prepare_folder(folder, run, problems, plan)

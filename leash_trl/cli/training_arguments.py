@@ -8,7 +8,7 @@ from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-from leash_trl.cli.arguments import CommandParser, make
+from leash_trl.cli.arguments import CommandParser, make_dataclass
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -73,11 +73,16 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
 
 def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
     """Returns the values of a command line and its recipe by field name, which are the recipe to repeat the run."""
-    return training_parser(prog, shows_all=HELP_ALL in argv).given(argv)
+    return training_parser(prog, shows_all=HELP_ALL in argv).parse_all(argv)
 
 
 def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
     """Returns script, training, model and data arguments for given fields; raises `UserError` if a value is wrong."""
     values = copy.deepcopy({"report_to": "tensorboard", **given})  # TRL modifies the parts of a mixture in place
-    script_args, training_args = make(LeashScriptArguments, values), make(config_type, values)
-    return script_args, training_args, make(ModelConfig, values), make(DatasetMixtureConfig, values)
+    script_args, training_args = make_dataclass(LeashScriptArguments, values), make_dataclass(config_type, values)
+    return (
+        script_args,
+        training_args,
+        make_dataclass(ModelConfig, values),
+        make_dataclass(DatasetMixtureConfig, values),
+    )

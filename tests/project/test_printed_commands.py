@@ -45,5 +45,5 @@ def test_a_printed_command_is_one_that_its_parser_reads(command, words, tmp_path
         if words[0].startswith("--") and command in ("plot", "report", "push", "merge"):
             words = ["RUN", *words]
         parser = CommandParser([kind], takes_recipe=command in ("eval", "filter"), prog=f"leash {command}")
-        words = parser.known(words)[1] if command in TRAINS else parser.given(words) and []
+        words = parser.parse_some(words)[1] if command in TRAINS else parser.parse_all(words) and []
     given_fields(words)

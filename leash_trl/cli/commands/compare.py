@@ -14,9 +14,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from leash_trl.cli.arguments import CommandParser, load_recipe, make, parse_known
+from leash_trl.cli.arguments import CommandParser, load_recipe, make_dataclass, parse_known
 from leash_trl.cli.compared_run import EVALUATION, ComparedRun
-from leash_trl.cli.errors import UserError, going_on, user_errors
+from leash_trl.cli.errors import UserError, resumable, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
 from leash_trl.run_folder import only_run_in
@@ -135,7 +135,7 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
         **CommandParser([EvalArguments], prog="leash eval").checked(own, f"{config}: eval"),
     }
     settings = {name: value for name, value in settings.items() if value is not None}
-    make(EvalArguments, {**settings, "model_name_or_path": "", "output_dir": ""})
+    make_dataclass(EvalArguments, {**settings, "model_name_or_path": "", "output_dir": ""})
     return settings
 
 
@@ -217,14 +217,14 @@ def main(argv: list[str]) -> int:
     num_devices = 1 + (devices[0] or "").count(",")
     jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices) for run in to_do}
     num_failed = 0
-    with going_on(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
+    with resumable(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
         for run in to_do:
             for name, content in claims[run].items():
                 write_whole(run.folder / name, content)
         ended = run_all(jobs, devices)
         for log, exit_code, seconds in tqdm(ended, total=len(runs), initial=len(runs) - len(jobs), unit="run"):
-            said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
-            tqdm.write(f"{log.parent} {said} ({seconds:.0f} s)", file=sys.stderr)
+            outcome = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
+            tqdm.write(f"{log.parent} {outcome} ({seconds:.0f} s)", file=sys.stderr)
             num_failed += exit_code != 0
     if runs[0].is_done() and any(run.is_done() for run in runs[1:]):
         _report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))

@@ -11,7 +11,7 @@ from transformers import AutoProcessor, ProgressCallback
 from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
-from leash_trl.cli.errors import UserError, check_writable, going_on, said, user_errors
+from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
 from leash_trl.cli.reward_functions import OWN_REWARDS, function_name, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
@@ -123,7 +123,7 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     trainer.publisher.recipe = recipe if script_args.prompt_suffix in asked else {**recipe, "prompt_suffix": ""}
     trainer.publisher.draw = write_curves
-    with going_on(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
+    with resumable(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
         except Exception as error:
@@ -157,11 +157,11 @@ def _raise_user_error(error: Exception, trainer: LeashGRPOTrainer, checkpoint: s
             traceback.print_exception(error, limit=-own, chain=False)
             remedy = ""
         names = ", ".join(trainer.reward_func_names)
-        raise UserError(f"calling reward_funcs {names}: {said(error)}{remedy}") from error
+        raise UserError(f"calling reward_funcs {names}: {one_line(error)}{remedy}") from error
     is_new = trainer.state.global_step <= trainer._num_done
     if is_new and isinstance(error, ValueError | ImportError) and packages[-1] in UPSTREAM:
         resumed = f"resume_from_checkpoint is {checkpoint!r}: " if checkpoint else ""
-        raise UserError(resumed + said(error)) from error
+        raise UserError(resumed + one_line(error)) from error
 
 
 def main(argv: list[str]) -> int:
