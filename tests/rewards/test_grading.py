@@ -30,7 +30,6 @@ from leash_trl.rewards.grader.grading import grade, quick_verdict, unreadable_so
         ("2+3=12", "12", False),
         (r"5\to 6", "5", False),
         ("(x, y) = (1, 2)", "x = 1, y = 2", True),
-        *((r"\emptyset", gold, False) for gold in ("3.5 hours", "x=1, y=2")),
         # units
         ("120 m^2", "120", True),
         (r"5\,\mathrm{N}", "5", True),
@@ -89,18 +88,11 @@ CASES = [
     (r"\boxed{f(t) = 2t, t \in \mathbb{R}}", "f(t) = 3t", False),
     (r"\boxed{m = 4j, j \in \mathbb{N}}", r"m = 4j, j \in \mathbb{Z}", False),
     (r"\boxed{f(t) = 2t \text{ for } t > 1}", "f(t) = 2t", False),
-    # infinity and nothing in words
-    (r"\boxed{-\text{Infinity}}", r"-\infty", True),
-    (r"\boxed{(2, inf)}", r"(2, \infty)", True),
-    (r"\boxed{inf}", r"-\infty", False),
+    # nothing in words
     (r"\boxed{\text{There are no real solutions}}", r"\varnothing", True),
     (r"\boxed{\{\}}", r"\text{no solutions}", True),
     (r"\boxed{\text{no solution}}", "0", False),
     (r"\boxed{0}", r"\emptyset", False),
-    # a sequence goes on as its terms do, in their order
-    (r"\boxed{2, 4, 8, \dots, 2^n}", r"2,4,8,\ldots,2^{n}", True),
-    (r"\boxed{2, 4, 6, \ldots}", r"2, 4, 8, \ldots", False),
-    (r"\boxed{4, 2, \ldots}", r"2, 4, \ldots", False),
     # letters stand for numbers that all roots allow
     (r"\boxed{\sqrt{\frac{2}{t}}}", r"\frac{\sqrt{2}}{\sqrt{t}}", True),
     (r"\boxed{\sqrt{t^2}}", "t", False),

@@ -1,10 +1,10 @@
 r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations, quantities.
 
 A verdict here is final. These are equal: numbers of one value, lists and sets with the same members, tuples with the
-same members in order, sequences ("1, 2, ..., n") with the same terms, the same time of day, ratios, numerals of one
-value in their bases. A name ("x = 5", "5 = x") or a unit that one side leaves out does not matter; units that both
-name are converted. An equation of numbers must be true, and states its value. The verdict is `None` if one side cannot
-be read, and where it depends on formulas that have no rational value: the worker then asks again with
+same members in order, the same time of day, ratios, numerals of one value in their bases. A name ("x = 5", "5 = x") or
+a unit that one side leaves out does not matter; units that both name are converted. An equation of numbers must be
+true, and states its value. The verdict is `None` if one side cannot be read, and where it depends on formulas that have
+no rational value: the worker then asks again with
 [`~leash_trl.rewards.grader.algebra.formulas_equal`].
 """
 
@@ -68,11 +68,6 @@ def _equal(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
         return minute == gold_minute and (half == gold_half or not half or not gold_half)
     if kinds == {"numeral"}:
         return one.key == gold.key
-    if "dots" in kinds:
-        return one == gold
-    if "sequence" in kinds:
-        is_like = len(kinds) == 1 and len(one.items) == len(gold.items)
-        return is_like and _all([_equal(*pair, same) for pair in zip(one.items, gold.items, strict=True)])
     if kinds == {"time", "value"} and not (":" in one.name + gold.name and one.formula and gold.formula):
         return False
     if "value" in kinds <= {"value", "time"}:

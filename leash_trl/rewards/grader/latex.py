@@ -12,7 +12,6 @@ SIGNS: dict[int, int | str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
     **{ord(sign): f"{command} " for sign, command in re.findall(r"(\S) (\S+)", COMMANDS)},
     **str.maketrans("−–—‒―﹣⁃’⁄÷", "-------'//"),
-    **dict.fromkeys(map(ord, "\u00a0\u2009\u202f\u2007\u2002\u2003"), " "),
 }
 UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ"
@@ -23,17 +22,13 @@ ROOT = re.compile(r"([√∛]|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|(\d+|[A-Za-
 NAMES = r"sqrt|pi|ln|log|exp|sinh|cosh|tanh|sin|cos|tan|cot|csc|arcsin|arccos|arctan"
 BARE_NAME = re.compile(rf"(?<![\\A-Za-z])({NAMES})(?=\s*[({{\d^_\\+\-*/)]|\s+[a-z]\b|\s*$)")
 POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
-INFINITY = re.compile(
-    r"(?i)\\(?:text|mathrm|operatorname)\s*\{\s*inf(?:inity)?\s*\}|(?<![\\A-Za-z])inf(?:inity)?(?![A-Za-z])"
-)
-PERIOD = r"\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^])|(\d{1,6})\5{1,9}(?:\.\.\.|…|\\l?dots)"
-REPEATING = re.compile(rf"(\d{{0,9}})\.(\d{{0,9}}?)(?:{PERIOD})")
+REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9}?)(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
 THOUSANDS = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
 LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}")
 ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
 SAME_COMMANDS = (
     r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div /"
-    r" mid | langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset dots \ldots cdots \ldots degree ^\circ"
+    r" mid | langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset degree ^\circ"
 )
 SPELLING = dict(re.findall(r"(\S+) (\S+)", SAME_COMMANDS))
 COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -48,7 +43,6 @@ PATTERNS = [
         (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),  # 3 x 10^4
-        (r"\.{2,}|…", r"\\ldots "),
         (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),  # \frac12
         (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),  # \frac{1}2
         (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),  # \sqrt3
@@ -67,7 +61,7 @@ def _root(match: re.Match[str]) -> str:
 
 
 def _repeating(match: re.Match[str]) -> str:
-    before, period = (match[1] or "0") + match[2], match[3] or match[4] or match[5]
+    before, period = (match[1] or "0") + match[2], match[3] or match[4]
     nines = 10 ** len(period) - 1
     return rf"\frac{{{int(before) * nines + int(period)}}}{{{nines * 10 ** len(match[2])}}}"
 
@@ -82,7 +76,6 @@ def with_commands(text: str) -> str:
     text = VULGAR.sub(_vulgar, UNSEEN.sub("", text))
     text = SCRIPTS.sub(lambda match: f"{'^' if match[1] else '_'}{{{match[0].translate(PLAIN_SCRIPTS)}}}", text)
     text = ROOT.sub(_root, POWER.sub("^", text.translate(SIGNS)))
-    text = INFINITY.sub(r"\\infty ", text)
     return REPEATING.sub(_repeating, BARE_NAME.sub(r"\\\1", text))
 
 

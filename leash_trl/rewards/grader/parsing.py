@@ -40,8 +40,8 @@ LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
 class ParsedAnswer:
     """A parsed answer.
 
-    Its kind is `value`, `list`, `set`, `tuple`, `sequence` (a list with `dots` among its terms), `time`, `numeral`,
-    `reals` (a set of them, not parsed further), or `nothing`, which equals nothing.
+    Its kind is `value`, `list`, `set`, `tuple`, `time`, `numeral`, `reals` (a set of them, not parsed further), or
+    `nothing`, which equals nothing.
     """
 
     kind: str
@@ -59,7 +59,6 @@ class ParsedAnswer:
 
 
 NOTHING = ParsedAnswer("nothing")
-DOTS = ParsedAnswer("dots")
 
 
 def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
@@ -107,10 +106,8 @@ def _parse(text: str) -> ParsedAnswer:
 def _several(text: str) -> ParsedAnswer:
     """A list, tuple or set, or one item."""
     text = text.strip()
-    if text in ("«»", r"\emptyset"):
-        return ParsedAnswer("set")
     inner = text[1:-1]
-    if inside_brackets(text, "«»") or (inside_brackets(text, "{}") and len(split_at(inner, LIST_MARK)) > 1):
+    if inside_brackets(text, "«»"):
         return replace(_list(inner), kind="set", name=text[0])
     if (inside_brackets(text, "()") or inside_brackets(text, "[]")) and len(parts := split_at(inner, COMMA)) > 1:
         return ParsedAnswer("tuple", tuple(map(_several, parts)), name=text[0])
@@ -124,28 +121,17 @@ def _list(text: str) -> ParsedAnswer:
     items = [_several(part) if len(parts) > 1 and part[0] in OPEN else _item(part) for part in parts]
     if len(items) == 1 and items[0].kind != "value":
         return items[0]
-    return ParsedAnswer("sequence" if DOTS in items else "list", tuple(items))
+    return ParsedAnswer("list", tuple(items))
 
 
 def _item(text: str) -> ParsedAnswer:
-    """A quantity, a ratio, an equation, a tuple with names, or dots between terms."""
-    if text == r"\ldots":
-        return DOTS
+    """A quantity, a ratio, an equation, or a tuple with its name."""
     sides = [side.strip() for side in split_at(text, EQUALS)]
     if len(sides) == 1:
         return _quantity_or_ratio(text)
-    if any(inside_brackets(side, "()") and "," in side for side in sides):
-        return _named_tuple(sides[0], sides[-1])
+    if inside_brackets(sides[-1], "()") and "," in sides[-1]:
+        return _several(sides[-1])  # (x, y) = (1, 2)
     return _equation(sides, is_exact="≈" not in text)
-
-
-def _named_tuple(left: str, right: str) -> ParsedAnswer:
-    """A tuple whose members have names, as in `(x, y) = (1, 2)`."""
-    names, reading = split_at(left[1:-1], COMMA), _several(right)
-    if len(names) != len(reading.items):
-        return reading
-    named = [replace(item, name=name.strip()) for item, name in zip(reading.items, names, strict=True)]
-    return replace(reading, items=tuple(named))
 
 
 def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
@@ -174,10 +160,11 @@ def _readable(text: str) -> ParsedAnswer | None:
 
 
 def _quantity_or_ratio(text: str) -> ParsedAnswer:
-    """A quantity; a ratio of two is their quotient, and one of more the tuple of the quotients by its first part."""
+    """A quantity; a ratio of two is their quotient."""
     first, *rest = [_quantity(part) for part in split_at(text, RATIO)]
-    quotients = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in rest]
-    return ParsedAnswer("tuple", tuple(quotients), name=":") if len(quotients) > 1 else [first, *quotients][-1]
+    if len(rest) > 1:
+        raise Unreadable
+    return replace(rest[0], formula=f"({first.formula})/({rest[0].formula})", name=":") if rest else first
 
 
 def _quantity(text: str) -> ParsedAnswer:
