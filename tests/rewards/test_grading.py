@@ -77,17 +77,6 @@ CASES = [
     (r"\boxed{\{3, 1, 2\}}", r"\{1, 2, 3\}", True),
     (r"\boxed{\text{east}}", r"\text{east}", True),
     ("Answer: C. carbon", "C", True),
-    # a free integer has any name, a range may be left out, but not be another one
-    (r"\boxed{x = \frac{\pi}{6} + 2m\pi}", r"x = \frac{\pi}{6} + 2\pi n", True),
-    (r"\boxed{90^\circ + 180^\circ k}", r"90^\circ + 180^\circ n", True),
-    (r"\boxed{\frac{\pi}{6} + m\pi}", r"\frac{\pi}{6} + 2\pi n", False),
-    (r"\boxed{5k}", "5n", False),
-    (r"\boxed{x = 5k + 1, k \in \mathbb{Z}}", r"x = 5n + 1 \text{ for all integers } n", True),
-    (r"\boxed{f(t) = 2t \text{ for every real number } t}", "f(t) = 2t", True),
-    (r"\boxed{f(t) = at, a \in \mathbb{R}}", "f(t) = at", True),
-    (r"\boxed{f(t) = 2t, t \in \mathbb{R}}", "f(t) = 3t", False),
-    (r"\boxed{m = 4j, j \in \mathbb{N}}", r"m = 4j, j \in \mathbb{Z}", False),
-    (r"\boxed{f(t) = 2t \text{ for } t > 1}", "f(t) = 2t", False),
     # nothing in words
     (r"\boxed{\text{There are no real solutions}}", r"\varnothing", True),
     (r"\boxed{\{\}}", r"\text{no solutions}", True),

@@ -5,8 +5,6 @@ r"""Finds what an answer with words in it commits to: one number, one list, or n
    number ("not 34"), or one that is only bounded ("34 or more", "between 3 and 4"), is not an answer.
 3. Of several numbers, those after "answer is", or after the first verb, count. If only commas, "and" or "or" join
    them, they are a list, which equals no single number. Other words between them make a hedge: no answer.
-
-Before this, [`alike`] takes the range of a letter ("for all x") from a statement.
 """
 
 import re
@@ -154,51 +152,6 @@ def _is_list(said: str, formulas: list[tuple[int, int]]) -> bool:
 
 def _spoken(said: str) -> set[str]:
     return {word[0].lower().rstrip(".") for word in _words(said)}
-
-
-RANGE_LENGTH = 80  # characters at the end of an answer
-RANGE = re.compile(
-    r"\s*(?:[,;(]|\b(?:for|where|with)\b|\\forall)(?=.*(?:all|any|each|every|some|integer|real|natural|\\in))"
-    r"(?:[,;(\s]|\b(?:for|where|with|all|any|each|every|some|integers?|real|natural|numbers?|constants?)\b|\\forall)*"
-    r"([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{?([A-Z])\}?|is an? (?:integer|real number|natural number))?\)?$"
-)
-COUNTER = re.compile(r"(?<![\\A-Za-z])[k-n](?![A-Za-z])")
-PERIOD = re.compile(r"\\pi(?![A-Za-z])|\\circ")
-
-
-def _without_range(text: str) -> tuple[str, str, str]:
-    r"""A statement, its letter for any integer, and the set that its letter ranges over; empty if it has none.
-
-    The letter is named by the range, as in `3k, k \in \mathbb{Z}`, or it is the only one of k, l, m, n in a formula
-    with a period, as in `\frac{\pi}{2} + k\pi`.
-    """
-    domain, said = "", flat(text)
-    found = RANGE.search(said, max(0, len(said) - RANGE_LENGTH))
-    if found and found[1] in said[: found.start()]:
-        text = said[: found.start()]
-        domain = "Z" if "integer" in found[0] else found[2] or ""
-        if domain == "Z":
-            return text, found[1], domain
-    counters = set(COUNTER.findall(text))
-    return text, counters.pop() if PERIOD.search(text) and len(counters) == 1 else "", domain
-
-
-def alike(answer: str, gold: str) -> tuple[str, str]:
-    r"""Two statements without the ranges of their letters, where a letter for any integer has the gold's name.
-
-    If their letters range over different sets, so that they differ, the first one is left empty.
-
-    Example:
-        >>> alike(r"k\pi", r"n\pi"), alike(r"2t \text{ for all } t", "2t"), alike("2k", "2n")
-        (('n\\pi', 'n\\pi'), ('2t', '2t'), ('2k', '2n'))
-    """
-    said, letter, domain = _without_range(answer)
-    expected, gold_letter, gold_domain = _without_range(gold)
-    if domain and gold_domain and domain != gold_domain:
-        return "", expected
-    if letter and gold_letter and gold_letter not in COUNTER.findall(said):
-        said = re.sub(rf"(?<![\\A-Za-z]){letter}(?![A-Za-z])", gold_letter, said)
-    return said, expected
 
 
 TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.answer import THINK_START, Answer, find_answer, gold_answer
-from leash_trl.rewards.grader.commitment import alike, commitment, words_verdict
+from leash_trl.rewards.grader.commitment import commitment, words_verdict
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
 from leash_trl.rewards.grader.parsing import parse
@@ -81,8 +81,6 @@ def grade(
     grades, hard = [], {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
         is_equal, said = (None, answer.text) if answer else (False, None)
-        if answer and gold and answer.is_found and max(len(answer.text), len(gold.text)) <= MAX_LENGTH:
-            answer, gold = map(Answer, alike(answer.text, gold.text))
         if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
             hard[index] = (_expression(answer), _expression(gold))
         grades.append(Grade(said, is_equal))
