@@ -29,7 +29,6 @@ from leash_trl.rewards.grader.grading import grade, quick_verdict, unreadable_so
         (r"\cos x = 10", "10", True),
         ("2+3=12", "12", False),
         (r"5\to 6", "5", False),
-        ("(x, y) = (1, 2)", "x = 1, y = 2", True),
         # units
         ("120 m^2", "120", True),
         (r"5\,\mathrm{N}", "5", True),

@@ -79,14 +79,15 @@ def _equal(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
 
 def _same_collection(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
     a, b = (reading.items if reading.kind in ("list", "set", "tuple") else (reading,) for reading in (one, gold))
-    pairs = [_equal(*pair, same) for pair in zip(a, b, strict=False)] if len(a) == len(b) > 1 else []
     if one.kind == gold.kind == "tuple":
-        return len(a) == len(b) and _all(pairs) if one.name == gold.name else None
+        if one.name != gold.name:
+            return None
+        return len(a) == len(b) and _all([_equal(*pair, same) for pair in zip(a, b, strict=True)])
+    if "tuple" in (one.kind, gold.kind):
+        return None
     names, gold_names = _assigned(one), _assigned(gold)
     if names and names.keys() == gold_names.keys():
         return _all([_equal(names[name], gold_names[name], same) for name in names])
-    if "tuple" in (one.kind, gold.kind):
-        return _all(pairs) if pairs and (names or gold_names) else None
     return _same_members(a, b, same)
 
 
@@ -96,16 +97,9 @@ def _assigned(reading: ParsedAnswer) -> dict[str, ParsedAnswer]:
     return dict(zip(names, reading.items, strict=True)) if len(set(names)) == len(names) and all(names) else {}
 
 
-def _bare_number(reading: ParsedAnswer) -> Fraction | None:
-    return rational(reading.formula) if reading.kind == "value" and reading.is_solved and not reading.unit else None
-
-
 def _same_members(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], same: Same) -> bool | None:
     if not a or not b:
         return not a and not b
-    numbers, gold_numbers = ({_bare_number(item) for item in items} for items in (a, b))
-    if None not in numbers | gold_numbers:
-        return numbers == gold_numbers
     if len(a) * len(b) > 1_000:
         return None
     table = [[_equal(one, other, same) for other in b] for one in a]

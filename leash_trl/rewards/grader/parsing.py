@@ -142,9 +142,8 @@ def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     if is_exact and len(values) > 1:
         return NOTHING
     left, right = (re.sub(r"\s", "", side) for side in (sides[0], sides[-1]))
-    for name, stated in ((left, readings[-1]), (right, readings[0])):
-        if SIMPLE_NAME.fullmatch(name) and name not in ("e", "i") and stated:
-            return replace(stated, name=name)
+    if readings[-1] and SIMPLE_NAME.fullmatch(left):
+        return replace(readings[-1], name=left)
     if not closed:
         raise Unreadable
     name = right if closed[0] is readings[0] else left
