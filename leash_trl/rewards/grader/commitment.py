@@ -156,10 +156,6 @@ def _spoken(said: str) -> set[str]:
 
 TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
-NO_SOLUTION = re.compile(
-    r"(?i)(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set|\\emptyset|\\varnothing"
-    r"|\\(?:left\\)?\{ ?\\(?:right\\)?\}"
-)
 
 
 def words_verdict(answer: str, gold: str) -> bool | None:
@@ -170,7 +166,7 @@ def words_verdict(answer: str, gold: str) -> bool | None:
         (True, False, None)
     """
     said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
-    if said and (said == expected or (NO_SOLUTION.fullmatch(said) and NO_SOLUTION.fullmatch(expected))):
+    if said and said == expected:
         return True
     one, other = said.casefold(), expected.casefold()
     is_text = (r"\text" in gold or TEXT_GOLD.search(expected)) and len(one) > 1 and not NUMBER.search(answer + gold)
