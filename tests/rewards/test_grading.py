@@ -42,7 +42,6 @@ from leash_trl.rewards.grader.grading import grade, quick_verdict, unreadable_so
         ("12:30", "12:30 AM", True),
         # a mixed number is a whole number and a fraction, wherever it stands
         (r"\frac12\frac34", r"\frac38", True),
-        (r"2\frac32", "3", True),
         ("3,5", "3.5", True),
         ("1/3", "0.3333333", True),  # a rounded gold
     ],

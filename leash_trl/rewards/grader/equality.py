@@ -3,8 +3,8 @@ r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations
 A verdict here is final. These are equal: numbers of one value, lists and sets with the same members, tuples with the
 same members in order, the same time of day, ratios, numerals of one value in their bases. A name ("x = 5", "5 = x") or
 a unit that one side leaves out does not matter; units that both name are converted. An equation of numbers must be
-true, and states its value. The verdict is `None` if one side cannot be read, and where it depends on formulas that have
-no rational value: the worker then asks again with
+true, and states its value. The verdict is `None` if one side cannot be read, and where it depends on formulas that
+have no rational value: the worker then asks again with
 [`~leash_trl.rewards.grader.algebra.formulas_equal`].
 """
 

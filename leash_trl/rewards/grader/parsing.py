@@ -15,7 +15,6 @@ BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixt
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
-    r"|(?<=[0-9])'(?![0-9])"
 )
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # of an angle, so that degrees are no unit
 MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
@@ -96,8 +95,7 @@ def _parse(text: str) -> ParsedAnswer:
         return ParsedAnswer("numeral", key=(int(numeral[1], int(base)),))
     if clock and int(clock[1]) < 24:
         hour = int(clock[1])
-        clear = {0: "a"} | dict.fromkeys(range(13, 24), "p")  # hours that say which half of the day it is
-        half = (clock[3] or clear.get(hour, "")).lower()
+        half = (clock[3] or "").lower()
         ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be one
         return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(clock[2]), half))
     return ParsedAnswer("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
@@ -106,6 +104,8 @@ def _parse(text: str) -> ParsedAnswer:
 def _several(text: str) -> ParsedAnswer:
     """A list, tuple or set, or one item."""
     text = text.strip()
+    if text in ("«»", r"\emptyset"):
+        return ParsedAnswer("set")
     inner = text[1:-1]
     if inside_brackets(text, "«»"):
         return replace(_list(inner), kind="set", name=text[0])

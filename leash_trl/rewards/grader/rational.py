@@ -42,11 +42,7 @@ def read_number(text: str) -> Fraction:
     """
     if mixed := MIXED.fullmatch(text):
         whole, top, bottom = (read_number(part) for part in mixed.groups() if part)
-        if top < bottom:
-            return whole + top / bottom
-        if mixed[4]:
-            raise Unreadable
-        return whole * top / bottom
+        return whole + top / bottom
     mantissa, _, exponent = text.lower().partition("e")
     mantissa = mantissa.replace(".", "") if mantissa.count(".") > 1 else mantissa
     return Fraction(re.sub("[ ',]", "", mantissa)) * Fraction(10) ** int(exponent or 0)

@@ -19,7 +19,6 @@ SIZES = {
     "money": "dollar usd $ 1 cent ¢ 0.01",
     "angle": "degree deg ° 1",
     "radian": "radian rad 1",
-    "prime": "' 1",
     "percent": "% percent pct percentage 1",
     "times": "dozen 12 hundred 100 thousand 1e3 million 1e6 billion 1e9 trillion 1e12",
 }
