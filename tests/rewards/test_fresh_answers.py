@@ -4,7 +4,8 @@ r"""Counts on answers that were labeled by hand before any grader had read them.
 without `Answer` is put into `\boxed{}`. What is equal is what a teacher would call equal: missing units and names do
 not matter, other ones do; a hedge is wrong; a rounded number is not the exact one. When first counted, the second half
 of the first set had 2 wrong answers accepted and 18 right ones rejected of 850, the second set, by someone who had not
-read the grader, 14 and 17 of 1,148 (math-verify alone 57 and 225). Mended since, so neither is fresh now.
+read the grader, 14 and 17 of 1,148 (math-verify alone 57 and 225). Mended since, so neither is fresh now; the three that are accepted are the price of
+rules that were taken out because they decided these alone.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ def cases(half: int) -> list[tuple[str, str, bool]]:
     return found
 
 
-@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 0, 5), (1, 0, 10)])
+@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 1, 5), (1, 2, 10)])
 def test_few_fresh_answers_are_graded_wrong(half, max_accepted, max_rejected):
     rows = cases(half)
     assert len(rows) > 800
