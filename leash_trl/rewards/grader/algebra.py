@@ -15,7 +15,7 @@ from math_verify import parse, verify
 from leash_trl.rewards.grader.answer import boxed_answer
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import COMMA, SIMPLE_NAME, split_at
+from leash_trl.rewards.grader.parsing import COMMA, LIST_MARK, SIMPLE_NAME, inside_brackets, split_at
 from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
 
 
@@ -40,6 +40,14 @@ def values(expression: str) -> tuple[object, ...]:
     """What math-verify finds in an answer."""
     # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
+
+
+def _found(expression: str) -> str | None:
+    """The text of an answer: that of its box, else what math-verify takes for the answer."""
+    if (answer := boxed_answer(expression)) is not None:
+        return answer.text
+    found = [value for value in values(expression) if isinstance(value, str)]
+    return found[-1] if found else None
 
 
 @functools.lru_cache(maxsize=512)
@@ -100,7 +108,7 @@ def _number(text: str) -> sympy.Expr:
 
 
 def _real_set(text: str) -> sympy.Set:
-    """An interval, what set operations make of several, or the solutions of inequalities."""
+    """An interval, a set of numbers, what set operations make of them, or the solutions of inequalities."""
     text = text.strip()
     if match := MEMBER.fullmatch(text):
         return _real_set(match[1] or match[2])
@@ -110,6 +118,8 @@ def _real_set(text: str) -> sympy.Set:
             return combine(*map(_real_set, parts))
     if len(split_at(text, ORDER)) > 1:
         return _solutions(ORDER.split(text))
+    if inside_brackets(text, "«»"):
+        return sympy.FiniteSet(*map(_number, split_at(text[1:-1], LIST_MARK)))
     ends = split_at(text[1:-1], COMMA)
     if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
         raise Unreadable
@@ -136,10 +146,10 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
 
     Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
     """
-    one, other = boxed_answer(answer), boxed_answer(gold)
+    one, other = _found(answer), _found(gold)
     for compare in (functools.partial(are_equal, same=formulas_equal), _same_reals):
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-            if one and other and (verdict := compare(one.text, other.text)) is not None:
+            if one and other and (verdict := compare(one, other)) is not None:
                 return verdict
     expected, found = values(gold.replace('"', " ")), values(answer.replace('"', " "))
     return bool(verify([*expected], [*found], timeout_seconds=None)) if expected else None

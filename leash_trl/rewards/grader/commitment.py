@@ -87,10 +87,9 @@ def commitment(text: str) -> str | None:
         >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
         ('34 "girls"', None, 'x = 3')
     """
-    dots = GOES_ON.search(text)
-    if r"\begin" in text or (dots and dots[0][0] in ",;"):  # a matrix, a sequence
+    if r"\begin" in text:  # a matrix
         return text
-    if dots:
+    if GOES_ON.search(text):
         return None
     said = BASE.sub(r"_{\1}", flat(text))
     said, labels = LABEL.subn("", said)
