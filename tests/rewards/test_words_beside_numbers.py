@@ -1,4 +1,4 @@
-"""What words beside a number do to it: a unit leaves it as it is; what counts or judges does not."""
+"""What words beside a number do to it: a unit leaves it as it is; what counts, computes or judges does not."""
 
 import pytest
 
@@ -13,9 +13,11 @@ def verdict(answer: str, gold: str) -> bool | None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("15 dozen", "15 dozens of eggs", "15 hundred", "15 million"),
+        *("15 dozen", "15 dozens of eggs", "15 hundred", "15 million", "15 thirds", "15 tenths", "15 halves"),
+        *("15 minus one", "15 plus one", "15 squared", "15 factorial", "15 doubled", "15 below zero"),
         *("15 (incorrect)", "15 (wrong)", "15 (not correct)", "15 is not right", "15 is extraneous"),
         *("15...", r"15\ldots", r"15 \dots", "15…", "15, ...", "15 of 60", "15 or more", "over 15", "not 15"),
+        *("negative 15", "minus 15", "half of 15", "twice 15", "the square root of 15", "all except 15"),
     ],
 )
 def test_a_number_that_words_change_is_another_one(text):

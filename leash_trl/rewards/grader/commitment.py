@@ -46,6 +46,12 @@ NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "和", "或"])
 BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
 GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
+# Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
+CHANGED = re.compile(
+    r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
+    r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
+    r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b"
+)
 
 
 def flat(text: str) -> str:
@@ -130,7 +136,7 @@ def _only_number(said: str) -> str | None:
     if len(formulas) != 1:
         return None
     start, end = formulas[0]
-    if BOUNDS & _spoken(said):
+    if BOUNDS & _spoken(said) or CHANGED.search(VERB.split(said[:end])[-1] + said[end:]):
         return None
     formula, unit = said[start:end].rstrip(" ,;:=.").lstrip(" ,;:="), said[end:].strip(" .")
     return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
