@@ -1,7 +1,7 @@
 """The common part of `leash eval` and `leash filter`: options for model, engine and sampling, and the main loop."""
 
 import importlib.util
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
+from leash_trl.cli.reward_functions import code_digest, default_reward, function_name, reward_functions
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.problems import load_problems
 from leash_trl.data.questions import with_suffix
@@ -201,6 +201,8 @@ def sample_all(
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
+        if arguments.reward_funcs is None and not arguments.lenient:
+            arguments = replace(arguments, reward_funcs=[default_reward(references)])
         plan = arguments.plan()
         functions = reward_functions(arguments.reward_funcs or [])
         names = {parse_reference(reference).name: reference for reference in references}

@@ -15,6 +15,7 @@ from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import as_conversation
+from leash_trl.data.reasoning_gym import load_reasoning_gym
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
 from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, file_builder, parse_reference
 from leash_trl.gym.dataset import load_gym
@@ -152,6 +153,8 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, reference.config, streaming)
+        if reference.source is not None and reference.source.embedded == "reasoning_gym":
+            return load_reasoning_gym(str(reference.config))
         if reference.source is not None and reference.source.embedded is not None:
             return load_gym(reference.source.embedded)
         return load_dataset(reference.hub_id, reference.config, streaming=streaming)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import yaml
 
 
 Kind = Literal["train", "benchmark"]
@@ -26,7 +28,8 @@ class Source:
     """A published data set with a short name.
 
     Repeated and contradictory rows of training data are dropped; a benchmark keeps every row. `embedded` names data
-    inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering.
+    inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering, and
+    `reward_func` the default reward function.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Source:
     config: str | None = None
     embedded: str | None = None
     split: str = "train"
+    reward_func: str = "math_reward"
 
 
 SOURCES = {
@@ -61,19 +65,43 @@ SOURCES = {
         Source("gym_test", "benchmark", embedded="gym", split="test"),
         Source("gym_stories", "train", embedded="gym_stories"),
         Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test"),
+        # tasks of the package reasoning-gym, each with its settings: reasoning_gym:chain_sum
+        Source("reasoning_gym", "train", embedded="reasoning_gym", split="test", reward_func="reasoning_gym_reward"),
     )
 }
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A data set that a user named: a source, a path, a data set on the Hub, or a source whose rows are at a path."""
+    """A data set that a user named: a source, a path, a data set on the Hub, or a source whose rows are at a path.
+
+    `config` is the configuration on the Hub, or the task of reasoning-gym.
+    """
 
     name: str
     source: Source | None = None
     path: Path | None = None
     hub_id: str | None = None
     config: str | None = None
+
+
+def task_settings(text: str) -> dict[str, Any]:
+    """Returns the settings of a task, which is given by its name or as a mapping in YAML.
+
+    Raises:
+        `ValueError`: If the text names no task.
+
+    Example:
+        >>> task_settings("chain_sum"), task_settings("{task: chain_sum, max_terms: 4}")
+        ({'task': 'chain_sum'}, {'task': 'chain_sum', 'max_terms': 4})
+    """
+    settings = yaml.safe_load(text)
+    settings = {"task": settings} if isinstance(settings, str) else settings
+    if not isinstance(settings, dict) or not isinstance(settings.get("task"), str):
+        raise ValueError(
+            f"reasoning_gym:{text} names no task; write 'reasoning_gym:{{task: chain_sum, max_terms: 4}}'"
+        )
+    return settings
 
 
 def parse_reference(text: str, config: str | None = None) -> Reference:
@@ -83,8 +111,9 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
 
     Args:
         text (`str`): A name in `SOURCES`; `NAME=PATH` for the same source with rows from a local file or folder; a
-            path; or a Hub id such as `owner/name` or `owner/name:config`. A name in `SOURCES` has precedence over a
-            path of the same name.
+            path; a Hub id such as `owner/name` or `owner/name:config`; or `reasoning_gym:TASK`, where the task is a
+            name or, in YAML, a mapping with its settings. A name in `SOURCES` has precedence over a path of the same
+            name.
         config (`str`): Configuration on the Hub, which overrides the one in `text`.
 
     Raises:
@@ -94,6 +123,9 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
         >>> parse_reference("openai/gsm8k:main").name, parse_reference("openai/gsm8k:socratic").config
         ('gsm8k', 'socratic')
     """
+    name, _, task = text.partition(":")
+    if name == "reasoning_gym":
+        return Reference(task_settings(task)["task"], SOURCES[name], config=task)
     source = SOURCES.get(text)
     if source is None and text and Path(text).exists():
         return Reference(Path(text).stem, path=Path(text), config=config)

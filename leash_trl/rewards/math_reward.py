@@ -6,17 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from leash_trl.model_facts import question_prompt
+from leash_trl.rewards.grader.answer import completion_text
 from leash_trl.rewards.grader.answer import opens_thinking as starts_thinking
 from leash_trl.rewards.grader.grading import grade
-
-
-def _text(completion: str | list[dict]) -> str:
-    """Returns the model's text of a completion in either of TRL's formats, without the output of tools."""
-    if isinstance(completion, str):
-        return completion
-    contents = [message.get("content") or "" for message in completion if message["role"] == "assistant"]
-    blocks = [[{"text": content}] if isinstance(content, str) else content for content in contents]
-    return "\n".join("".join(block.get("text") or "" for block in message) for message in blocks)
+from leash_trl.rewards.reasoning_gym_reward import reasoning_gym_reward
 
 
 def _reference_answer(index: int, solution: Any) -> str:
@@ -68,7 +61,8 @@ def math_reward(
         [1.0, -1.0]
     """
     references = [_reference_answer(index, answer) for index, answer in enumerate(solution)]
-    grades = grade([_text(completion) for completion in completions], references, lenient, opens_thinking)
+    texts = [completion_text(completion) for completion in completions]
+    grades = grade(texts, references, lenient, opens_thinking)
     if log_metric is not None and grades:
         log_metric("grader/unscorable_share", sum(grade.is_correct is None for grade in grades) / len(grades))
     return [None if grade.is_correct is None else 2.0 * grade.is_correct - 1.0 for grade in grades]
@@ -79,22 +73,18 @@ def lenient_math_reward(completions: list, solution: list[str | float | None], *
     return math_reward(completions, solution, **{**kwargs, "lenient": True})  # type: ignore[arg-type]
 
 
-def get_math_reward(lenient: bool = False, opens_thinking: bool = False) -> Callable[..., list[float | None]]:
-    """Returns [`math_reward`] with other settings, as a picklable reward function with the same name."""
-    reward = functools.partial(math_reward, lenient=lenient, opens_thinking=opens_thinking)
-    return functools.update_wrapper(reward, math_reward)
-
-
 def heeding_opened_thinking(reward_funcs: Sequence[Any], tokenizer: Any, **chat_template_kwargs: Any) -> list[Any]:
     """Returns the reward functions of a trainer, with `opens_thinking` set if the chat template opens `<think>`.
 
-    The argument is set for [`math_reward`] and [`lenient_math_reward`]: a completion without `</think>` then has no
-    answer. `tokenizer` may be a processor. If it has no chat template, or a template that rejects a single user
-    message, the reward functions are returned unchanged.
+    The argument is set for the functions of this package: a completion without `</think>` then has no answer.
+    `tokenizer` may be a processor. If it has no chat template, or a template that rejects a single user message, the
+    reward functions are returned unchanged.
     """
     is_opened = starts_thinking(question_prompt(tokenizer, **chat_template_kwargs))
-    strict = {
-        math_reward: get_math_reward(opens_thinking=True),
-        lenient_math_reward: get_math_reward(lenient=True, opens_thinking=True),
-    }
-    return [strict.get(reward, reward) for reward in reward_funcs] if is_opened else list(reward_funcs)
+    own = (math_reward, lenient_math_reward, reasoning_gym_reward) if is_opened else ()
+    return [_with_opened_thinking(reward) if reward in own else reward for reward in reward_funcs]
+
+
+def _with_opened_thinking(reward: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with `opens_thinking=True`, under the same name, as a function that can be pickled."""
+    return functools.update_wrapper(functools.partial(reward, opens_thinking=True), reward)

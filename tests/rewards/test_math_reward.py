@@ -2,14 +2,13 @@
 
 import copy
 import os
-import pickle
 import signal
 
 import numpy as np
 import pytest
 import torch
 
-from leash_trl.rewards import get_math_reward, heeding_opened_thinking, lenient_math_reward, math_reward
+from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.rewards.grader.pool import GraderPool, Verdict
 
 
@@ -63,12 +62,6 @@ def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):
     completions = [r"\boxed{x+x}", "none", "none", "none"]
     assert math_reward(completions, ["2x"] * 4, log_metric=logged.__setitem__) == [None, -1.0, -1.0, -1.0]
     assert logged == {"grader/unscorable_share": 0.25}
-
-
-def test_a_reward_with_other_settings_can_be_pickled_and_keeps_its_name():
-    reward = pickle.loads(pickle.dumps(get_math_reward(lenient=True)))
-    assert reward(["So 12."], ["12"]) == [1.0]
-    assert reward.__name__ == "math_reward"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -12,7 +12,7 @@ from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_conf
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
-from leash_trl.cli.reward_functions import OWN_REWARDS, function_name, imported, reward_functions
+from leash_trl.cli.reward_functions import OWN_REWARDS, default_reward, function_name, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
@@ -29,9 +29,11 @@ UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
-    """Returns the reward functions and models that a recipe names, or `math_reward` if it names none."""
+    """Returns the reward functions and models that a recipe names, or the default reward of its data set."""
     models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
-    return models + reward_functions(script_args.reward_funcs or ([] if models else ["math_reward"]))
+    if script_args.reward_funcs or models:
+        return models + reward_functions(script_args.reward_funcs or [])
+    return reward_functions([default_reward([script_args.dataset_name] if script_args.dataset_name else [])])
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):

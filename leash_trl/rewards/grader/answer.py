@@ -44,6 +44,15 @@ class Answer:
         return f"\\boxed{{{self.text}}}" if is_formula else self.source or self.text
 
 
+def completion_text(completion: str | list[dict]) -> str:
+    """Returns the model's text of a completion in either of TRL's formats, without the output of tools."""
+    if isinstance(completion, str):
+        return completion
+    contents = [message.get("content") or "" for message in completion if message["role"] == "assistant"]
+    blocks = [[{"text": content}] if isinstance(content, str) else content for content in contents]
+    return "\n".join("".join(block.get("text") or "" for block in message) for message in blocks)
+
+
 def opens_thinking(prompt: str) -> bool:
     """Whether a prompt, chat template applied, ends with `<think>`, so that its completion begins inside thinking.
 

@@ -1,0 +1,38 @@
+"""Makes problems with reasoning-gym, whose tasks generate problems and score the answers to them."""
+
+import json
+
+from datasets import Dataset, DatasetDict
+
+from leash_trl.data.sources import task_settings
+from leash_trl.rewards.reasoning_gym_reward import procedural_dataset
+
+
+TEST_SEED = 2**40  # added to the seed for the split `test`, since problem i of a task has the seed `seed + i`
+
+
+def load_reasoning_gym(text: str) -> DatasetDict:
+    """Returns problems of a task in the splits `train` and `test`, which have different seeds and no question in
+    common.
+
+    Args:
+        text (`str`): The task, as for [`~leash_trl.data.sources.task_settings`]. By default, `seed` is 0, and `size`,
+            the number of problems of a split, is 500.
+
+    Returns:
+        `DatasetDict`: Columns `question`, `answer` and `reasoning_gym`, which
+            [`~leash_trl.rewards.reasoning_gym_reward`] reads.
+    """
+    settings = {"seed": 0, **task_settings(text)}
+    splits: dict[str, Dataset] = {}
+    in_training: set[str] = set()
+    for split, offset in (("train", 0), ("test", TEST_SEED)):
+        own = json.dumps({**settings, "seed": settings["seed"] + offset})
+        rows = [
+            {"question": entry["question"], "answer": str(entry["answer"]), "reasoning_gym": f"{index} {own}"}
+            for index, entry in enumerate(procedural_dataset(own))
+            if entry["question"] not in in_training
+        ]
+        in_training = {row["question"] for row in rows}
+        splits[split] = Dataset.from_list(rows)
+    return DatasetDict(splits)

@@ -1,0 +1,74 @@
+"""The reward of reasoning-gym's tasks, which score the answers to their problems themselves."""
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from leash_trl.rewards.grader.answer import TAG, THINK_START, completion_text, find_answer, visible_text
+
+
+@functools.lru_cache(maxsize=64)
+def procedural_dataset(settings: str) -> Any:
+    """Returns the data set of reasoning-gym with these settings, a JSON object with `task` and the fields of its
+    configuration. The task `composite` mixes others: `datasets` lists objects with `name`, `weight` and `config`.
+
+    Raises:
+        `ImportError`: If reasoning-gym is not installed.
+        `ValueError`: If the task or a field is unknown, or a value is out of range.
+    """
+    try:
+        from reasoning_gym.composite import DatasetSpec
+        from reasoning_gym.factory import create_dataset
+    except ImportError as error:
+        raise ImportError(f"{error}; run pip install reasoning-gym") from error
+    fields = json.loads(settings)
+    task = fields.pop("task")
+    try:
+        if "datasets" in fields:
+            fields["datasets"] = [DatasetSpec(**part) for part in fields["datasets"]]
+        return create_dataset(task, **fields)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"reasoning_gym has the settings {settings}: {error}") from error
+
+
+@functools.lru_cache(maxsize=4096)
+def _problem(reference: str) -> tuple[Any, dict[str, Any]]:
+    """Returns the data set and the entry of a problem."""
+    index, _, settings = reference.partition(" ")
+    dataset = procedural_dataset(settings)
+    return dataset, dataset[int(index)]
+
+
+def reasoning_gym_reward(
+    completions: list, reasoning_gym: Sequence[str], opens_thinking: bool = False, **kwargs: object
+) -> list[float]:
+    """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others, whose score in [0, 1)
+    may be above 0 for a wrong answer. So only right answers have a positive reward.
+
+    The answer stands where [`~leash_trl.rewards.math_reward`] finds it, else in the last `<answer>` tag; a completion
+    without an answer is wrong. Some tasks evaluate answers as Python code.
+
+    Args:
+        completions (`list[str]` or `list[list[dict[str, str]]]`): Texts or messages.
+        reasoning_gym (`Sequence[str]`): Number and settings of each problem, as
+            [`~leash_trl.data.reasoning_gym.load_reasoning_gym`] writes them.
+        opens_thinking (`bool`): As for [`~leash_trl.rewards.math_reward`].
+    """
+    rewards = []
+    for completion, reference in zip(completions, reasoning_gym, strict=True):
+        text = (THINK_START if opens_thinking else "") + completion_text(completion)
+        found, tagged = find_answer(text), TAG.findall(visible_text(text))
+        answer = found.text if found else tagged[-1].strip() if tagged else None
+        dataset, entry = _problem(reference)
+        try:
+            score = dataset.score_answer(answer, entry)
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ):  # an answer of a form that the task does not expect
+            score = 0.0
+        rewards.append(1.0 if score >= 1.0 else score - 1.0)
+    return rewards
