@@ -43,8 +43,8 @@ def _problem(reference: str) -> tuple[Any, dict[str, Any]]:
 def reasoning_gym_reward(
     completions: list, reasoning_gym: Sequence[str], opens_thinking: bool = False, **kwargs: object
 ) -> list[float]:
-    """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others, whose score in [0, 1)
-    may be above 0 for a wrong answer. So only right answers have a positive reward.
+    """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others. Their score, in
+    [0, 1), may be above 0 for an incorrect answer; so only correct answers have a positive reward.
 
     The answer stands where [`~leash_trl.rewards.math_reward`] finds it, else in the last `<answer>` tag; a completion
     without an answer is wrong. Some tasks evaluate answers as Python code.
