@@ -120,9 +120,8 @@ class BudgetForcing(DecodingStrategy):
     to `<|im_start|>answer`.
 
     Differs: neither inserted words nor the token that ends the thinking count toward the budget; in the README, that
-    token does. With `counts_wait`, the words count, as in s1's evaluation harness. The harness gives each continuation
-    the full budget and truncates afterwards, which results in the same tokens. It also starts a new line before
-    `end_thinking` if it stops the thinking.
+    token does, and in s1's evaluation harness, the words do. The harness also starts a new line before `end_thinking`
+    if it stops the thinking.
 
     Thinking of exactly `max_thinking_tokens` is not stopped. EOS ends the thinking as the token `stop_thinking` does.
     """
@@ -131,7 +130,6 @@ class BudgetForcing(DecodingStrategy):
 
     max_thinking_tokens: int = 32000
     num_ignore: int = 0
-    counts_wait: bool = False
     stop_thinking: str = "</think>"
     end_thinking: str = "</think>"
     final_answer: str = "\nFinal Answer:"
@@ -162,7 +160,7 @@ class BudgetForcing(DecodingStrategy):
                 generation = yield request
                 *thinking, _ = generation.token_ids
                 response += thinking
-                tokens_left -= len(thinking) + len(wait) * self.counts_wait
+                tokens_left -= len(thinking)
                 is_cut = generation.finish_reason == "length"
                 if is_cut or step == self.num_ignore or tokens_left < 1:
                     break

@@ -114,7 +114,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         "_generate_and_score_completions": ("inputs",),
         "_push_from_checkpoint": ("checkpoint_folder",),
         "set_initial_training_values": ("args", "dataloader"),
-        **dict.fromkeys(("_logs",)),
+        "_logs": None,
     }
 
     _tag_names = ["trl", "leash"]
@@ -230,14 +230,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                     "finite numbers, with None for what it cannot score"
                 )
         generation, deciding = self._generation, self.args.correctness_func
-        counts = (generation.lengths, generation.answer_lengths)
-        facts = (
-            generation.questions,
-            generation.targets,
-            *counts,
-            generation.is_truncated,
-            *generation.columns.values(),
-        )
+        counts, own_columns = (generation.lengths, generation.answer_lengths), generation.columns.values()
+        facts = (generation.questions, generation.targets, *counts, generation.is_truncated, *own_columns)
         everywhere = gather_object([*zip(*facts, strict=True)])
         questions, targets, lengths, answer_lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
         correctness = None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)]

@@ -60,7 +60,7 @@ def test_a_strategy_is_made_again_from_its_record():
         ("budget_forcing", {"thresold": 1}, "thresold=1"),
         ("plain", {"width": None}, "width=None"),
         ("budget_forcing", {"num_ignore": 1.5}, "num_ignore=1.5"),
-        ("budget_forcing", {"counts_wait": 1}, "counts_wait=1"),
+        ("budget_forcing", {"num_ignore": "1"}, "num_ignore=.1."),
         ("budget_forcing", {"num_ignore": True}, "num_ignore=True"),
     ],
 )
