@@ -3,7 +3,9 @@
 Training and evaluation use the same functions.
 """
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
@@ -80,3 +82,25 @@ def prompt_ids(
     if isinstance(prompts[0], str):
         return list(tokenizer(list(prompts))["input_ids"])
     return list(tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options))
+
+
+def opens_thinking(prompt: str) -> bool:
+    """Returns whether a prompt, after the chat template, ends with `<think>`, so that its completion begins inside
+    thinking.
+
+    Example:
+        >>> opens_thinking("What is 1 + 1?<|Assistant|><think>\\n"), opens_thinking("What is 1 + 1?")
+        (True, False)
+    """
+    return prompt.rstrip().endswith("<think>")
+
+
+def with_opened_thinking(reward_funcs: Iterable[Any]) -> list[Any]:
+    """Returns reward functions for prompts that open the thinking: those with a parameter `opens_thinking`, such as
+    [`~leash_trl.rewards.math_reward`], get `True` for it and keep their names."""
+    return [
+        functools.update_wrapper(functools.partial(reward, opens_thinking=True), reward)
+        if "opens_thinking" in inspect.signature(reward).parameters
+        else reward
+        for reward in reward_funcs
+    ]

@@ -71,7 +71,9 @@ def checkpoint_path(name: str) -> str:
     folder = Path(name)
     if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
         last = next(whole_checkpoints(folder), None)
-        remedy = "name another" if last is None else f"its run has not ended, so name a checkpoint, such as {last}"
+        remedy = (
+            "name another" if last is None else f"no final model was saved there, so name a checkpoint, such as {last}"
+        )
         raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
     return name
 

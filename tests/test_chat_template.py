@@ -1,9 +1,12 @@
 """How prompts become tokens, and templates that fail."""
 
+import pickle
+
 import pytest
 from conftest import gym_tokenizer
 
-from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids
+from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids, question_prompt, with_opened_thinking
+from leash_trl.rewards import lenient_math_reward, math_reward
 
 
 def test_messages_pass_the_template_and_texts_do_not():
@@ -33,3 +36,22 @@ def test_what_a_failing_template_raises_is_a_template_fault(template):
     tokenizer.chat_template = template
     with pytest.raises(TEMPLATE_FAULTS):
         tokenizer.apply_chat_template([{"role": "user", "content": "?"}] * 2, tokenize=False)
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('no lone question') }}"])
+def test_a_template_that_is_missing_or_refuses_writes_an_empty_prompt(template):
+    tokenizer = gym_tokenizer()
+    tokenizer.chat_template = template
+    assert question_prompt(tokenizer) == ""
+
+
+def test_rewards_that_can_are_told_of_opened_thinking_and_can_still_be_pickled():
+    def other(completions, **kwargs):
+        return [0.0]
+
+    said = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
+    *rewards, unchanged = with_opened_thinking([math_reward, lenient_math_reward, other])
+    assert unchanged is other
+    for reward, bare in zip(pickle.loads(pickle.dumps(rewards)), (-1.0, 1.0), strict=True):
+        assert reward(said, solution=["4"] * 3) == [-1.0, 1.0, bare]
+    assert rewards[0].__name__ == "math_reward"

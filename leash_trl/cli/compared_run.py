@@ -19,7 +19,7 @@ from leash_trl.run_folder import (
 if TYPE_CHECKING:
     import pandas as pd
 
-RECIPE_FILE = "recipe.yaml"
+RUN_RECIPE_FILE = "recipe.yaml"
 EVALUATION_FILE = "eval.yaml"
 EVALUATION = "eval"  # folder of the evaluation; with several efforts, the beginning of the folder names
 
@@ -82,7 +82,7 @@ class ComparedRun:
         everything they name."""
         comments = "".join(f"# {name}: {digest}\n" for name, digest in self._digests().items())
         recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
-        return {RECIPE_FILE: yaml.safe_dump(recipe), EVALUATION_FILE: yaml.safe_dump(self.evaluation) + comments}
+        return {RUN_RECIPE_FILE: yaml.safe_dump(recipe), EVALUATION_FILE: yaml.safe_dump(self.evaluation) + comments}
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
@@ -118,20 +118,21 @@ class ComparedRun:
         model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
         if self.is_trained and read_trainer_state(self.folder) is None:  # there is no final model yet
             processes = ["torch.distributed.run", "--standalone", f"--nproc_per_node={num_devices}", "--module"]
-            given = ["--config", str(self.folder / RECIPE_FILE), "--output_dir", model]
+            given = ["--config", str(self.folder / RUN_RECIPE_FILE), "--output_dir", model]
             resumed = ["--resume_from_checkpoint", "true"] if any(whole_checkpoints(self.folder)) else []
             yield [*(processes if num_devices > 1 else []), "leash_trl", "train", *given, *resumed]
         given = ["--config", str(self.folder / EVALUATION_FILE), "--model_name_or_path", model, f"--label={self.name}"]
         if not self.is_trained and (revision := self.recipe.get("model_revision")):
             given += ["--revision", revision]
-        for part, (effort, _) in self.asked.items():
-            own = [f"--seed={self.seed or 0}"] + (
-                [f"--prompt_ending={self._prompt_ending(effort)}"] if self.is_trained else []
-            )
+        for part, (effort, target) in self.asked.items():
+            own = [f"--seed={self.seed or 0}"]
+            if self.is_trained:
+                own.append(f"--prompt_ending={self._prompt_ending(effort, target)}")
             yield ["leash_trl", "eval", *given, "--output_dir", str(self.folder / part), *own]
 
-    def _prompt_ending(self, effort: str | None) -> str:
-        """Returns the text at the end of prompts: the effort, and the suffix of the method at the end of training."""
+    def _prompt_ending(self, effort: str | None, target: float | None) -> str:
+        """Returns the text at the end of prompts: the effort, and the suffix of the method at the end of training for
+        a target in tokens."""
         from leash_trl.cli.training_arguments import arguments_of
         from leash_trl.data.efforts import effort_suffix
 
@@ -139,5 +140,5 @@ class ComparedRun:
         method = args.make_length_control()
         if (saved := length_control_state(self.folder)) is not None:
             method.load_state_dict(saved["state"])
-        own = method.prompt_suffix(args.target_length, args.generation_limit)
+        own = method.prompt_suffix(target, args.generation_limit)
         return own if effort is None else effort_suffix(effort, script_args.effort_suffix) + own

@@ -24,7 +24,7 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.rewards import heeding_opened_thinking
+from leash_trl.model_facts import opens_thinking, question_prompt, with_opened_thinking
 from leash_trl.run_folder import checkpoint_path, only_run_in
 
 
@@ -69,7 +69,6 @@ class SamplingArguments:
         correctness_func (`str`): Name of the reward function, of several reward_funcs, that is above 0 for right
             answers.
         limit (`int`): Number of problems to use, from the start of each data set.
-        lenient (`bool`): Whether answers without a box or an answer line, such as a bare number, may be right.
         thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately.
     """
 
@@ -99,7 +98,6 @@ class SamplingArguments:
     reward_weights: list[float] | None = None
     correctness_func: str | None = None
     limit: int | None = None
-    lenient: bool = False
     thinking_end: str = sampling.SamplingPlan.thinking_end
 
     def __post_init__(self) -> None:
@@ -109,15 +107,13 @@ class SamplingArguments:
         self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
-        if self.reward_funcs in (["math_reward"], ["lenient_math_reward"]):  # the grader, which also finds answers
-            self.lenient |= self.reward_funcs == ["lenient_math_reward"]
-            self.reward_funcs = None
 
-    def plan(self) -> sampling.SamplingPlan:
+    def plan(self, lenient: bool = False) -> sampling.SamplingPlan:
         """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
         template = {} if self.chat_template is None else {"chat_template": self.chat_template}
         values = {
             **vars(self),
+            "lenient": lenient,
             "chat_template_kwargs": {**template, **self.chat_template_kwargs},
             "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
             "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
@@ -201,9 +197,10 @@ def sample_all(
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
-        if arguments.reward_funcs is None and not arguments.lenient:
-            arguments = replace(arguments, reward_funcs=[default_reward(references)])
-        plan = arguments.plan()
+        rewards = arguments.reward_funcs or [default_reward(references)]
+        is_graded = rewards in (["math_reward"], ["lenient_math_reward"])  # by the grader, which also finds answers
+        arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
+        plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
         functions = reward_functions(arguments.reward_funcs or [])
         names = {parse_reference(reference).name: reference for reference in references}
         if len({*names, OVERALL}) <= len(references):
@@ -222,12 +219,13 @@ def sample_all(
                 return problems
             engine = load_engine(arguments, plan, problems)
             deciding = function_name(arguments.correctness_func)
-            heeding = heeding_opened_thinking(functions, engine.tokenizer, **plan.chat_template_kwargs)
-            rewards = OwnRewards(heeding, arguments.reward_weights, deciding) if functions else None
+            if opens_thinking(question_prompt(engine.tokenizer, **plan.chat_template_kwargs)):
+                functions = with_opened_thinking(functions)
+            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding) if functions else None
         for name, rows in todo.items():
             seen: list[tuple[int, bool | None]] = []
             with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:
-                for unit in sampling.sample_problems(engine, name, rows, plan, folder, rewards):
+                for unit in sampling.sample_problems(engine, name, rows, plan, folder, own_rewards):
                     seen += [(each["num_tokens"], each["is_correct"]) for row in unit for each in row["completions"]]
                     tokens, accuracy = pd.DataFrame(seen, dtype=float).mean()
                     bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")

@@ -38,8 +38,8 @@ class ThinkingMarkers:
         lengths = [*map(self.thinking_length, completions, opened)]
         if not all(lengths):
             warnings.warn(
-                f"length_of is 'thinking', but some completions have no {self.end!r}, so their length is 0; let the "
-                "chat template open the thinking, or set thinking_end",
+                f"length_of is 'thinking', but some completions have neither {self.start!r} nor {self.end!r}, so "
+                "their length is 0; let the chat template open the thinking, or set thinking_end",
                 stacklevel=2,
             )
         return lengths

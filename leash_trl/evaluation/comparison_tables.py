@@ -67,10 +67,11 @@ def _running_means(lengths: np.ndarray) -> np.ndarray:
 
 
 def measure_of(runs: Iterable[pd.DataFrame]) -> str:
-    """Returns by which measure to compare runs with these `load_samples`: `"reward"` if rewards have other values than
-    those of right and wrong, else `"accuracy"`."""
+    """Returns by which measure to compare runs with these `load_samples`: `"accuracy"` if rewards are 1 for correct
+    completions and negative, or 0, for all others; otherwise `"reward"`."""
     rewards = {value for samples in runs if "reward" in samples for value in samples["reward"].dropna().unique()}
-    return "accuracy" if rewards <= {0, 1} or rewards <= {-1, 1} else "reward"
+    is_negative_if_wrong = {value for value in rewards if value >= 0} <= {1} and (1 in rewards or rewards <= {-1})
+    return "accuracy" if rewards <= {0, 1} or is_negative_if_wrong else "reward"
 
 
 def measured(samples: pd.DataFrame, measure: str = "accuracy") -> dict[str, Any]:

@@ -167,9 +167,13 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
             failure = own["grader_failure"].iloc[0]
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
         metrics[name], sizes[name] = [*_metrics(graded, k, limit, thinks)], np.array([len(own), len(graded)]) // k
+    by_metric: dict[str, list[tuple[str, float, Estimate]]] = {}
+    for row in (row for own in metrics.values() for row in own):
+        by_metric.setdefault(f"{row[0]} {row[1]}", []).append(row)
     metrics[OVERALL] = [
         (*rows[0][:2], intervals.mean_over_benchmarks([estimate for *_, estimate in rows]))
-        for rows in zip(*metrics.values(), strict=True)
+        for rows in by_metric.values()
+        if len(rows) == len(metrics)  # a benchmark lacks some metrics if its correctness is not known
     ]
     sizes[OVERALL] = sum(sizes.values())
     rows = [(name, *sizes[name], k, *row, *estimate) for name, own in metrics.items() for *row, estimate in own]

@@ -22,8 +22,7 @@ from leash_trl.evaluation.decoding import DecodingStrategy
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.files import write_whole
-from leash_trl.model_facts import prompt_ids
-from leash_trl.rewards.grader.answer import opens_thinking
+from leash_trl.model_facts import opens_thinking, prompt_ids
 from leash_trl.rewards.grader.grading import grade
 from leash_trl.run_folder import MODEL_FILES, checkpoint_path, read_trainer_state
 
@@ -219,10 +218,11 @@ def sampled(
     texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
     golds = rows.get("solution", [None] * len(rows["id"]))
     markers = ThinkingMarkers.of(tokenizer, plan.thinking_end)
-    is_opened = markers.is_opened_by(tokenizer.decode(asked[0]))  # a template opens it in every prompt or in none
+    prompt = tokenizer.decode(asked[0])  # a template opens the thinking in every prompt or in none
+    is_opened = markers.is_opened_by(prompt)
     if rewards is None:
         solutions = [gold for gold in golds for _ in range(k)]
-        verdicts = _verdicts(texts, solutions, plan.lenient, opens_thinking(tokenizer.decode(asked[0])))
+        verdicts = _verdicts(texts, solutions, plan.lenient, opens_thinking(prompt))
     else:
         verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded])
     completions = [

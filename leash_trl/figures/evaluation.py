@@ -83,7 +83,9 @@ def _draw_training(axis: Axes, training: Mapping[str, Sequence["pd.Series[float]
     for words, runs in training.items():
         look = {name: value for name, value in looks[words].items() if name != "marker"}
         for accuracy in runs:
-            axis.plot(accuracy.index / 1e6, accuracy.rolling(WINDOW).mean(), **look, linewidth=1.0, alpha=0.8)
+            axis.plot(
+                accuracy.index / 1e6, accuracy.rolling(WINDOW, min_periods=1).mean(), **look, linewidth=1.0, alpha=0.8
+            )
     axis.set_xlabel("millions of tokens generated in training")
     axis.set_ylabel(f"accuracy of training batches, running mean over {WINDOW}")
 

@@ -70,7 +70,8 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
         keywords = behavior(runs)
         sections += [evaluation_section(runs, keywords), *before_and_after_section(runs)]
     if found["training"]:
-        sections.append(training_section(found["training"], runs))
+        is_evaluated = bool(runs or found["comparison"])
+        sections.append(training_section(found["training"], runs, is_evaluated))
     for block in (block for section in sections for block in section.blocks):
         if isinstance(block, dict) and "figure" in block:
             write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
@@ -276,7 +277,9 @@ def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str
     return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {answer}, {verdict}{cut}", pair[f"text{side}"]
 
 
-def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = ()) -> Section:
+def training_section(
+    paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = (), is_evaluated: bool = False
+) -> Section:
     """Builds the section with final values, figures and settings of training runs.
 
     `paths` are those of [`~leash_trl.figures.training.load_curves`].
@@ -297,7 +300,7 @@ def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = 
         _picture("dynamics", words, dynamics_figure(runs, columns=2)),
         _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
     ]
-    return Section("Training", blocks, () if evaluated else [NOT_EVALUATED])
+    return Section("Training", blocks, () if is_evaluated else [NOT_EVALUATED])
 
 
 def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:

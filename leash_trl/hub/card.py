@@ -6,7 +6,7 @@ import logging
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from leash_trl.data.prompts import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
-from leash_trl.length_control.methods import find_method
+from leash_trl.length_control.methods import find_method, hyper_parameters
 from leash_trl.saved_recipe import recipe_yaml
 
 
@@ -58,9 +58,9 @@ def write_model_card(
     state = trainer_state["stateful_callbacks"]["LengthControl"]
     method = find_method(recipe.get("length_control", state["method"]))
     given = {name: value for name, value in recipe.items() if value is not None}
-    given |= _mapping(recipe.get("length_control_kwargs"))
-    parameters = [field for field in fields(method) if field.init]
-    defaults = {field.name: None if field.default is MISSING else field.default for field in parameters}
+    chosen = hyper_parameters(
+        method, {**given, "length_control_kwargs": _mapping(recipe.get("length_control_kwargs"))}
+    )
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
     ids = [_hub_id(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
     metadata: Any = ModelCard(old, ignore_metadata_errors=True).data
@@ -73,7 +73,7 @@ def write_model_card(
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
     efforts = _mapping(recipe.get("efforts"))
     target = next(iter(efforts.values()), state.get("target_length"))
-    length_control = method(**{name: given[name] for name in defaults if name in given})
+    length_control = method(**chosen)
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
@@ -83,7 +83,7 @@ def write_model_card(
         repo_id=repo_id,
         folder=folder,
         paper=method.paper,
-        hyperparameters={name: given.get(name, default) for name, default in defaults.items()},
+        hyperparameters={field.name: getattr(length_control, field.name) for field in fields(method) if field.init},
         efforts=efforts,
         method_suffix=length_control.prompt_suffix(target, given.get("max_completion_length", math.inf)),
         evaluation=evaluation,

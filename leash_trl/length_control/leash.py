@@ -179,7 +179,7 @@ class Leash(LengthControl):
         observed, self.observed = self.observed, {}
         verdicts, self.verdicts = self.verdicts, {}
         for name in self.lambdas:
-            self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_sampled=not observed)
+            self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_reused=not observed)
         for name, own in verdicts.items():
             known = [verdict for verdict in own if not math.isnan(verdict)]
             if not known:
@@ -187,13 +187,13 @@ class Leash(LengthControl):
             running = RunningAccuracy(*self.accuracies.get(name, ())).after(fmean(known))
             self.accuracies[name] = running.above(self.min_accuracy or 0.0)
 
-    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
+    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
         """Returns the new value of one multiplier after a policy update.
 
         Args:
             observed (`Sequence[Sequence[float]]`): Targets and lengths in tokens of its completions since the last
                 update. If there are none, the multiplier keeps its value.
-            is_sampled (`bool`): If there are no new completions: whether the update reused the last ones (`True`), or
+            is_reused (`bool`): If there are no new completions: whether the update reused the last ones (`True`), or
                 used new completions of other multipliers (`False`).
         """
         if not observed:

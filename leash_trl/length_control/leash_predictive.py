@@ -158,11 +158,11 @@ class LeashPredictive(Leash):
     momentum: float = hyperparameter(0.9, ge=0, lt=1)
     forecasts: dict[str, Forecast] = state_field(dict)
 
-    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
+    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
         """Returns the push that the forecast asks for, clipped. If there are no new completions, the push of the last
-        update was the same lambda again (`is_sampled`) or 0."""
+        update was the same lambda again (`is_reused`) or 0."""
         forecast = Forecast(*self.forecasts.get(name, ()))
-        used = forecast.used if is_sampled else 0.0
+        used = forecast.used if is_reused else 0.0
         if observed:
             used = self.price(name)
             target_lengths, lengths = zip(*observed, strict=True)

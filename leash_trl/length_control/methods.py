@@ -2,11 +2,16 @@
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from importlib import import_module
+from typing import Any
 
 from leash_trl.length_control.method import LengthControl
 
 
+# fields of a configuration that are hyper-parameters of some methods
+SHARED_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max", "min_accuracy")
 # Module and class of each method of the package, in the order in which they are listed.
 CLASSES = (
     "leash.Leash",
@@ -58,6 +63,8 @@ METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}")
 
 def find_method(name: str) -> type[LengthControl]:
     """Returns the class of a method by its name, or by its import path such as `my_lib.methods.Mine`."""
+    if not isinstance(name, str):
+        raise ValueError(f"length_control is {name!r}, but must be text; set length_control_kwargs for its parameters")
     if name in METHODS:
         return METHODS[name]
     if "." not in name:
@@ -65,3 +72,12 @@ def find_method(name: str) -> type[LengthControl]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return _class_at(name)
+
+
+def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the hyper-parameters of a method that the fields of a run's configuration give it: those in
+    `length_control_kwargs`, those of its own in `SHARED_FIELDS`, and `adam_beta1` as `momentum`."""
+    known = {field.name for field in fields(method) if field.init}
+    shared = {"momentum": settings.get("adam_beta1"), **{name: settings.get(name) for name in SHARED_FIELDS}}
+    given = {name: value for name, value in shared.items() if name in known and value is not None}
+    return given | (settings.get("length_control_kwargs") or {})

@@ -12,10 +12,10 @@ TRLMembers = Mapping[str, Sequence[str] | None]
 """Names of a trainer's members: a method has its parameters in the order in which we pass them, an attribute None."""
 
 
-def check_trl_members(trainer: GRPOTrainer, seams: TRLMembers) -> None:
+def check_trl_members(trainer: GRPOTrainer, members: TRLMembers) -> None:
     """Raises `ImportError` unless TRL's trainer has every member on which ours depends, since training could otherwise
     be silently wrong."""
-    for name, parameters in seams.items():
+    for name, parameters in members.items():
         exists = hasattr(trainer, name) if parameters is None else _takes(getattr(GRPOTrainer, name, None), parameters)
         if not exists:
             needed = f"GRPOTrainer.{name}{'' if parameters is None else tuple(parameters)}"

@@ -1,15 +1,11 @@
 r"""Computes the paper's task reward for mathematics: +1 for an answer equivalent to the reference answer, else -1."""
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from leash_trl.model_facts import question_prompt
 from leash_trl.rewards.grader.answer import completion_text
-from leash_trl.rewards.grader.answer import opens_thinking as starts_thinking
 from leash_trl.rewards.grader.grading import grade
-from leash_trl.rewards.reasoning_gym_reward import reasoning_gym_reward
 
 
 def _reference_answer(index: int, solution: Any) -> str:
@@ -48,9 +44,9 @@ def math_reward(
         log_metric (`callable`): The trainer's function, which logs `grader/unscorable_share`, the share of
             completions whose reward is `None`.
         lenient (`bool`): Whether an answer in an `<answer>` tag, or an unmarked one such as a trailing number, counts.
-        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt, as that of R1-Distill does. A
-            completion without `</think>` then has no answer. [`heeding_opened_thinking`] sets this argument for a
-            trainer.
+        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt, as that of R1-Distill does: a
+            completion without `</think>` then has no answer. [`~leash_trl.LeashGRPOTrainer`] and
+            [`~leash_trl.LengthControlledReward`] set this argument.
 
     Raises:
         `ValueError`: If a reference answer has another type, such as a list.
@@ -68,23 +64,8 @@ def math_reward(
     return [None if grade.is_correct is None else 2.0 * grade.is_correct - 1.0 for grade in grades]
 
 
-def lenient_math_reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
-    """Returns [`math_reward`] with `lenient=True`, which accepts unmarked answers too, as in "So it is 12."."""
-    return math_reward(completions, solution, **{**kwargs, "lenient": True})  # type: ignore[arg-type]
-
-
-def heeding_opened_thinking(reward_funcs: Sequence[Any], tokenizer: Any, **chat_template_kwargs: Any) -> list[Any]:
-    """Returns the reward functions of a trainer, with `opens_thinking` set if the chat template opens `<think>`.
-
-    The argument is set for the functions of this package: a completion without `</think>` then has no answer.
-    `tokenizer` may be a processor. If it has no chat template, or a template that rejects a single user message, the
-    reward functions are returned unchanged.
-    """
-    is_opened = starts_thinking(question_prompt(tokenizer, **chat_template_kwargs))
-    own = (math_reward, lenient_math_reward, reasoning_gym_reward) if is_opened else ()
-    return [_with_opened_thinking(reward) if reward in own else reward for reward in reward_funcs]
-
-
-def _with_opened_thinking(reward: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function with `opens_thinking=True`, under the same name, as a function that can be pickled."""
-    return functools.update_wrapper(functools.partial(reward, opens_thinking=True), reward)
+def lenient_math_reward(
+    completions: list, solution: list[str | float | None], opens_thinking: bool = False, **kwargs: Any
+) -> list[float | None]:
+    """[`math_reward`] that also accepts answers in an `<answer>` tag and bare answers, as in "So it is 12."."""
+    return math_reward(completions, solution, opens_thinking=opens_thinking, **{**kwargs, "lenient": True})

@@ -1,1 +1,1 @@
-"""`LeashGRPOTrainer`, its configuration, and the checks, callbacks and checkpoints around its steps."""
+"""`LeashGRPOTrainer` and `LengthControlledReward`, with the configuration, checks and callbacks around their steps."""

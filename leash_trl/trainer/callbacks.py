@@ -16,7 +16,7 @@ from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
-from leash_trl.model_facts import eos_token_ids, question_prompt
+from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.shared_state import Scored
@@ -202,9 +202,8 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset(eos_token_ids(model, tokenizer))
-    thinking, options = None, fields.get("chat_template_kwargs") or {}
-    if reward.length_of == "thinking":
-        thinking = ThinkingMarkers.of(tokenizer, reward.thinking_end)
+    prompt = question_prompt(tokenizer, **(fields.get("chat_template_kwargs") or {}))
+    thinking = ThinkingMarkers.of(tokenizer, reward.thinking_end) if reward.length_of == "thinking" else None
     return RunSettings(
         config=name,
         num_generations=size,
@@ -214,7 +213,8 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
         pad_id=tokenizer.pad_token_id,
         advantage=advantage,
         thinking=thinking,
-        is_thinking_opened=thinking is not None and thinking.is_opened_by(question_prompt(tokenizer, **options)),
+        is_thinking_opened=thinking is not None and thinking.is_opened_by(prompt),
+        opens_thinking=opens_thinking(prompt),
     )
 
 

@@ -34,7 +34,7 @@ class GenerationBatch:
         answer_lengths (`Sequence[int]`): Tokens that the model generated after the controlled ones.
         is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
         prompt_ids (`Sequence[Sequence[int]]`): Tokens of each completion's prompt.
-        generation_limit (`float`): GenerationBatch limit in tokens; infinite for no limit.
+        generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
     """

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -12,12 +12,9 @@ from transformers import GenerationConfig
 from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.methods import find_method
+from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
 from leash_trl.length_control.targets import check_length_of, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-
-
-LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 
 
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
@@ -140,17 +137,10 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if unknown := sorted(given.keys() - known):
             theirs = f"{self.length_control} has {', '.join(sorted(known)) or 'none'}"
             raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; correct the name")
-        if "momentum" in known:
-            given = {"momentum": self.adam_beta1, **given}
-        floor = self._given(["min_accuracy"])
-        if not floor.keys() <= known:
+        if self.min_accuracy is not None and "min_accuracy" not in known:
             what = f"min_accuracy is {self.min_accuracy}"
             raise ValueError(f"{what}, but {self.length_control!r} has no price to hold back; use 'leash_predictive'")
-        lambdas = {name: value for name, value in self._given(LAMBDA_FIELDS).items() if name in known}
-        return method(**given, **lambdas, **floor)
-
-    def _given(self, names: Sequence[str]) -> dict[str, float]:
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return method(**hyper_parameters(method, vars(self)))
 
     @property
     def advantage_rule(self) -> AdvantageRule:
@@ -219,7 +209,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def _problems(self, method: LengthControl) -> Iterator[str]:
         known = {field.name for field in fields(method) if field.init}
-        if lacking := [f"{name}={value}" for name, value in self._given(LAMBDA_FIELDS).items() if name not in known]:
+        shared = {name: getattr(self, name) for name in SHARED_FIELDS if getattr(self, name) is not None}
+        if lacking := [f"{name}={value}" for name, value in shared.items() if name not in known]:
             yield f"{', '.join(lacking)}: ignored, since length_control={self.length_control!r} has no such parameter"
         if self.top_p != 1 or self.top_k > 0 or self.min_p:
             given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"

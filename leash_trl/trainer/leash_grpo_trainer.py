@@ -36,7 +36,7 @@ from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.microbatching.trl_members import TRLMembers
-from leash_trl.model_facts import eos_token_ids
+from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt, with_opened_thinking
 from leash_trl.run_folder import (
     ADAPTER_FILE,
     TRAINER_STATE_FILE,
@@ -121,6 +121,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     args: LeashGRPOConfig
     max_completion_length: Any
+    reward_funcs: Any
 
     def __init__(
         self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, train_dataset=None, *more_args, **kwargs
@@ -131,6 +132,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if isinstance(model, str | Path):
             model = complete_model_path(str(model))
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        if opens_thinking(question_prompt(self.processing_class, **self.chat_template_kwargs)):
+            self.reward_funcs = with_opened_thinking(self.reward_funcs)
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)

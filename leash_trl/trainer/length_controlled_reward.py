@@ -25,6 +25,7 @@ from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_length_of, check_target
+from leash_trl.model_facts import with_opened_thinking
 from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.shared_state import Scored, SharedState
@@ -51,6 +52,9 @@ class RunSettings:
         advantage (`str`): How the trainer computes advantages from rewards: `"centered"` subtracts the mean of the
             group, `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a
             standard deviation.
+        thinking (`ThinkingMarkers`), is_thinking_opened (`bool`): If only the thinking is controlled: its markers, and
+            whether the chat template writes the first one into the prompt.
+        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt.
     """
 
     config: str
@@ -62,6 +66,7 @@ class RunSettings:
     advantage: str | None = None
     thinking: ThinkingMarkers | None = None
     is_thinking_opened: bool = False
+    opens_thinking: bool = False
 
 
 class LengthControlledReward:
@@ -190,7 +195,8 @@ class LengthControlledReward:
                 "unknown; use a trainer that recipes/any_trainer.md lists, such as GRPOTrainer"
             )
         given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        rewards = [function(**given) for function in self.reward_funcs]
+        functions = with_opened_thinking(self.reward_funcs) if self.settings.opens_thinking else self.reward_funcs
+        rewards = [function(**given) for function in functions]
         if any(map(inspect.isawaitable, rewards)):
             rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), _event_loop()).result()
         rollouts = self._rollouts(given, rewards, self.settings)

@@ -184,6 +184,11 @@ def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation
         "l1": {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}},
         "leash": {},
         "efforts": {"efforts": {"low": 16, "high": 40}, "length_control": "none"},
+        "l1_efforts": {
+            "efforts": {"low": 17, "high": 41},
+            "length_control": "l1_max",
+            "length_control_kwargs": {"budget_range": None},
+        },
         "pruned": {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 40, 5: 20}}},
     }
     state = {"stateful_callbacks": {"LengthControl": {"state": {"steps_done": 9}}}}
@@ -196,6 +201,7 @@ def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation
         for run in planned(config(arms=arms), seeds=[0])
     }
     assert "46" in asked.pop("l1").pop()
+    assert all(str(target) in text for target, text in zip((41, 17), sorted(asked.pop("l1_efforts")), strict=True))
     efforts = {" Effort: low.", " Effort: high."}
     assert asked == {"leash": {""}, "efforts": efforts, "pruned": {" The output should be within 20 tokens."}}
 

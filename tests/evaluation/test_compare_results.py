@@ -103,7 +103,13 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
 
 @pytest.mark.parametrize(
     ("rewards", "measure"),
-    [([0, 1, 1, 0], "accuracy"), ([-1, 1, 1, -1], "accuracy"), ([-1, 0, 1, 1], "reward"), ([0, 2, 0, 2], "reward")],
+    [
+        ([0, 1, 1, 0], "accuracy"),
+        ([-1, 1, 1, -1], "accuracy"),
+        ([-1, 0, 1, 1], "reward"),
+        ([-1, -0.5, 1, 1], "accuracy"),
+        ([0, 2, 0, 2], "reward"),
+    ],
 )
 def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
     assert measure_of([SAMPLES, SAMPLES.assign(reward=rewards)]) == measure

@@ -45,6 +45,13 @@ def test_it_names_model_data_method_paper_target_state_and_recipe(tmp_path):
     assert yaml.safe_load(block(card, "yaml")) == RECIPE
 
 
+def test_fields_of_trl_are_not_hyper_parameters_of_a_method_but_the_momentum_is_the_optimizers(tmp_path):
+    card = card_of(tmp_path, {**RECIPE, "length_control": "drpo", "temperature": 0.8, "beta": 0.01})
+    assert "`temperature` 0.1" in fact(card, "hyper-parameters")
+    card = card_of(tmp_path, {**RECIPE, "length_control": "leash_predictive", "lambda_lr": None, "adam_beta1": 0.8})
+    assert "`momentum` 0.8" in fact(card, "hyper-parameters")
+
+
 def test_means_of_both_ends_by_hand(tmp_path):
     # steps 1 to 10: 8000 - 100 * 5.5; steps 31 to 40: 8000 - 100 * 35.5
     card = card_of(tmp_path)

@@ -1,6 +1,5 @@
 """The task reward in TRL's forms, also in a forked process."""
 
-import copy
 import os
 import signal
 
@@ -8,31 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
+from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grader.pool import GraderPool, Verdict
 
 
 def test_conversational_completions_and_other_columns():
     completions = [[{"role": "assistant", "content": r"\boxed{4}"}], [{"role": "assistant", "content": None}]]
     assert math_reward(completions, ["4", "4"], prompts=["a", "b"], level=[1, 2]) == [1.0, -1.0]
-
-
-def test_rewards_heed_thinking_that_the_template_opens(tokenizer):
-    def other(completions, **kwargs):
-        return [0.0]
-
-    tokenizer = copy.deepcopy(tokenizer)
-    for opening, expected in (("<think>", [-1.0, 1.0]), ("", [1.0, 1.0])):
-        tokenizer.chat_template = "{{ messages[0]['content'] }}<|assistant|>" + opening
-        rewards = heeding_opened_thinking([math_reward, lenient_math_reward, other], tokenizer)
-        for reward, bare in zip(rewards[:2], (-1.0, 1.0), strict=True):
-            said = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
-            assert reward(said, solution=["4"] * 3) == [*expected, bare]
-        assert rewards[0].__name__ == "math_reward"
-        assert rewards[2] is other
-    for template in (None, "{{ raise_exception('no lone question') }}"):
-        tokenizer.chat_template = template
-        assert heeding_opened_thinking([math_reward], tokenizer) == [math_reward]
 
 
 def test_what_a_tool_said_is_not_the_models_answer():

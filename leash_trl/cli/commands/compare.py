@@ -25,7 +25,7 @@ from leash_trl.run_folder import only_run_in
 BASE = "base"
 ONE_MODEL = ("model_name_or_path", "model_revision")
 REWARDS = ("reward_funcs", "reward_weights", "correctness_func")
-ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", "lenient", *REWARDS)
+ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", *REWARDS)
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 # One thread per run, since several runs at once use the cores better than several threads in one run.

@@ -53,25 +53,25 @@ def main(argv: list[str]) -> None:
 
 def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
     """Writes curves and card, and returns the files to push by their names in the repository."""
-    from leash_trl import run_folder as saved
+    from leash_trl import run_folder
     from leash_trl.figures.training import write_curves
     from leash_trl.hub import repository
     from leash_trl.hub.card import write_model_card
 
-    trainer_state = saved.read_trainer_state(folder)
-    if trainer_state is None or saved.length_control_state(folder) is None:
+    trainer_state = run_folder.read_trainer_state(folder)
+    if trainer_state is None or run_folder.length_control_state(folder) is None:
         raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
-    whole = {path.name: path for path in saved.whole_checkpoints(folder)}
+    whole = {path.name: path for path in run_folder.whole_checkpoints(folder)}
     last = dict(zip([repository.LAST_CHECKPOINT], whole.values(), strict=False))
     checkpoints = {"none": {}, "last": last, "all": whole}[arguments.checkpoints]
     if arguments.checkpoints != "none" and not checkpoints:
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     table = _evaluation(arguments, folder)
-    adapter = folder / saved.ADAPTER_FILE
+    adapter = folder / run_folder.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
         print(f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr)
     write_curves(trainer_state, folder / repository.CURVES_FILE)
-    recipe = saved.read_saved_recipe(folder)
+    recipe = run_folder.read_saved_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table)
     files: dict[str, Path | bytes] = {**repository.model_files(folder)}
     for place, path in checkpoints.items():

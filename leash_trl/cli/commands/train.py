@@ -18,7 +18,6 @@ from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.figures.training import write_curves
-from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.run_folder import complete_model_path, whole_checkpoints
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
@@ -104,8 +103,6 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         peft_config=get_peft_config(model_args),
         rollout_func=rollout_func,
     )
-    rewards = heeding_opened_thinking(trainer.reward_funcs, tokenizer, **trainer.chat_template_kwargs)
-    trainer.reward_funcs = rewards
     check_efforts_differ(tokenizer, efforts or {}, script_args.effort_suffix)
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())

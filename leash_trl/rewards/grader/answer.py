@@ -53,16 +53,6 @@ def completion_text(completion: str | list[dict]) -> str:
     return "\n".join("".join(block.get("text") or "" for block in message) for message in blocks)
 
 
-def opens_thinking(prompt: str) -> bool:
-    """Whether a prompt, chat template applied, ends with `<think>`, so that its completion begins inside thinking.
-
-    Example:
-        >>> opens_thinking("What is 1 + 1?<|Assistant|><think>\\n"), opens_thinking("What is 1 + 1?")
-        (True, False)
-    """
-    return prompt.rstrip().endswith(THINK_START)
-
-
 def visible_text(completion: str) -> str:
     """The text after the last `</think>`, if there is one; empty if thinking was opened and never closed.
 

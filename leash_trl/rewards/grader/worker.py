@@ -1,6 +1,6 @@
 """The worker process that does algebra: one JSON line in, one out, within limits of time and memory.
 
-`grader_pool` starts it as `python -m leash_trl.rewards.grader.worker`; it is of no use by hand.
+`pool` starts it as `python -m leash_trl.rewards.grader.worker`; it is of no use by hand.
 """
 
 import contextlib
