@@ -18,19 +18,21 @@ from leash_trl.length_control.leash import Leash, relative_overshoot
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter, state_field
 
 
-# Chosen on earlier simulated systems and on seed 51 of the gym (recipes/gym/controllers.md).
-CORRECTION = 0.15  # K, share of the forecast error that corrects the level
-RESPONSE_RATE = 0.02  # eta_b
-DRIFT_RATE = 0.005  # eta_d
-QUIET = 0.1  # epsilon: if the squared push is larger, an error mainly corrects the response, else the drift
-HORIZON = 10.0  # H, number of updates over which the remaining change of length is spread
+# Chosen on simulated systems of CHOICE_SEED (recipes/gym/length_plants.py) and on seed 51 of the gym.
+NOISE = 0.1  # s, standard deviation of the logarithm of a batch's mean length
+LEVEL_WALK = 0.003  # q_y, unexplained change of that logarithm per update
+RESPONSE_WALK = 0.6  # q_b, change of the logarithm of the response while the length changes by a factor of e
+DRIFT_WALK = 0.0003  # q_d, change of the drift per update
+HORIZON = 5.0  # H, number of updates over which the remaining change of length is spread
 RESPONSE_INIT = 0.04
-RESPONSE_BOUNDS = (1e-4, 0.3)
+COVARIANCE_INIT = (NOISE**2, 0.0, 0.0, 0.8**2, 0.0, 0.005**2)
+RESPONSE_BOUNDS = (5e-4, 0.4)
+MAX_DRIFT = 0.95  # as a share of the response
 SHORTEST = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
 
 
 class Forecast(NamedTuple):
-    """The model of how the mean length responds to lambda.
+    r"""An extended Kalman filter of how the mean length responds to lambda.
 
     Args:
         level (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch; `None`
@@ -40,6 +42,8 @@ class Forecast(NamedTuple):
         drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
         used (`float`): Lambda of the batch on which the policy was last updated.
         target (`float`): Target in tokens of all completions of that batch; `None` if they had different targets.
+        covariance (`Sequence[float]`): $P$, covariance of the errors of $y$, $\log b$ and $d$: the six entries of its
+            upper triangle, row by row.
     """
 
     level: float | None = None
@@ -48,6 +52,7 @@ class Forecast(NamedTuple):
     drift: float = 0.0
     used: float = 0.0
     target: float | None = None
+    covariance: Sequence[float] = COVARIANCE_INIT
 
     def aimed_at(self, target: float | None) -> "Forecast":
         """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
@@ -59,43 +64,41 @@ class Forecast(NamedTuple):
     def corrected(self, violation: float) -> "Forecast":
         r"""Returns the forecast after a batch with the measured violation $\hat J_P$.
 
-        $$ e = \log(1 + \hat J_P) - y, \qquad y \leftarrow y + K e, \qquad
-           b \leftarrow b - \eta_b \frac{e u}{u^2 + \varepsilon}, \qquad
-           d \leftarrow d + \eta_d \frac{e \varepsilon}{u^2 + \varepsilon} $$
+        $$ e = \log(1 + \hat J_P) - y, \qquad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \qquad
+           (y, \log b, d) \leftarrow (y, \log b, d) + k e, \qquad P \leftarrow P - k P_{y \cdot} $$
 
-        In the first batch, $y$ is set to the measured logarithm, so $e$ is 0. $b$ is clipped to `RESPONSE_BOUNDS`, $d$
-        to $[0, b]$.
-
-        Source: ours; a Luenberger observer, whose $b$ and $d$ are updated by normalized least mean squares. They need
-        not converge to the true values: $b$ falls until lambda is large enough, so it acts like the integral term of a
-        controller.
-
-        Example:
-            >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))[:4]
-            (0.5, 0.0, 0.25, 0.125)
+        In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
+        $[0, 0.95 b]$. Source: ours.
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
-        surprise = measured - expected
+        yy, yb, yd, bb, bd, dd = self.covariance
+        surprise, ky, kb, kd = measured - expected, *(each / (yy + NOISE**2) for each in (yy, yb, yd))
         least, most = RESPONSE_BOUNDS
-        learned = surprise / (self.push**2 + QUIET)
-        response = min(max(self.response - RESPONSE_RATE * learned * self.push, least), most)
-        drift = min(max(self.drift + DRIFT_RATE * learned * QUIET, 0.0), response)
-        return self._replace(level=expected + CORRECTION * surprise, response=response, drift=drift)
+        response = min(max(self.response * math.exp(kb * surprise), least), most)
+        drift = min(max(self.drift + kd * surprise, 0.0), MAX_DRIFT * response)
+        covariance = (yy - ky * yy, yb - ky * yb, yd - ky * yd, bb - kb * yb, bd - kb * yd, dd - kd * yd)
+        return self._replace(level=expected + ky * surprise, response=response, drift=drift, covariance=covariance)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
         r"""Returns the forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
         Source: ours.
 
-        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d $$
+        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d, \qquad
+           P \leftarrow F P F^\top + \mathrm{diag}(q_y^2, q_b^2 |b u - d|, q_d^2) $$
 
-        Example:
-            >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)[:4]
-            (0.375, 0.5, 0.25, 0.0)
+        $F$ is the identity matrix except for its first row, $(1, -b u, 1)$. The response is expected to change only
+        while the length changes.
         """
         push = momentum * self.push + (1.0 - momentum) * lam
-        level = None if self.level is None else self.level - self.response * push + self.drift
-        return self._replace(level=level, push=push, used=lam)
+        if self.level is None:
+            return self._replace(push=push, used=lam)
+        fall, drift = self.response * push, self.drift
+        yy, yb, yd, bb, bd, dd = self.covariance
+        y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
+        yy, bb, dd = y - fall * yb + yd + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(fall - drift), dd + DRIFT_WALK**2
+        covariance = (yy, yb, yd, bb, bd, dd)
+        return self._replace(level=self.level - fall + drift, push=push, used=lam, covariance=covariance)
 
     def needed_push(self, momentum: float) -> float:
         r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
@@ -109,7 +112,7 @@ class Forecast(NamedTuple):
 
         Example:
             >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
-            0.1875
+            0.375
         """
         if self.level is None:
             return math.inf
