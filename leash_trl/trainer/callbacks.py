@@ -3,6 +3,8 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from accelerate.logging import get_logger
@@ -159,9 +161,10 @@ class LengthControlCallback(DualStepCallback):
         self._newest = [*self._newest, *from_copies][-num_groups:]
         self._logged = {}
         if batch := [each for each in scored if not each.is_from_copy] + self._newest:
-            rollouts = joined([each.rollouts for each in batch])
+            lag = self.version - fmean(each.version for each in batch)
+            rollouts = replace(joined([each.rollouts for each in batch]), lag=lag)
             self._logged = log_entries(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
-            self._logged["leash/lag"] = float(self.version - min(each.version for each in batch))
+            self._logged["leash/lag"] = lag
             if self.version == 0 and (problem := self.method.reward_scale_problem(rollouts)) is not None:
                 warnings.warn(problem, stacklevel=2)
             self.observe([rollouts])

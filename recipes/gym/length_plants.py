@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.leash_predictive import Forecast
+from leash_trl.length_control.leash_predictive import Forecast, delayed_momentum
 
 
 CHOICE_SEED, REPORT_SEED = 14, 2026
@@ -142,35 +142,14 @@ def pid_lagrangian(plant: Plant):
 
 
 def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None):
-    """The rule that is shipped; it may be told that batches are late, as more momentum."""
-    lam, forecast, carried = 1.0, Forecast(), plant.momentum / (1 - plant.momentum) + plant.delay * told
+    """LEASH-Predictive, which may be told by how many updates batches are late."""
+    lam, forecast = 1.0, Forecast()
+    momentum = delayed_momentum(plant.momentum, plant.delay * told)
     while True:
-        forecast = forecast.corrected((yield lam)).after_update(lam, carried / (1 + carried))
-        lam = clipped(forecast.needed_push(carried / (1 + carried)))
+        forecast = forecast.corrected((yield lam)).after_update(lam, momentum)
+        lam = clipped(forecast.needed_push(momentum))
         if seen is not None:
             seen.append(forecast.response)
-
-
-def kalman(plant: Plant, told: bool = False, seen: list[float] | None = None):
-    """An extended Kalman filter of level, logarithm of the response and drift."""
-    m, lam, level, push, response, drift = plant.momentum / (1 - plant.momentum), 1.0, None, 0.0, 0.04, 0.0
-    m += plant.delay * told
-    yy, yb, yd, bb, bd, dd = 0.01, 0.0, 0.0, 0.64, 0.0, 2.5e-5
-    while True:
-        measured = math.log(max(1.0 + (yield lam), 0.05))
-        level = measured if level is None else level
-        surprise, ky, kb, kd = measured - level, *(each / (yy + 0.01) for each in (yy, yb, yd))
-        response = min(max(response * math.exp(kb * surprise), 5e-4), 0.4)
-        drift = min(max(drift + kd * surprise, 0.0), 0.95 * response)
-        yy, yb, yd, bb, bd, dd = yy - ky * yy, yb - ky * yb, yd - ky * yd, bb - kb * yb, bd - kb * yd, dd - kd * yd
-        push = (m * push + lam) / (1.0 + m)
-        fall = response * push
-        level += ky * surprise - fall + drift
-        y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
-        yy, bb, dd = y - fall * yb + yd + 9e-6, bb + 0.36 * abs(fall - drift), dd + 9e-8
-        lam = clipped((level - fall * m + drift * (5 + m)) / (response * 5))
-        if seen is not None:
-            seen.append(response)
 
 
 RULES: dict[str, Controller] = {
@@ -179,8 +158,6 @@ RULES: dict[str, Controller] = {
     "PID-Lagrangian": pid_lagrangian,
     "LEASH-Predictive": predictive,
     "the same, told of the delay": partial(predictive, told=True),
-    "Kalman filter": kalman,
-    "the same, told of the delay ": partial(kalman, told=True),
 }
 
 
@@ -194,7 +171,7 @@ def measures(plant: Plant, controller: Controller) -> tuple[float, float, float]
     return early, late, math.sqrt(statistics.fmean(length**2 for length in lengths[-UPDATES // 4 :]))
 
 
-def learned(rule: Controller, response: float, holding: float, count: int = 8) -> tuple[float, float]:
+def learned(response: float, holding: float, count: int = 8) -> tuple[float, float]:
     """Response that is learned in 600 updates of the linear plant, from three times the target at noise 0.10, and the
     logarithm of length over target in the last hundred: means over seeds, the first a geometric one.
     """
@@ -202,7 +179,7 @@ def learned(rule: Controller, response: float, holding: float, count: int = 8) -
     lengths: list[float] = []
     for seed in range(count):
         plant = Plant("linear", math.log(3.0), holding, 0.9, 0.1, seed, response)
-        lengths += run(plant, partial(rule, seen=seen))[-100:]
+        lengths += run(plant, partial(predictive, seen=seen))[-100:]
     return statistics.geometric_mean(seen[UPDATES - 1 :: UPDATES]), statistics.fmean(lengths)
 
 
@@ -215,9 +192,8 @@ if __name__ == "__main__":
         means = [tuple(map(statistics.fmean, zip(*rows[kind], strict=True))) for kind in KINDS]
         means.append(tuple(map(statistics.fmean, zip(*means, strict=True))))
         print(f"{name:28s}" + " ".join(f"{a:4.0%} {b:4.0%} {rms:.3f}" for a, b, rms in means), flush=True)
-    print("response  holding  learned  length off  by the Kalman filter")
+    print("response  holding  learned  length off")
     for response in (0.005, 0.02, 0.05):
         for holding in (0.2, 0.5, 0.8):
-            ends = [learned(rule, response, holding) for rule in (predictive, kalman)]
-            pairs = "  ".join(f"{found:7.4f}  {math.expm1(off):+10.1%}" for found, off in ends)
-            print(f"{response:8.3f}  {holding:7.1f}  {pairs}")
+            found, off = learned(response, holding)
+            print(f"{response:8.3f}  {holding:7.1f}  {found:7.4f}  {math.expm1(off):+10.1%}")

@@ -2,7 +2,9 @@
 
 import math
 import statistics
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -34,39 +36,69 @@ def only(method):
     return Forecast(*forecast)
 
 
-def test_a_surprise_by_hand():
+KNOWN = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01, covariance=(0.03, -0.02, 0.001, 0.5, 0.0, 1e-4))
+
+
+def test_a_correction_by_hand():
     # the first batch is taken as it is
     assert Forecast().corrected(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
-    # expected 0.5, measured 0.9: e = 0.4; b = 0.1 - 0.02 * 0.4 * 0.5 / 0.35, d = 0.01 + 0.005 * 0.4 * 0.1 / 0.35
-    forecast = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01)
-    longer, shorter = (forecast.corrected(math.expm1(level))[:4] for level in (0.9, 0.1))
-    assert longer == pytest.approx((0.5 + 0.15 * 0.4, 0.5, 0.1 - 0.004 / 0.35, 0.01 + 0.0002 / 0.35))
-    assert shorter == pytest.approx((0.5 - 0.15 * 0.4, 0.5, 0.1 + 0.004 / 0.35, 0.01 - 0.0002 / 0.35))
-
-
-def test_response_and_drift_keep_within_their_bounds_and_an_empty_batch_counts_as_a_twentieth_of_the_target():
-    forecast = Forecast(level=0.0, push=1.0, response=0.001, drift=0.0005)
-    assert forecast.corrected(19.0)[2:4] == (1e-4, 1e-4)
-    assert Forecast(level=5.0, push=1.0, response=0.29, drift=0.001).corrected(-0.9)[2:4] == (0.3, 0.0)
-    assert Forecast().corrected(-1.0)[:4] == pytest.approx((math.log(0.05), 0.0, 0.04, 0.0))
+    # P_yy + s^2 = 0.04: k = 0.75, -0.5, 0.025; e = 0.4
+    forecast = KNOWN.corrected(math.expm1(0.9))
+    assert forecast[:4] == pytest.approx((0.8, 0.5, 0.1 * math.exp(-0.2), 0.02))
+    assert forecast.covariance == pytest.approx((0.0075, -0.005, 0.00025, 0.49, 0.0005, 7.5e-5))
 
 
 def test_an_update_by_hand():
-    # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; 0.4 - 0.1 * 0.55 + 0.02
-    forecast = Forecast(level=0.4, push=0.5, response=0.1, drift=0.02).after_update(1.0, 0.9)
-    assert forecast[:5] == pytest.approx((0.365, 0.55, 0.1, 0.02, 1.0))
+    # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; y = 0.5 - 0.055 + 0.01; first row of F P: 0.0321, -0.0475, 0.0011
+    forecast = KNOWN.after_update(1.0, 0.9)
+    assert forecast[:5] == pytest.approx((0.455, 0.55, 0.1, 0.01, 1.0))
+    changes = (0.0321 + 0.055 * 0.0475 + 0.0011 + 9e-6, -0.0475, 0.0011, 0.5 + 0.36 * 0.045, 0.0, 1e-4 + 9e-8)
+    assert forecast.covariance == pytest.approx(changes)
+
+
+@given(st.lists(st.tuples(st.floats(-0.9, 5), st.floats(0, 1)), min_size=1, max_size=12))
+def test_it_is_the_extended_kalman_filter_of_its_model(batches):
+    forecast, x, p = Forecast(), None, np.diag([0.01, 0.64, 2.5e-5])
+    for violation, lam in batches:
+        measured, seen = math.log(max(1 + violation, 0.05)), np.array([1.0, 0.0, 0.0])
+        x = np.array([measured, math.log(0.04), 0.0]) if x is None else x
+        gain = p @ seen / (seen @ p @ seen + 0.01)
+        x, p = x + gain * (measured - x[0]), p - np.outer(gain, seen @ p)
+        response = min(max(math.exp(x[1]), 5e-4), 0.4)
+        x[1:] = math.log(response), min(max(x[2], 0.0), 0.95 * response)
+        push = 0.9 * forecast.push + 0.1 * lam
+        move = np.array([[1.0, -response * push, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        x[0] += x[2] - response * push
+        p = move @ p @ move.T + np.diag([9e-6, 0.36 * abs(response * push - x[2]), 9e-8])
+        forecast = forecast.corrected(violation).after_update(lam, 0.9)
+        assert (forecast.level, math.log(forecast.response), forecast.drift) == pytest.approx(x, rel=1e-6, abs=1e-9)
+        assert forecast.covariance == pytest.approx(p[np.triu_indices(3)], rel=1e-6, abs=1e-12)
+
+
+def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
+    assert Forecast().corrected(-1.0).level == pytest.approx(math.log(0.05))
 
 
 def test_the_needed_push_by_hand():
     def needed(level, drift=0.0, momentum=0.9):
         return Forecast(level=level, push=0.5, response=0.05, drift=drift).needed_push(momentum)
 
-    # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 10 updates
-    assert needed(0.4) == pytest.approx((0.4 - 0.225) / 0.5)
-    # a drift of 0.01 adds as much in each of 10 + 9 updates; one that the push balances at the target needs it again
-    assert (needed(0.2, 0.01), needed(0.0, 0.025)) == pytest.approx((0.165 / 0.5, 0.5))
+    # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 5 updates
+    assert needed(0.4) == pytest.approx((0.4 - 0.225) / 0.25)
+    # a drift of 0.01 adds as much in each of 5 + 9 updates; one that the push balances at the target needs it again
+    assert (needed(0.2, 0.01), needed(0.0, 0.025)) == pytest.approx((0.115 / 0.25, 0.5))
     # without momentum nothing is under way; before the first batch nothing is known
-    assert (needed(0.2, momentum=0.0), needed(None)) == (pytest.approx(0.4), math.inf)
+    assert (needed(0.2, momentum=0.0), needed(None)) == (pytest.approx(0.8), math.inf)
+
+
+def test_completions_that_are_late_lengthen_the_momentum():
+    on_time, late = LeashPredictive(), LeashPredictive()
+    for lag, method in ((0.0, on_time), (10.0, late)):
+        method.observe(replace(rollouts([30, 10], [1, 1]), lag=lag))
+        method.step()
+    assert only(on_time).push == pytest.approx(0.1)
+    assert only(late).push == pytest.approx(0.05)  # m = 9 + 10
+    assert late.lam == pytest.approx(min(only(late).needed_push(0.95), 1.0))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +124,7 @@ def test_lambda_stays_within_its_bounds_and_the_state_finite(lengths):
     method = LeashPredictive(lambda_min=0.25, lambda_init=0.5, lambda_max=0.75)
     for length in lengths:
         assert 0.25 <= updated(method, [length]) <= 0.75
-        assert all(map(math.isfinite, only(method)))
+        assert all(map(math.isfinite, (*only(method)[:-1], *only(method).covariance)))
         assert 0 <= only(method).push <= 0.75
 
 

@@ -3,7 +3,7 @@
 from statistics import fmean
 
 import pytest
-from length_plants import REPORT_SEED, RULES, draw, kalman, learned, measures, predictive
+from length_plants import REPORT_SEED, RULES, draw, learned, measures
 
 
 KINDS = ("linear", "falling", "ratchet", "elastic", "gym")
@@ -26,6 +26,8 @@ def test_it_is_sooner_at_the_target_and_ends_nearer_than_the_others(found, other
     assert rms < 0.8 * other_rms
 
 
-def test_a_filter_learns_the_response_that_the_shipped_rule_does_not():
-    assert learned(predictive, 0.02, 0.5)[0] < 0.2 * 0.02
-    assert 0.5 < learned(kalman, 0.02, 0.5)[0] / 0.02 < 2
+@pytest.mark.parametrize(("response", "holding"), [(0.02, 0.5), (0.05, 0.2)])
+def test_it_learns_how_fast_lengths_respond_and_ends_at_the_target(response, holding):
+    found, off = learned(response, holding)
+    assert 0.5 < found / response < 2
+    assert abs(off) < 0.01
