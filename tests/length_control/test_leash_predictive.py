@@ -102,7 +102,7 @@ def test_completions_that_are_late_lengthen_the_momentum():
 
 
 @pytest.mark.parametrize(
-    ("response", "drift", "deepest"), [(0.01, 0.0, 0.02), (0.04, 0.0, 0.001), (0.08, 0.0, 0.08), (0.02, 0.3, 0.02)]
+    ("response", "drift", "deepest"), [(0.01, 0.0, 0.04), (0.04, 0.0, 0.001), (0.08, 0.0, 0.08), (0.02, 0.3, 0.02)]
 )
 def test_without_noise_it_comes_to_rest_at_the_target(response, drift, deepest):
     """On the plant it assumes, with other responses than the 0.04 it starts from, and a drift of 0.3 of it.
