@@ -26,7 +26,7 @@ DRIFT_WALK = 0.0003  # q_d, change of the drift per update
 HORIZON = 5.0  # H, number of updates over which the remaining change of length is spread
 RESPONSE_INIT = 0.04
 COVARIANCE_INIT = (NOISE**2, 0.0, 0.0, 0.8**2, 0.0, 0.005**2)
-RESPONSE_BOUNDS = (5e-4, 0.4)
+MIN_RESPONSE, MAX_RESPONSE = 5e-4, 0.4
 MAX_DRIFT = 0.95  # as a share of the response
 SHORTEST = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
 
@@ -67,15 +67,14 @@ class Forecast(NamedTuple):
         $$ e = \log(1 + \hat J_P) - y, \qquad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \qquad
            (y, \log b, d) \leftarrow (y, \log b, d) + k e, \qquad P \leftarrow P - k P_{y \cdot} $$
 
-        In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
-        $[0, 0.95 b]$. Source: ours.
+        In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to `MIN_RESPONSE` and
+        `MAX_RESPONSE`, $d$ to $[0, 0.95 b]$. Source: ours.
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
         yy, yb, yd, bb, bd, dd = self.covariance
         surprise, ky, kb, kd = measured - expected, *(each / (yy + NOISE**2) for each in (yy, yb, yd))
-        least, most = RESPONSE_BOUNDS
-        response = min(max(self.response * math.exp(kb * surprise), least), most)
+        response = min(max(self.response * math.exp(kb * surprise), MIN_RESPONSE), MAX_RESPONSE)
         drift = min(max(self.drift + kd * surprise, 0.0), MAX_DRIFT * response)
         covariance = (yy - ky * yy, yb - ky * yb, yd - ky * yd, bb - kb * yb, bd - kb * yd, dd - kd * yd)
         return self._replace(level=expected + ky * surprise, response=response, drift=drift, covariance=covariance)
@@ -97,8 +96,8 @@ class Forecast(NamedTuple):
         yy, yb, yd, bb, bd, dd = self.covariance
         y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
         yy, bb, dd = y - fall * yb + yd + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(fall - drift), dd + DRIFT_WALK**2
-        covariance = (yy, yb, yd, bb, bd, dd)
-        return self._replace(level=self.level - fall + drift, push=push, used=lam, covariance=covariance)
+        level, covariance = self.level - fall + drift, (yy, yb, yd, bb, bd, dd)
+        return self._replace(level=level, push=push, used=lam, covariance=covariance)
 
     def needed_push(self, momentum: float) -> float:
         r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
