@@ -96,8 +96,7 @@ class Forecast(NamedTuple):
         yy, yb, yd, bb, bd, dd = self.covariance
         y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
         yy, bb, dd = y - fall * yb + yd + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(fall - drift), dd + DRIFT_WALK**2
-        level, covariance = self.level - fall + drift, (yy, yb, yd, bb, bd, dd)
-        return self._replace(level=level, push=push, used=lam, covariance=covariance)
+        return self._replace(level=self.level - fall + drift, push=push, used=lam, covariance=(yy, yb, yd, bb, bd, dd))
 
     def needed_push(self, momentum: float) -> float:
         r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
