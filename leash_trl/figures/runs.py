@@ -26,12 +26,10 @@ def kinds_of(path: Path) -> list[str]:
     A training run whose evaluation was saved in the same folder has two kinds.
     """
     has_state = any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}"))
-    # other CSV files, such as the table of an evaluation, have no column `_step`
-    is_log = path.suffix == ".csv" and path.is_file() and "_step" in path.read_text().partition("\n")[0]
     found = {
         "comparison": (path / "table.csv").is_file() and (path / "seeds.csv").is_file(),
         "evaluation": (path / RUN_FILE).is_file(),
-        "training": has_state or is_log,
+        "training": has_state,
     }
     return [kind for kind in KINDS if found[kind]]
 

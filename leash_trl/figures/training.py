@@ -24,14 +24,6 @@ OPTIONAL_PANELS = {
     ACCURACY: "Mean accuracy",
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
-# names of the curves in the authors' published logs of training and of evaluation
-CSV_COLUMNS = {
-    "constraint/satisfaction_rate": "leash/satisfaction_rate",
-    "constraint/lambda": "leash/lambda",
-    "constraint/avg_penalty": "leash/mean_penalty",
-    "constraint/avg_length": "leash/mean_length",
-}
-EVAL_CSV_COLUMNS = {"result/avg_len": "eval_leash/mean_length", "result/avg_acc": "eval_leash/accuracy"}
 BUDGETS = "leash/target_length/"  # each budget's curves end with the budget's name
 SMOOTHING = 10  # number of batches in the running mean
 BATCHES = "_batches"  # label of the faint lines of batches; legends omit labels that begin with an underscore
@@ -39,12 +31,10 @@ SOURCES = {"eval_": "evaluation", "": "training batches"}
 
 
 def load_curves(path: str | Path) -> pd.DataFrame:
-    """Loads the curves of a training run, or of a CSV file in the format of the LEASH authors' published logs.
-
-    The curves of a run are read from its trainer state with the highest step.
+    """Loads the curves of a training run from its trainer state with the highest step.
 
     Args:
-        path (`str` or `Path`): Output folder of a run, folder of a checkpoint, or CSV file.
+        path (`str` or `Path`): Output folder of a run, or folder of a checkpoint.
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
@@ -52,14 +42,12 @@ def load_curves(path: str | Path) -> pd.DataFrame:
         `target_length` in tokens, which is `None` if the target was not logged or changed.
     """
     path = Path(path)
-    if path.suffix == ".csv" and path.is_file():
-        return _curves_from_csv(path)
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
     states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
     state = max(states, key=lambda state: state["global_step"], default={"log_history": []})
     curves = curves_from_log(state["log_history"], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
-        raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint, or a CSV file")
+        raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint")
     return curves
 
 
@@ -77,12 +65,6 @@ def _labeled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
     targets = logged(curves, "leash/target_length").unique()
     curves.attrs = {"label": label, "target_length": float(targets[0]) if len(targets) == 1 else None}
     return curves
-
-
-def _curves_from_csv(path: Path) -> pd.DataFrame:
-    log = pd.read_csv(path, index_col="_step").rename_axis("step")
-    columns = EVAL_CSV_COLUMNS if {*log} & {*EVAL_CSV_COLUMNS} else CSV_COLUMNS
-    return _labeled(log[[*columns]].astype(float).rename(columns=columns), path.stem)
 
 
 def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":

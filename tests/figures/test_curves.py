@@ -39,15 +39,6 @@ def test_a_folder_without_curves_of_ours_is_refused_by_name(tmp_path, rows):
         load_curves(tmp_path)
 
 
-def test_the_authors_logs_are_read(shared_data, tmp_path):
-    training = load_curves(shared_data / "leash_log_train.csv")
-    assert len(training) == 498
-    assert training["leash/lambda"].max() == pytest.approx(0.5806, abs=1e-4)
-    evaluation = load_curves(shared_data / "leash_log_eval.csv")
-    assert logged(evaluation, "eval_leash/accuracy").iloc[:1].to_dict() == {5: pytest.approx(79 * 2 / 720)}
-    assert evaluation["eval_leash/mean_length"].iloc[0] == pytest.approx(17095.9486, abs=1e-3)
-
-
 def test_each_budget_of_a_run_has_curves_of_its_own():
     own = {"leash/lambda/low": 1, "leash/lambda/high": 2, "leash/target_length/low": 64, "leash/target_length/high": 8}
     parts = by_budget(curves_from_log([{"step": 1, **own}], "mine"))

@@ -17,13 +17,10 @@ def evaluated(tmp_path):
     return make
 
 
-def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path, shared_data):
+def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path):
     run = write_training(tmp_path / "runs" / "a", ROWS)
     compared = write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9))
     assert [kinds_of(run), kinds_of(run.parent), kinds_of(compared)] == [["training"], [], ["comparison"]]
-    assert kinds_of(shared_data / "leash_log_eval.csv") == ["training"]
-    (run / "results.csv").write_text("label,model\n")
-    assert kinds_of(run / "results.csv") == []
     evaluated("runs/a", "both")
     (run / "checkpoint-3").mkdir()
     (run / "trainer_state.json").rename(run / "checkpoint-3" / "trainer_state.json")

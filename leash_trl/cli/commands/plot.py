@@ -20,8 +20,8 @@ class PlotArguments:
     compare.
 
     Args:
-        runs (`list[str]`): Folders of runs, or CSV files like the LEASH authors' logs, for dynamics and training, and
-            folders of leash eval for the other figures; or folders that contain such folders.
+        runs (`list[str]`): Folders of runs for dynamics and training, and folders of leash eval for the other figures;
+            or folders that contain such folders.
         figure (`str`): Figure to draw.
         benchmark (`str`): Benchmark to draw for budget and pareto (default: the mean over all).
         output (`str`): File to write, as .png, .svg or .pdf (default: the name of the figure with .png).
