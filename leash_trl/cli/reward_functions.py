@@ -11,7 +11,6 @@ from typing import Any
 
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.data.sources import parse_reference
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
 
@@ -23,17 +22,6 @@ REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 def reward_functions(names: Sequence[str]) -> list[Any]:
     """Returns the reward functions with these names, import paths or `file.py:name`."""
     return [REWARD_FUNCS.get(name) or imported("reward_funcs", name, *REWARD_FUNCS) for name in names]
-
-
-def default_reward(references: Iterable[str]) -> str:
-    """Returns the name of the reward function of some data sets: that of their sources, else `math_reward`."""
-    sources = [parse_reference(reference).source for reference in references]
-    names = sorted({source.reward_func for source in sources if source} or {"math_reward"})
-    if len(names) > 1 or (None in sources and names != ["math_reward"]):
-        raise ValueError(
-            f"{', '.join(references)} have different rewards, of which one is {names[-1]}; set reward_funcs"
-        )
-    return names[0]
 
 
 def function_name(text: str | None) -> str | None:

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.cli.reward_functions import code_digest, default_reward, function_name, reward_functions
+from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.problems import load_problems
 from leash_trl.data.questions import with_suffix
@@ -197,7 +197,13 @@ def sample_all(
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
-        rewards = arguments.reward_funcs or [default_reward(references)]
+        sources = [parse_reference(reference).source for reference in references]
+        usual = {source.reward_func if source else "math_reward" for source in sources}
+        if len(usual) > 1 and not arguments.reward_funcs:
+            raise ValueError(
+                f"{', '.join(references)} have different rewards, {' and '.join(usual)}; set reward_funcs"
+            )
+        rewards = arguments.reward_funcs or [*usual]
         is_graded = rewards in (["math_reward"], ["lenient_math_reward"])  # by the grader, which also finds answers
         arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])

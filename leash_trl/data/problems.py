@@ -71,7 +71,7 @@ def load_problems(
         raise ValueError(f"limit is {limit}, but must be 1 or more")
     named = parse_reference(reference, config)
     splits = load_splits(named)
-    usual = named.source.split if named.source else None
+    usual = None if named.source is None else "train" if kind == "train" else named.source.split
     split = split or (next(iter(splits)) if len(splits) == 1 else usual)
     raw = _split(splits, "split", split, named.name)
     problems = _read_rows(raw, named.name, needs_gold, **rule)

@@ -8,12 +8,12 @@ from leash_trl.data.sources import task_settings
 from leash_trl.rewards.reasoning_gym_reward import procedural_dataset
 
 
-TEST_SEED = 2**40  # added to the seed for the split `test`, since problem i of a task has the seed `seed + i`
+TEST_SEED = 2**31  # added to the seed for the split `test`, since problem i of a task has the seed `seed + i`
 
 
 def load_reasoning_gym(text: str) -> DatasetDict:
     """Returns problems of a task in the splits `train` and `test`, which have different seeds and no question in
-    common.
+    common. Problems whose answer is empty are left out.
 
     Args:
         text (`str`): The task, as for [`~leash_trl.data.sources.task_settings`]. By default, `seed` is 0, and `size`,
@@ -23,16 +23,21 @@ def load_reasoning_gym(text: str) -> DatasetDict:
         `DatasetDict`: Columns `question`, `answer` and `reasoning_gym`, which
             [`~leash_trl.rewards.reasoning_gym_reward`] reads.
     """
-    settings = {"seed": 0, **task_settings(text)}
+    settings = task_settings(text)
+    settings["seed"] = settings.get("seed") or 0
     splits: dict[str, Dataset] = {}
     in_training: set[str] = set()
     for split, offset in (("train", 0), ("test", TEST_SEED)):
-        own = json.dumps({**settings, "seed": settings["seed"] + offset})
+        own = json.dumps({**settings, "seed": settings["seed"] + offset}, default=str)
         rows = [
             {"question": entry["question"], "answer": str(entry["answer"]), "reasoning_gym": f"{index} {own}"}
             for index, entry in enumerate(procedural_dataset(own))
-            if entry["question"] not in in_training
+            if entry["question"] not in in_training and str(entry["answer"]).strip()
         ]
+        if not rows:
+            raise ValueError(
+                f"reasoning_gym:{text} has no problem for the split {split}; lower size or vary its settings"
+            )
         in_training = {row["question"] for row in rows}
         splits[split] = Dataset.from_list(rows)
     return DatasetDict(splits)

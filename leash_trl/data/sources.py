@@ -95,7 +95,10 @@ def task_settings(text: str) -> dict[str, Any]:
         >>> task_settings("chain_sum"), task_settings("{task: chain_sum, max_terms: 4}")
         ({'task': 'chain_sum'}, {'task': 'chain_sum', 'max_terms': 4})
     """
-    settings = yaml.safe_load(text)
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError:
+        settings = None
     settings = {"task": settings} if isinstance(settings, str) else settings
     if not isinstance(settings, dict) or not isinstance(settings.get("task"), str):
         raise ValueError(

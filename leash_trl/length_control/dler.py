@@ -1,7 +1,6 @@
 """DLER: truncation as the only length penalty, advantages standardized over the complete batch."""
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 
@@ -16,20 +15,20 @@ class DLER(LengthControl):
        A_i = \frac{(R_i - \bar R_{\text{group}}) - \mu_{\text{batch}}}{\sigma_{\text{batch}} + \epsilon} $$
 
     The limit is `target_length`; the paper uses 4000 tokens. The advantage is `reward - group mean`, standardized over
-    the complete batch, in the release over all its tokens; `scale_rewards` has no effect. The paper also resamples
+    the complete batch; `scale_rewards` has no effect. The paper also resamples
     groups without signal, for which the trainer has `dynamic_sampling_rounds`.
 
     Use: if the target may be a hard limit from the first update on. Set `dynamic_sampling_rounds` too.
 
-    Source: section 3 of [DLER](https://huggingface.co/papers/2510.15110), and the authors' release
-    (`stop_properly_penalty`, `masked_whiten`).
+    Source: section 3 of [DLER](https://huggingface.co/papers/2510.15110).
+
+    Differs: the authors' release gives answers beyond the limit 0.1 of their reward, weights the standardization by
+    tokens, and adds 0.1 to the advantage of every correct answer within the limit.
 
     As in the paper, generation also stops at the target. If prompts have their own targets, set `cut_generation:
     false`; a completion longer than its target earns nothing in either case.
 
     Args:
-        variant (`str`): `"paper"`, or `"release"`, which gives answers beyond the limit 0.1 of their reward, weights
-            the standardization by tokens, and adds 0.1 to the advantage of every correct answer within the limit.
         easy_limit (`int`): Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`;
             2000 in the paper's DA-DLER. Targets below it stay in force.
         easy_threshold (`float`): Solve rate above which a prompt is easy, in [0, 1].
@@ -43,7 +42,6 @@ class DLER(LengthControl):
     target_use = "required"
     needs_truncated = True
 
-    variant: Literal["paper", "release"] = "paper"
     easy_limit: int | None = hyperparameter(None, ge=1)
     easy_threshold: float = hyperparameter(0.5, ge=0, le=1)
     cut_generation: bool = True
@@ -51,13 +49,10 @@ class DLER(LengthControl):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # for the solve rate of the prompt
-        if self.variant == "release":  # its bonus changes the mean of a group
-            self.own_advantages = True  # type: ignore[assignment, misc]
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        unfinished = 0.1 if self.variant == "release" else 0.0
         is_finished = self._is_finished(rollouts, self.limits(rollouts))
-        return rollouts.correctness.where(is_finished, unfinished * rollouts.correctness)
+        return rollouts.correctness.where(is_finished, 0.0 * rollouts.correctness)
 
     def _is_finished(self, rollouts: Rollouts, limits: torch.Tensor) -> torch.Tensor:
         return ~rollouts.is_truncated & (rollouts.lengths <= limits)
@@ -76,11 +71,7 @@ class DLER(LengthControl):
         score = super().score(rollouts, rule)
         centered = group_advantages(score.shaped, rollouts.num_generations, "none", rule.epsilon)
         centered = centered.masked_fill(torch.isnan(score.shaped), torch.nan)
-        if self.variant == "paper":
-            advantages = standardized(centered, torch.ones_like(centered), 0, rule.epsilon)
-        else:
-            advantages = standardized(centered, rollouts.lengths.clamp(min=1), 1, rule.epsilon)
-            advantages = advantages + 0.1 * (score.shaped >= 1.0 - 1e-5).double()
+        advantages = standardized(centered, torch.ones_like(centered), 0, rule.epsilon)
         return replace(score, advantages=advantages.nan_to_num(nan=0.0))
 
     def generation_cap(self, target_length: float | None) -> int | None:

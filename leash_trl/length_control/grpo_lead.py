@@ -23,12 +23,11 @@ class GRPOLead(LengthControl):
 
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696). The authors' release gives a reward of 0 to
     completions without a final answer and of -2 to repetitive ones; here, both are wrong answers with reward -1, as in
-    the paper.
+    the paper. It also has no length reward for prompts whose three shortest completions have at most 4000 tokens on
+    average.
 
     Args:
         alpha (`float`): Strength of the length reward, dimensionless.
-        gate (`int`): Prompts whose three shortest completions have at most this mean length in tokens get no length
-            reward. The authors' release uses 4000; the paper has no such rule.
         weight_min (`float`), weight_max (`float`): Weights $A$ and $B$ for the easiest and the hardest prompts.
         weight_midpoint (`float`): Solve rate $\rho_0$ at which the weight is the mean of $A$ and $B$.
         weight_steepness (`float`): Steepness $k$ of the weight at that solve rate.
@@ -40,7 +39,6 @@ class GRPOLead(LengthControl):
     own_advantages = True
 
     alpha: float = hyperparameter(0.05, ge=0)
-    gate: int | None = hyperparameter(None, ge=1)
     weight_min: float = hyperparameter(0.4, ge=0)
     weight_max: float = hyperparameter(1.5, ge=0)
     weight_midpoint: float = 0.75
@@ -54,10 +52,6 @@ class GRPOLead(LengthControl):
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         scores_PG = standardized(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
         factors_PG = torch.exp(-self.alpha * scores_PG.where(is_correct_PG, 0.0))
-        if self.gate is not None:
-            scorable_PG = rollouts.by_group(rollouts.scorable_lengths)
-            shortest_P1 = scorable_PG.sort(dim=1).values[:, :3].nanmean(dim=1, keepdim=True)
-            factors_PG = factors_PG.where(shortest_P1 > self.gate, 1.0)
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:

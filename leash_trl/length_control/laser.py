@@ -99,13 +99,12 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
     return next(enough, None)
 
 
-def right_answers(num_generations: int, rounding: Literal["paper", "release"]) -> list[int]:
-    """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate times K, rounded, and at least 1.
+def right_answers(num_generations: int) -> list[int]:
+    """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate times K, rounded up, and at least 1.
 
-    Source: for K = 8, the paper has 6, 3 and 1 (rounded up), the release 5, 2 and 1 (rounded down).
+    Source: for K = 8, the paper has 6, 3 and 1; the release, which rounds down, 5, 2 and 1.
     """
-    up = 2 if rounding == "paper" else 0
-    return [max(1, (thirds * num_generations + up) // 3) for thirds in range(len(DIFFICULTIES))]
+    return [max(1, (thirds * num_generations + 2) // 3) for thirds in range(len(DIFFICULTIES))]
 
 
 class LaserD(Laser):
@@ -128,8 +127,6 @@ class LaserD(Laser):
         refresh_steps (`int`): Number of policy updates between two choices of targets.
         interval (`int`), upper_bound (`int`): Distance and maximum of the candidate targets in tokens.
         expected_correct (`int`): Number of correct answers to expect within a target.
-        rounding (`str`): Rounding of `"paper"` or `"release"`, see [`right_answers`]; the targets of the latter are
-            longer.
     """
 
     name = "laser_d"
@@ -139,7 +136,6 @@ class LaserD(Laser):
     interval: int = hyperparameter(1024, ge=1)
     upper_bound: int = hyperparameter(16384, ge=1)
     expected_correct: int = hyperparameter(1, ge=1)
-    rounding: Literal["paper", "release"] = "paper"
     targets: list[int | None] = state_field(list)
     steps_since_refresh: int = state_field(int)
     window: list[list[int]] = state_field(lambda: [[] for _ in DIFFICULTIES])
@@ -156,7 +152,7 @@ class LaserD(Laser):
     def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
         """Returns a target in tokens for each of `DIFFICULTIES`; `None` stands for the longest answer of a batch."""
         candidates = candidate_targets(lowest, self.upper_bound, self.interval)
-        levels = zip(lengths, right_answers(num_generations, self.rounding), strict=True)
+        levels = zip(lengths, right_answers(num_generations), strict=True)
         return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:

@@ -2,10 +2,25 @@
 
 import functools
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from leash_trl.rewards.grader.answer import TAG, THINK_START, completion_text, find_answer, visible_text
+from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, THINK_START, boxes, completion_text, visible_text
+
+
+# Tasks of reasoning-gym 0.1.25 whose problems differ from process to process, so that no run could be resumed.
+UNREPRODUCIBLE = frozenset(
+    [
+        "codeio",
+        "isomorphic_strings",
+        "knight_swap",
+        "list_functions",
+        "polynomial_multiplication",
+        "ransom_note",
+        "word_ladder",
+    ]
+)
 
 
 @functools.lru_cache(maxsize=64)
@@ -24,6 +39,10 @@ def procedural_dataset(settings: str) -> Any:
         raise ImportError(f"{error}; run pip install reasoning-gym") from error
     fields = json.loads(settings)
     task = fields.pop("task")
+    if unusable := UNREPRODUCIBLE & {task, *(part.get("name") for part in fields.get("datasets") or [])}:
+        raise ValueError(
+            f"reasoning_gym has {', '.join(unusable)}, whose problems differ between processes; choose another"
+        )
     try:
         if "datasets" in fields:
             fields["datasets"] = [DatasetSpec(**part) for part in fields["datasets"]]
@@ -46,8 +65,9 @@ def reasoning_gym_reward(
     """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others. Their score, in
     [0, 1), may be above 0 for an incorrect answer; so only correct answers have a positive reward.
 
-    The answer stands where [`~leash_trl.rewards.math_reward`] finds it, else in the last `<answer>` tag; a completion
-    without an answer is wrong. Some tasks evaluate answers as Python code.
+    The answer is the last `<answer>` tag after the thinking, else the last box, else what follows the last `Answer:`,
+    and the task gets it as it was written. A completion without an answer, or with one that the task cannot parse, is
+    wrong. Some tasks, such as `countdown`, evaluate answers as Python code, without a time limit.
 
     Args:
         completions (`list[str]` or `list[list[dict[str, str]]]`): Texts or messages.
@@ -57,18 +77,24 @@ def reasoning_gym_reward(
     """
     rewards = []
     for completion, reference in zip(completions, reasoning_gym, strict=True):
-        text = (THINK_START if opens_thinking else "") + completion_text(completion)
-        found, tagged = find_answer(text), TAG.findall(visible_text(text))
-        answer = found.text if found else tagged[-1].strip() if tagged else None
+        answer = _answer((THINK_START if opens_thinking else "") + completion_text(completion))
         dataset, entry = _problem(reference)
         try:
             score = dataset.score_answer(answer, entry)
-        except (
-            ArithmeticError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ):  # an answer of a form that the task does not expect
+        except Exception:  # the task cannot parse the answer
             score = 0.0
         rewards.append(1.0 if score >= 1.0 else score - 1.0)
     return rewards
+
+
+def _answer(completion: str) -> str | None:
+    """Returns the answer as it was written: in the last `<answer>` tag, else in the last box, else after the last
+    `Answer:`; `None` if there is none."""
+    text = visible_text(completion)
+    if tagged := TAG.findall(text):
+        return tagged[-1].strip()
+    if found := boxes(text):
+        _, start, end = found[-1]
+        return text[start:end].strip()
+    *before, after = ANSWER_MARK.split(text)
+    return re.sub(r"^[\s*]+|[\s*]+$", "", after) if before else None

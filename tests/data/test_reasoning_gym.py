@@ -6,9 +6,7 @@ import pytest
 from reasoning_gym.factory import create_dataset
 
 from leash_trl.cli.main import main
-from leash_trl.cli.reward_functions import default_reward
 from leash_trl.data.problems import load_problems, load_training_rows
-from leash_trl.data.sources import parse_reference
 from leash_trl.rewards import reasoning_gym_reward
 
 
@@ -61,6 +59,13 @@ def test_a_partly_right_answer_earns_its_share_and_one_that_the_task_cannot_read
     assert reasoning_gym_reward(said, [row["reasoning_gym"]] * 3) == [score - 1, -1.0, -1.0]
 
 
+@pytest.mark.parametrize("task", ["prime_factorization", "simple_integration", "mini_sudoku", "sentence_reordering"])
+@pytest.mark.parametrize("form", ["\\boxed{%s}", "**Answer:** %s", "Answer:\n%s", "Answer: <answer>%s</answer>"])
+def test_the_task_gets_the_answer_as_it_was_written(task, form):
+    rows, _ = load_training_rows(f"reasoning_gym:{{task: {task}, size: 3}}")
+    assert reasoning_gym_reward([form % gold for gold in rows["solution"]], rows["reasoning_gym"][:]) == [1.0] * 3
+
+
 def test_tasks_can_be_mixed_and_each_scores_its_own():
     reference = f"reasoning_gym:{json.dumps({'task': 'composite', 'size': 20, 'datasets': PARTS})}"
     rows, _ = load_training_rows(reference)
@@ -73,6 +78,9 @@ def test_tasks_can_be_mixed_and_each_scores_its_own():
     [
         ("", "task"),
         ("[1]", "task"),
+        ("word_ladder", "word_ladder"),
+        ("{task", "task"),
+        ("{task: coin_flip, size: 3000}", "test"),
         ("no_such_task", "no_such_task"),
         ("{task: chain_sum, terms: 2}", "terms"),
         ("{task: chain_sum, size: 0}", "size"),
@@ -84,40 +92,21 @@ def test_a_task_that_cannot_be_made_is_one_line(text, named):
     assert "\n" not in str(error.value)
 
 
-def test_the_reward_follows_the_source_and_sources_of_different_rewards_are_not_mixed():
-    assert parse_reference(SUMS).name == "chain_sum"
-    assert default_reward([SUMS]) == "reasoning_gym_reward"
-    assert default_reward(["gym", "openai/gsm8k"]) == default_reward([]) == "math_reward"
-    for others in (["gym"], ["owner/other"]):
-        with pytest.raises(ValueError, match="reasoning_gym_reward"):
-            default_reward([SUMS, *others])
-
-
-def test_it_trains_evaluates_and_filters(tmp_path, capsys):
+def test_it_evaluates_filters_and_trains_on_what_the_filter_kept(tmp_path, capsys):
     small = ["--model_name_or_path", "gym", "--max_new_tokens", "16", "--num_samples", "2", "--limit", "4"]
-    assert not main(["eval", *small, "--benchmarks", SUMS, "--output_dir", str(tmp_path / "eval")])
-    assert "chain_sum reward" in capsys.readouterr().out
-    train = [
-        "train",
-        "--model_name_or_path",
-        "gym",
-        "--dataset_name",
-        SUMS,
-        "--target_length",
-        "8",
-        "--use_cpu",
-        "true",
-    ]
-    sizes = [
-        "--max_completion_length",
-        "16",
-        "--max_steps",
-        "1",
-        "--bf16",
-        "false",
-        "--per_device_train_batch_size",
-        "8",
-    ]
-    assert not main([*train, *sizes, "--report_to", "none", "--output_dir", str(tmp_path / "run")])
+    for names, expected in ([], ["reasoning_gym_reward"]), (["--reward_funcs", "math_reward"], None):
+        folder = tmp_path / f"eval-{len(names)}"
+        assert not main(["eval", *small, *names, "--benchmarks", SUMS, "--output_dir", str(folder)])
+        assert json.loads((folder / "run.json").read_text()).get("reward_funcs") == expected
+    assert main(["eval", *small, "--benchmarks", SUMS, "gym_test", "--output_dir", str(tmp_path / "mixed")]) == 2
+    assert "reward_funcs" in capsys.readouterr().err
+    kept = tmp_path / "kept" / "dataset" / "train.jsonl"
+    bounds = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "kept")]
+    assert not main(["filter", *small, *bounds, "--dataset_name", SUMS])
+    assert all('"seed": 0' in json.loads(line)["reasoning_gym"] for line in kept.read_text().splitlines())
+    train = "train --model_name_or_path gym --target_length 8 --use_cpu true --max_completion_length 16 --max_steps 1 "
+    train += "--bf16 false --per_device_train_batch_size 2 --num_generations 2 --gradient_accumulation_steps 1 "
+    places = ["--report_to", "none", "--dataset_name", str(kept), "--output_dir", str(tmp_path / "run")]
+    assert not main([*train.split(), *places])
     state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
     assert -1 <= state["log_history"][0]["rewards/reasoning_gym_reward/mean"] <= 1

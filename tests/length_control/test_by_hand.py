@@ -118,17 +118,6 @@ def test_deviations_have_the_releases_epsilon_added():
     close(GRPOLead().shape(batch), (-0.05 * place / (ROOT + 1e-6)).exp(), rtol=1e-12)
 
 
-def test_grpo_leads_gate_opens_above_the_mean_of_the_three_shortest_of_each_prompt():
-    # means of three 20, 21 and of the scorable ones 40, 35; the gate is 20, then 30
-    rollouts = toy_rollouts([1] * 8, [10, 20, 30, 99, 10, 20, 33, 99], num_generations=4)
-    shaped = GRPOLead(gate=20).shape(rollouts)
-    assert shaped[:4].tolist() == [1] * 4
-    assert shaped[4] > shaped[5] > shaped[6]
-    for lengths in ([30, 40, 50, 1], [30, 40, 1]):
-        rewards = [1] * (len(lengths) - 1) + [NAN]
-        assert GRPOLead(gate=30).shape(toy_rollouts(rewards, lengths))[0] > 1
-
-
 def test_a_dlps_price_pools_batches_counts_them_once_and_has_no_ceiling():
     method = ADLP(lambda_init=0.5, lambda_lr=100.0, accuracy_reference=0.5)
     for rewards in ([1, NAN, 1], [1, 0]):

@@ -67,13 +67,10 @@ FACTS = {
     "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
     "dler": Facts((1, 0), (0, 1), "unmoved"),
     "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
-    # right answers have 0.1 added after standardization, which is over tokens
-    "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
     # the longer a wrong answer, the more it earns
     "cosine": Facts((2, -10), (-10, 2), "may gain"),
     # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign
     "grpo_lead": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", zero_mean=False),
-    "grpo_lead:gate": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", {"gate": 60}, zero_mean=False),
     "prime_rl": Facts((1, 0), (-0.25, 1), "pays"),
     "mai": Facts((1, 0), (0, 1), "unmoved"),
     "nemo_rl": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),

@@ -53,7 +53,6 @@ CANNOT = [
     # its targets are 24 and from 1024 on, and too few answers end within 24
     ("laser_d", {}),
     ("gfpo", {"num_kept": 8}),
-    ("grpo_lead", {"gate": 4000}),
     ("nemo_rl", {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}),
 ]
 

@@ -171,7 +171,6 @@ def test_padding_behind_the_end_is_no_length(ids, length, pad):
 
 VARIANTS = [
     *((name, {}) for name in sorted(METHODS.keys() - {"nemo_rl"})),
-    ("dler", {"variant": "release"}),
     ("gfpo", {"metric": "token_efficiency"}),
     ("leash_predictive", {"multiplier_per": "level"}),
 ]

@@ -4,6 +4,7 @@ import inspect
 import os
 import traceback
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 from datasets import Dataset
@@ -12,7 +13,7 @@ from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_conf
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
-from leash_trl.cli.reward_functions import OWN_REWARDS, default_reward, function_name, imported, reward_functions
+from leash_trl.cli.reward_functions import OWN_REWARDS, function_name, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
@@ -27,12 +28,12 @@ from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
-def load_reward_funcs(script_args: LeashScriptArguments) -> list:
-    """Returns the reward functions and models that a recipe names, or the default reward of its data set."""
+def load_reward_funcs(script_args: LeashScriptArguments, columns: Collection[str]) -> list:
+    """Returns the reward functions and models that a recipe names, or `math_reward`, or for problems of reasoning-gym
+    their own reward."""
     models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
-    if script_args.reward_funcs or models:
-        return models + reward_functions(script_args.reward_funcs or [])
-    return reward_functions([default_reward([script_args.dataset_name] if script_args.dataset_name else [])])
+    usual = "reasoning_gym_reward" if "reasoning_gym" in columns else "math_reward"
+    return models + reward_functions(script_args.reward_funcs or ([] if models else [usual]))
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
@@ -66,7 +67,7 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """Returns the trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
-    reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
+    path = script_args.rollout_func
     model, revision = complete_model_path(model_args.model_name_or_path), model_args.model_revision
     sides = {"truncation_side": "left", "padding_side": "left"}  # TRL: as in GRPOTrainer.__init__
     tokenizer = AutoProcessor.from_pretrained(
@@ -82,6 +83,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
         eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
+    reward_funcs = load_reward_funcs(script_args, train_dataset.column_names or [])
     # streams are read only while training, and a rollout function or a transform may add golds later
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
     if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):

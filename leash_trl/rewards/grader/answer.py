@@ -66,7 +66,7 @@ def visible_text(completion: str) -> str:
     return "" if THINK_START in after else after
 
 
-def _boxes(text: str) -> list[tuple[int, int, int]]:
+def boxes(text: str) -> list[tuple[int, int, int]]:
     """Start, start of the content and end of every complete box that holds no other box, braces balanced."""
     starts = {match.end() - 1: match.start() for match in BOX.finditer(text)}
     open_braces: list[int] = []
@@ -92,7 +92,7 @@ def boxed_answer(text: str) -> Answer | None:
     """
     text = BARE_BOX.sub(r"\\boxed{\1}", text)
     joined: list[tuple[int, int, int]] = []
-    for box in reversed(_boxes(text)):
+    for box in reversed(boxes(text)):
         if joined and not BETWEEN_BOXES.fullmatch(text, box[2] + 1, joined[-1][0]):
             break
         joined.append(box)
@@ -105,7 +105,7 @@ def boxed_answer(text: str) -> Answer | None:
 def _is_cut_off(text: str) -> bool:
     """Whether the last box never closes, as where the completion ended at its limit of tokens."""
     starts = [match.start() for match in BOX.finditer(text)]
-    return bool(starts) and starts[-1] not in [start for start, _, _ in _boxes(text)]
+    return bool(starts) and starts[-1] not in [start for start, _, _ in boxes(text)]
 
 
 def _bare(text: str) -> str:
