@@ -121,7 +121,7 @@ class SamplingArguments:
         return sampling.SamplingPlan(**{part.name: values[part.name] for part in fields(sampling.SamplingPlan)})
 
 
-def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Dataset:
+def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
     """Loads the problems of a benchmark, or of a training set without the problems whose golds the grader cannot read.
 
     Raises:
@@ -135,8 +135,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
             suffix=arguments.prompt_suffix,
             limit=arguments.limit,
             kind=kind,
-            has_chat_template=bool(arguments.chat_template)
-            or has_chat_template(arguments.model_name_or_path, arguments.revision),
+            has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
             needs_gold=not arguments.reward_funcs,
         )
@@ -150,17 +149,9 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
     return with_readable_solutions(problems, reference, drops=kind == "train")
 
 
-def has_chat_template(name: str, revision: str | None = None) -> bool:
-    """Returns whether a model's tokenizer has a chat template; `True` if it cannot be loaded, since loading the model
-    then raises the error."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(name), revision=revision)
-    except (OSError, ValueError, KeyError, ImportError):
-        return True
-    return tokenizer.chat_template is not None
-
-
-def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, problems: dict[str, Dataset]) -> Engine:
+def load_engine(
+    arguments: SamplingArguments, plan: sampling.SamplingPlan, problems: dict[str, Dataset], tokenizer: Any
+) -> Engine:
     """Loads the engine with its model, and checks that its context has room for the longest prompt and its completion.
 
     Raises:
@@ -170,7 +161,6 @@ def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, probl
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
     with user_errors(only_loads=True, model_name_or_path=model):
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
         longest = sampling.longest_request(tokenizer, problems.values(), plan)
         if arguments.engine == "vllm":
             from leash_trl.engines.vllm_engine import VllmEngine
@@ -211,7 +201,9 @@ def sample_all(
         names = {parse_reference(reference).name: reference for reference in references}
         if len({*names, OVERALL}) <= len(references):
             raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
-        problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
+        with user_errors(only_loads=True, model_name_or_path=model):
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+        problems = {name: load_checked(each, arguments, kind, tokenizer) for name, each in names.items()}
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
@@ -223,7 +215,7 @@ def sample_all(
             todo = {name: rows for name, rows in problems.items() if done[name] < len(rows)}
             if not todo:
                 return problems
-            engine = load_engine(arguments, plan, problems)
+            engine = load_engine(arguments, plan, problems, tokenizer)
             deciding = function_name(arguments.correctness_func)
             if opens_thinking(question_prompt(engine.tokenizer, **plan.chat_template_kwargs)):
                 functions = with_opened_thinking(functions)

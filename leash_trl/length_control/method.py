@@ -199,9 +199,16 @@ class LengthControl:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision."""
+        """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision.
+
+        Raises:
+            `ValueError`: If a dictionary has keys that JSON would turn into text.
+        """
         values = {name: getattr(self, name) for name in self.state}
         copied: dict[str, Any] = json.loads(json.dumps(values))
+        for name, value in values.items():
+            if isinstance(value, dict) and value.keys() != copied[name].keys():
+                raise ValueError(f"{name} of {self.name} has the keys {[*value]}, but JSON has text keys; use text")
         return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

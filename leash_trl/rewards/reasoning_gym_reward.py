@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +9,8 @@ from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, THINK_START, boxes
 
 
 # Tasks of reasoning-gym 0.1.25 whose problems differ from process to process, so that no run could be resumed.
-UNREPRODUCIBLE = frozenset(
-    [
-        "codeio",
-        "isomorphic_strings",
-        "knight_swap",
-        "list_functions",
-        "polynomial_multiplication",
-        "ransom_note",
-        "word_ladder",
-    ]
-)
+UNREPRODUCIBLE = {"codeio", "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication"}
+UNREPRODUCIBLE |= {"ransom_note", "word_ladder"}
 
 
 @functools.lru_cache(maxsize=64)
@@ -51,14 +41,6 @@ def procedural_dataset(settings: str) -> Any:
         raise ValueError(f"reasoning_gym has the settings {settings}: {error}") from error
 
 
-@functools.lru_cache(maxsize=4096)
-def _problem(reference: str) -> tuple[Any, dict[str, Any]]:
-    """Returns the data set and the entry of a problem."""
-    index, _, settings = reference.partition(" ")
-    dataset = procedural_dataset(settings)
-    return dataset, dataset[int(index)]
-
-
 def reasoning_gym_reward(
     completions: list, reasoning_gym: Sequence[str], opens_thinking: bool = False, **kwargs: object
 ) -> list[float]:
@@ -78,9 +60,10 @@ def reasoning_gym_reward(
     rewards = []
     for completion, reference in zip(completions, reasoning_gym, strict=True):
         answer = _answer((THINK_START if opens_thinking else "") + completion_text(completion))
-        dataset, entry = _problem(reference)
+        index, _, settings = reference.partition(" ")
+        dataset = procedural_dataset(settings)
         try:
-            score = dataset.score_answer(answer, entry)
+            score = dataset.score_answer(answer, dataset[int(index)])
         except Exception:  # the task cannot parse the answer
             score = 0.0
         rewards.append(1.0 if score >= 1.0 else score - 1.0)
@@ -97,4 +80,4 @@ def _answer(completion: str) -> str | None:
         _, start, end = found[-1]
         return text[start:end].strip()
     *before, after = ANSWER_MARK.split(text)
-    return re.sub(r"^[\s*]+|[\s*]+$", "", after) if before else None
+    return after.strip("* \t\r\n") if before else None

@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from leash_trl.data.prompts import check_not_blank
-from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
+from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
@@ -40,8 +40,6 @@ def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
     args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
-    if trainer.rollout_func is shrinking_rollout:
-        check_samples_plainly(trainer)
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
         raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
     if args.temperature == 0:  # vLLM accepts it

@@ -6,6 +6,7 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from conftest import gym_tokenizer
 from datasets import Dataset
 from filelock import FileLock
 from huggingface_hub import HfApi
@@ -152,7 +153,7 @@ def test_the_suffix_and_what_is_asked_for_end_the_questions(tmp_path):
     asked = {"": {"prompt_suffix": ""}, f"{BOXED_SUFFIX} (low)": {"prompt_ending": " (low)"}}
     for ending, given in asked.items():
         arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **given)
-        (row,) = load_checked(str(tmp_path / "data.jsonl"), arguments, "benchmark")
+        (row,) = load_checked(str(tmp_path / "data.jsonl"), arguments, "benchmark", gym_tokenizer())
         assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
 
 
@@ -172,7 +173,7 @@ def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monke
     monkeypatch.setattr(vllm_engine, "VllmEngine", lambda model, **options: made.update(options) or engine)
     words = [*EVAL[1:], str(tmp_path), "--engine", "vllm", "--engine_kwargs", '{"seed": 7, "swap_space": 1}']
     arguments = parse(EvalArguments, words, "leash eval", takes_recipe=True)
-    problems = {"gym_test": load_checked("gym_test", arguments, "benchmark")}
-    assert load_engine(arguments, arguments.plan(), problems) is engine
+    problems = {"gym_test": load_checked("gym_test", arguments, "benchmark", gym_tokenizer())}
+    assert load_engine(arguments, arguments.plan(), problems, gym_tokenizer()) is engine
     assert (made["seed"], made["swap_space"], made["dtype"]) == (7, 1, "auto")
     assert 256 < made["max_model_len"] < 512

@@ -11,18 +11,23 @@ from transformers import AutoTokenizer
 from leash_trl import gym
 from leash_trl.cli.commands.train import build_trainer, load_training_data
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling_arguments import SamplingArguments, has_chat_template, load_checked
+from leash_trl.cli.sampling_arguments import SamplingArguments, load_checked
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.gym.dataset import load_gym
 from leash_trl.model_facts import prompt_ids
+from leash_trl.run_folder import checkpoint_path
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
 ON_GYM = ["--model_name_or_path", "gym", "--use_cpu", "true", "--bf16", "false", "--report_to", "none"]
 ON_GYM += ["--target_length", "9", "--max_completion_length", "64", "--gradient_checkpointing", "false"]
 SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def tokenizer_of(arguments):
+    return AutoTokenizer.from_pretrained(checkpoint_path(arguments.model_name_or_path))
 
 
 ROWS = {
@@ -60,10 +65,10 @@ def test_train_filter_and_eval_give_the_model_the_same_prompts(rows, suffix, tmp
     mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": file}]}))
     asked = {} if suffix is None else {"prompt_suffix": suffix}
     sampling = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
-    evaluated = load_checked(file, sampling, "benchmark")["prompt"][:]
+    evaluated = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
     assert len(evaluated) == len(QUESTIONS)
     for path in (file, folder):
-        assert load_checked(path, sampling, "train")["prompt"][:] == evaluated
+        assert load_checked(path, sampling, "train", tokenizer_of(sampling))["prompt"][:] == evaluated
     given = [] if suffix is None else ["--prompt_suffix", suffix]
     for where in (["--dataset_name", file], ["--dataset_name", folder], ["--config", str(mixture)]):
         assert trained_on(*where, *given)[0]["prompt"][:] == evaluated
@@ -75,7 +80,7 @@ def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer)
     words = [*ON_GYM, "--dataset_name", file, "--output_dir", str(tmp_path / "run")]
     trainer = build_trainer(*arguments_of(given_fields(words)))
     sampling = SamplingArguments(output_dir="", model_name_or_path="gym")
-    evaluated = load_checked(file, sampling, "benchmark")["prompt"][:]
+    evaluated = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
     trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
     assert trained == prompt_ids(tokenizer, evaluated)
 
@@ -93,7 +98,7 @@ def test_a_system_prompt_and_a_chat_template_of_a_recipe_are_the_same_in_trainin
     words = [*ON_GYM[2:], "--dataset_name", file, "--config", str(tmp_path / "recipe.yaml")]
     trainer = build_trainer(*arguments_of(given_fields(words)))
     sampling = SamplingArguments(output_dir="", **given)
-    evaluated = load_checked(file, sampling, "benchmark")["prompt"][:]
+    evaluated = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
     system = SYSTEM["content"] if rows == "messages with a system" else "1 + 2\n"
     assert [[message["role"] for message in prompt] for prompt in evaluated] == [["system", "user"]] * len(QUESTIONS)
     assert {prompt[0]["content"] for prompt in evaluated} == {system}
@@ -123,7 +128,11 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     words = [*ON_GYM, "--dataset_name", path, *on_base, "--output_dir", str(tmp_path / "run")]
     trainer = build_trainer(*arguments_of(given_fields(words)))
     sampling = SamplingArguments(output_dir="", model_name_or_path=str(base))
-    assert load_checked(path, sampling, "benchmark")["prompt"][:] == trainer.train_dataset["prompt"][:] == texts
+    assert (
+        load_checked(path, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
+        == trainer.train_dataset["prompt"][:]
+        == texts
+    )
     assert trainer._tokenize_prompts(texts)[0] == prompt_ids(trainer.processing_class, texts)
     short = ["--limit", "2", "--num_samples", "2", "--max_new_tokens", "4", "--output_dir", str(tmp_path / "eval")]
     assert main(["eval", "--benchmarks", path, *on_base, *short]) == 0
@@ -189,12 +198,3 @@ def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path):
     assert main(["filter", *(word for key, value in given.items() for word in (f"--{key}", str(value)))]) == 0
     written = trained_on("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))[0]
     assert written["prompt"][:] == prompts[:6]
-
-
-def test_a_model_without_a_chat_template_is_known(tmp_path, tokenizer):
-    tokenizer.save_pretrained(tmp_path / "with")
-    (tmp_path / "with" / "config.json").write_text("{}", encoding="utf-8")
-    assert has_chat_template(str(tmp_path / "with"))
-    assert has_chat_template("owner/nothere")  # loading it says that it is not there
-    (tmp_path / "with" / "chat_template.jinja").unlink()
-    assert not has_chat_template(str(tmp_path / "with"))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.method import LengthControl, state_field
 from leash_trl.length_control.methods import METHODS
@@ -87,6 +88,8 @@ class ByQuestion(LengthControl):
 
 def test_a_state_that_a_checkpoint_would_change_is_refused():
     """JSON makes text of whole numbers as keys."""
+    method = ByQuestion()
+    method.observe(toy_rollouts([1, -1], [5, 6]))
     with pytest.raises(ValueError, match="by_question") as refused:
-        no_effect_problem(ByQuestion(), 64, 192, 4)
+        method.state_dict()
     assert "\n" not in str(refused.value)
