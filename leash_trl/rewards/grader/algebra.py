@@ -1,7 +1,7 @@
-"""Compares formulas and sets of real numbers, and asks math-verify about the rest, in the worker process.
+"""Compares formulas and sets of real numbers in the worker process, and leaves all other answers to math-verify.
 
-Two formulas are equal if they agree to 50 digits, where a letter stands for a number: formulas with letters are
-compared at several points, positive and negative ones, as long as their values are real. So 0.3333333 is not 1/3.
+Two formulas are equal if their values to 50 digits differ by at most 1e-30 of the larger value, so 0.3333333 is not
+1/3. Letters stand for several numbers in turn, positive and negative, preferably with real values of the formulas.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
 
 
 DIGITS, DIFFERENT = 50, 1e-30
-SCALES = ("13/10", "37", "-2/7")  # of the letters, so that most functions are defined
+SCALES = ("13/10", "37", "-2/7")  # factors of the letters' numbers, at which most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
 NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
 ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
@@ -37,13 +37,13 @@ RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
 
 @functools.lru_cache(maxsize=512)
 def values(expression: str) -> tuple[object, ...]:
-    """What math-verify finds in an answer."""
-    # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
+    """Returns the results of math-verify's parser for an answer."""
+    # math-verify's own time limits are off: they need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
 
 
 def _found(expression: str) -> str | None:
-    """The text of an answer: that of its box, else what math-verify takes for the answer."""
+    """Returns the text of an answer: the content of its box, else the text that math-verify takes for the answer."""
     if (answer := boxed_answer(expression)) is not None:
         return answer.text
     found = [value for value in values(expression) if isinstance(value, str)]
@@ -57,21 +57,21 @@ def _formula(text: str) -> sympy.Expr | None:
     if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
         return None
     letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
-    return sympy.real_root(found[0].subs(letters))  # -2, not a complex number, for a cube root of -8
+    return sympy.real_root(found[0].subs(letters))  # the cube root of -8 is -2, not a complex number
 
 
 def _symbol(match: re.Match[str]) -> str:
-    """A name that math-verify keeps: it takes `X` and `x'` for `x`, a last `m` for a unit, a lone `{m}` for a word."""
+    """Returns a name safe from math-verify, which reads `X` and `x'` as `x`, a last `m` as a unit, `{m}` as a word."""
     if not match[1] or match[0] in CONSTANTS:
         return match[0]
     if re.fullmatch("[a-z]", match[0]):
-        # an index would do, but is five times slower
+        # An index, as below, would also work, but is five times slower.
         return match[0] if match.string.strip() == match[0] else f"{{{match[0]}}}"
     return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
 
 
 def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.Expr | None:
-    """The value where the letters are other numbers at each point; `None` if it has none."""
+    """Returns a formula's value at a point, where each letter has its own number; `None` if there is no value."""
     scale = sympy.Rational(SCALES[point])
     numbers = {letter: scale * (1 + sympy.Rational(1, 7 + 3 * place)) for place, letter in enumerate(letters)}
     value = formula.xreplace(numbers).evalf(DIGITS)
@@ -79,7 +79,7 @@ def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.E
 
 
 def formulas_equal(one: str, other: str) -> bool | None:
-    r"""Whether two formulas are equal, by the rule at the head of this file; `None` if that is open.
+    r"""Returns whether two formulas are equal, by the rule at the head of this module; `None` if this is undecided.
 
     Example:
         >>> formulas_equal(r"\sqrt{12}", r"2\sqrt{3}"), formulas_equal("0.3333333", r"\frac{1}{3}")
@@ -91,7 +91,7 @@ def formulas_equal(one: str, other: str) -> bool | None:
         return None
     letters = sorted(a.free_symbols | b.free_symbols, key=str)
     if not letters and (difference := (a - b).doit()).is_Rational:
-        return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
+        return bool(difference == 0)  # 2^1000000 and 2^1000000 + 1 agree to 50 digits
     points = range(len(SCALES) if letters else 1)
     both = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
     pairs: list[tuple[Any, Any]] = [(x, y) for x, y in both if x is not None and y is not None]
@@ -108,7 +108,7 @@ def _number(text: str) -> sympy.Expr:
 
 
 def _real_set(text: str) -> sympy.Set:
-    """An interval, a set of numbers, what set operations make of them, or the solutions of inequalities."""
+    """Reads a set of real numbers: an interval, a finite set, a combination of sets, or solutions of inequalities."""
     text = text.strip()
     if match := MEMBER.fullmatch(text):
         return _real_set(match[1] or match[2])
@@ -127,7 +127,7 @@ def _real_set(text: str) -> sympy.Set:
 
 
 def _solutions(parts: list[str]) -> sympy.Set:
-    """The numbers for which inequalities hold, given as sides and signs in turn, such as `1 < x ≤ 2`."""
+    """Returns the numbers that satisfy inequalities, given as alternating sides and signs, such as `1 < x ≤ 2`."""
     if sum(bool(SIMPLE_NAME.fullmatch(side)) for side in parts[::2]) != 1:
         raise Unreadable
     sides = [sympy.Symbol("x", real=True) if SIMPLE_NAME.fullmatch(side) else _number(side) for side in parts[::2]]
@@ -141,10 +141,10 @@ def _same_reals(one: str, other: str) -> bool:
 
 
 def are_equivalent(answer: str, gold: str) -> bool | None:
-    r"""Returns whether an answer equals a gold: by [`~leash_trl.rewards.grader.equality.are_equal`] with
-    [`formulas_equal`], else by math-verify; `None` if math-verify finds nothing in the gold.
+    r"""Returns whether an answer equals a reference answer; `None` if math-verify cannot read the reference answer.
 
-    Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
+    [`~leash_trl.rewards.grader.equality.are_equal`] with [`formulas_equal`] decides first, then sets, then
+    math-verify. Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
     """
     one, other = _found(answer), _found(gold)
     for compare in (functools.partial(are_equal, same=formulas_equal), _same_reals):

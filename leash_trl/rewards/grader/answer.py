@@ -1,12 +1,12 @@
 r"""Finds the answer in the text of a completion, by one rule.
 
-The answer must follow the last `</think>`; a completion that never closes its thinking has none.
+The answer must follow the last `</think>`; a completion that never closes its thinking has no answer.
 
-1. The last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate are one answer, so a hedge between
-   two answers equals neither of them. If the last box never closes, the completion was cut off and has no answer.
-2. Else the last `Answer: ...`, DAPO's form, to the end of its line, or the next line if the rest of it is empty.
-3. Only on request (`lenient`): the last `<answer>` tag, else whatever math-verify finds in the text, such as a bare
-   trailing number.
+1. The answer is the last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate form one answer, so a
+   hedge equals neither of its answers. If the last box never closes, the completion was cut off, without answer.
+2. Without a box, the answer is the last `Answer: ...`, DAPO's form, to the end of the first line that is not empty.
+3. With `lenient` only, the answer is the last `<answer>` tag, else any answer that math-verify finds in the text, such
+   as a trailing number.
 """
 
 import re
@@ -21,7 +21,7 @@ ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE |
 TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # escaped braces are printed, as in \{1, 2\}, and do not count
 BETWEEN_BOXES = re.compile(
     r"(?:[\s$,;.&]|[A-Za-z](?:_\w|_\{\w+\})?\s*=|\\[()\[\],;]|\\q?quad|\\text\{|\}|\band\b|\bor\b)*"
 )
@@ -31,15 +31,15 @@ DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
 
 @dataclass(frozen=True)
 class Answer:
-    """The text of an answer without box and dollar signs."""
+    """Text of an answer, without its box and its dollar signs."""
 
     text: str
-    is_found: bool = True  # it has a known place; else math-verify looks for one in the source
-    source: str = ""  # the text as it was written, where the answer has no known place
+    is_found: bool = True  # whether the place of the answer is known; if not, math-verify searches `source`
+    source: str = ""  # the original text, if the place of the answer is not known
 
     @property
     def expression(self) -> str:
-        r"""The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2."""
+        r"""Returns the input for math-verify, such as `\boxed{34}`: math-verify reads a bare `2\sqrt{3}` as 2."""
         is_formula = self.is_found and not DELIMITER.search(self.text)
         return f"\\boxed{{{self.text}}}" if is_formula else self.source or self.text
 
@@ -54,7 +54,7 @@ def completion_text(completion: str | list[dict]) -> str:
 
 
 def visible_text(completion: str) -> str:
-    """The text after the last `</think>`, if there is one; empty if thinking was opened and never closed.
+    """Returns the text after the last `</think>`, or all text without this tag; empty text if thinking never closes.
 
     Example:
         >>> visible_text("It is 3, wait.</think>The answer is 4.")
@@ -67,7 +67,7 @@ def visible_text(completion: str) -> str:
 
 
 def boxes(text: str) -> list[tuple[int, int, int]]:
-    """Start, start of the content and end of every complete box that holds no other box, braces balanced."""
+    """Returns start, content's start and end of each complete box without inner boxes, with balanced braces."""
     starts = {match.end() - 1: match.start() for match in BOX.finditer(text)}
     open_braces: list[int] = []
     boxes: list[tuple[int, int, int]] = []
@@ -82,7 +82,7 @@ def boxes(text: str) -> list[tuple[int, int, int]]:
 
 
 def boxed_answer(text: str) -> Answer | None:
-    r"""The last complete `\boxed{...}` or `\fbox{...}` of a text, with the boxes joined to it; `None` without a box.
+    r"""Returns the last complete `\boxed{}` or `\fbox{}` of a text, with the boxes joined to it; `None` without a box.
 
     Example:
         >>> boxed_answer(r"so \boxed{1}, no, \boxed{\frac{1}{2}}").text
@@ -103,13 +103,13 @@ def boxed_answer(text: str) -> Answer | None:
 
 
 def _is_cut_off(text: str) -> bool:
-    """Whether the last box never closes, as where the completion ended at its limit of tokens."""
+    """Returns whether the last box never closes, as in a completion that reached its token limit."""
     starts = [match.start() for match in BOX.finditer(text)]
     return bool(starts) and starts[-1] not in [start for start, _, _ in boxes(text)]
 
 
 def _bare(text: str) -> str:
-    """A text in ASCII's signs, without its outer pair of math delimiters and without its full stop."""
+    """Returns a text with its signs as LaTeX commands, without its outer math delimiters and its full stop."""
     text = with_commands(text).strip()
     text = text if text.endswith("..") else text.removesuffix(".").rstrip()
     for opening, closing in MATH_DELIMITERS:
@@ -120,12 +120,12 @@ def _bare(text: str) -> str:
 
 
 def stated_answer(text: str) -> Answer | None:
-    r"""An answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`."""
+    r"""Reads an answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`."""
     return Answer(bare) if (bare := _bare(text)) else None
 
 
 def find_answer(completion: str, lenient: bool = False) -> Answer | None:
-    r"""The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
+    r"""Returns the answer to which a completion commits, by the rule at the head of this module; `None` without any.
 
     Example:
         >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
@@ -146,5 +146,5 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
 
 
 def gold_answer(solution: str) -> Answer | None:
-    """A data set's gold answer: its last box, else the complete text; `None` if it is empty."""
+    """Returns the reference answer of a solution: its last box, else all of its text; `None` if the text is empty."""
     return boxed_answer(solution) or stated_answer(solution)

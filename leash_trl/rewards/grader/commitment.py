@@ -1,10 +1,10 @@
-r"""Finds what an answer with words in it commits to: one number, one list, or nothing.
+r"""Finds the commitment of an answer with words: one number, one list, or nothing.
 
-1. A remark in brackets, a reason ("because ...") and a later denial ("34, not 35") do not count.
-2. If one number remains, it is the answer, and the words after it are its unit ("So there are 34 girls"). A denied
-   number ("not 34"), or one that is only bounded ("34 or more", "between 3 and 4"), is not an answer.
-3. Of several numbers, those after "answer is", or after the first verb, count. If only commas, "and" or "or" join
-   them, they are a list, which equals no single number. Other words between them make a hedge: no answer.
+1. Remarks in brackets, reasons ("because ...") and later denials ("34, not 35") do not count.
+2. If one number remains, this number is the answer, and the words after the number are its unit ("So there are 34
+   girls"). A denied number ("not 34") or a bounded number ("34 or more", "between 3 and 4") is not an answer.
+3. Of several numbers, only those after "answer is", or after the first verb, count. If only commas, "and" or "or" join
+   the numbers, they form a list, which equals no single number. Other words between numbers make a hedge: no answer.
 """
 
 import re
@@ -46,7 +46,7 @@ NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "和", "或"])
 BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
 GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
-# Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
+# Words that change the value of the number beside them; words before the number matter only after the last verb.
 CHANGED = re.compile(
     r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
     r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
@@ -55,7 +55,7 @@ CHANGED = re.compile(
 
 
 def flat(text: str) -> str:
-    r"""A text without font commands, math delimiters and Markdown's emphasis.
+    r"""Returns a text without font commands, math delimiters and Markdown's emphasis.
 
     Example:
         >>> flat(r"**12**\text{ boys}")
@@ -68,7 +68,7 @@ def flat(text: str) -> str:
 
 
 def is_word(run: str) -> bool:
-    """Whether letters in a row are a word, and not a product such as `xy`."""
+    """Returns whether a run of letters is a word, rather than a product such as `xy`."""
     run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".").lower()
     is_known = run in JOINERS | BOUNDS | {"of", "out", "sq", "no", "not"} or unit_of(run)
     return bool(len(run) > 3 or not run.isascii() or "." in run or is_known)
@@ -81,19 +81,19 @@ def _words(text: str) -> list[re.Match[str]]:
 
 
 def without_asides(said: str) -> str:
-    """A text without remarks in brackets and without reasons."""
+    """Returns a text without remarks in brackets and without reasons."""
     said = REMARK.sub("", said)
     return REASON.sub("", said) or said
 
 
 def commitment(text: str) -> str | None:
-    r"""The formula, list or word that an answer commits to, by the rule at the head of this file; `None` for a hedge.
+    r"""Returns the formula, list or word to which an answer commits, by this module's rule; `None` for a hedge.
 
     Example:
         >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
         ('34 "girls"', None, 'x = 3')
     """
-    if r"\begin" in text:  # a matrix
+    if r"\begin" in text:  # a matrix is kept as written
         return text
     if GOES_ON.search(text):
         return None
@@ -111,21 +111,21 @@ def commitment(text: str) -> str | None:
 
 
 def _statement(said: str) -> str:
-    """The sentences that have a number; of those with "answer is", only the last one, from there on."""
+    """Returns the sentences that have a number; if any has "answer is", only the rest of the last such sentence."""
     sentences = [sentence for sentence in SENTENCE.split(said) if NUMBER.search(sentence)]
     answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
     return ". ".join(answers[-1:] or sentences) or said
 
 
 def _formulas(said: str) -> list[tuple[int, int]]:
-    """Start and end of what stands between words and has a number."""
+    """Returns the start and the end of each part between words that has a number."""
     words = _words(said)
     starts, ends = [0, *(word.end() for word in words)], [*(word.start() for word in words), len(said)]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if NUMBER.search(said, start, end)]
 
 
 def _only_number(said: str) -> str | None:
-    """The one number of a text with its unit, or its one list; after the first verb, if there are others before it."""
+    """Returns the only number with its unit, or the only list, of a text or of its part after the first verb."""
     formulas = _formulas(said)
     if len(formulas) > 1 and not _is_list(said, formulas):
         verb = VERB.search(said)
@@ -143,7 +143,7 @@ def _only_number(said: str) -> str | None:
 
 
 def _is_list(said: str, formulas: list[tuple[int, int]]) -> bool:
-    """Whether nothing but "and" or "or" stands between several formulas."""
+    """Returns whether a text has several formulas and no words but "and" or "or" between them."""
     if len(formulas) < 2 or (BOUNDS - {"or"}) & _spoken(said):
         return False
     return _spoken(said[formulas[0][1] : formulas[-1][0]]) <= JOINERS
@@ -153,12 +153,12 @@ def _spoken(said: str) -> set[str]:
     return {word[0].lower().rstrip(".") for word in _words(said)}
 
 
-TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
+TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # `xyz` and `AB` are products, not words
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 
 
 def words_verdict(answer: str, gold: str) -> bool | None:
-    r"""Whether two answers are the same words; `None` unless both are words.
+    r"""Returns whether two answers are the same words; `None` if the answers differ and are not both words.
 
     Example:
         >>> words_verdict("Even", r"\text{even}"), words_verdict("odd", "even"), words_verdict("x", "even")

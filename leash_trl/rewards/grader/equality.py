@@ -1,11 +1,11 @@
-r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations, quantities.
+r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations and quantities.
 
-A verdict here is final. These are equal: numbers of one value, lists and sets with the same members, tuples with the
-same members in order, the same time of day, ratios, numerals of one value in their bases. A name ("x = 5", "5 = x") or
-a unit that one side leaves out does not matter; units that both name are converted. An equation of numbers must be
-true, and states its value. The verdict is `None` if one side cannot be read, and where it depends on formulas that
-have no rational value: the worker then asks again with
-[`~leash_trl.rewards.grader.algebra.formulas_equal`].
+A verdict of this module is final. These answers are equal: numbers of the same value, lists and sets with the same
+members, tuples with the same members in the same order, the same time of day, equal ratios, and numerals of the same
+value in their bases. A name ("x = 5", "5 = x") or a unit that one answer leaves out does not matter; units that both
+answers name are converted. An equation of numbers must be true, and states its value. The verdict is `None` if an
+answer cannot be read, or if the verdict depends on formulas without a rational value; the worker process then compares
+the answers with [`~leash_trl.rewards.grader.algebra.formulas_equal`].
 """
 
 import re
@@ -17,16 +17,16 @@ from leash_trl.rewards.grader.rational import rational, rationals_equal
 from leash_trl.rewards.grader.units import Same, quantities_equal
 
 
-ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a gold with as many decimals may be rounded
-# 3 h, 18 mph: these are units if the gold has no letters
+ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a reference answer with so many decimals may be rounded
+# The letters of 3 h and 18 mph are units if the reference answer has no letters.
 LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{2,3}|[ghlms])\.?((?:\s*\^\s*\{?[23]\}?)?)")
 DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")
 
 
 def are_equal(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
-    r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if that is open.
+    r"""Returns whether an answer equals a reference answer, by the rule of this module; `None` if this is undecided.
 
-    `same` tells whether two formulas, or two equations, are equal; `None` if it cannot.
+    `same` returns whether two formulas, or two equations, are equal, and `None` if this is undecided.
 
     Example:
         >>> are_equal("1 234", "1{,}234"), are_equal("2+3=12", "12"), are_equal(r"\sqrt{12}", r"2\sqrt{3}")
@@ -44,7 +44,7 @@ def are_equal(answer: str, gold: str, same: Same = rationals_equal) -> bool | No
     if verdict is not True and (len(one.items), len(other.items)) == (2, 1) and DECIMAL_COMMA.fullmatch(answer):
         return _equal(parse(answer.replace(".", "").replace(",", ".")) or one, other, same)
     if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
-        value = rational(one.items[0].formula)  # without one, math-verify rounds
+        value = rational(one.items[0].formula)  # without a value, math-verify rounds
         return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)
     return verdict
 
@@ -92,7 +92,7 @@ def _same_collection(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool 
 
 
 def _assigned(reading: ParsedAnswer) -> dict[str, ParsedAnswer]:
-    """Values by name, if every item has its own name."""
+    """Returns the items of an answer by name; empty unless every item has a name of its own."""
     names = [item.name for item in reading.items]
     return dict(zip(names, reading.items, strict=True)) if len(set(names)) == len(names) and all(names) else {}
 

@@ -1,14 +1,14 @@
-r"""Completions and golds in, grades out: where most verdicts need no algebra, and the rest go to the worker pool.
+r"""Grades completions against reference answers; the worker pool decides the few comparisons that need algebra.
 
-Where the answer stands is the rule of [`~leash_trl.rewards.grader.answer`]. Then, the first that tells decides:
+[`~leash_trl.rewards.grader.answer`] finds the answer of a completion. The first step with a verdict then decides:
 
-1. Texts that are equal in one spelling are equal answers.
-2. If the gold is a letter of a choice, the answer must name this letter and no other one.
-3. The answer must commit to something ([`~leash_trl.rewards.grader.commitment`]): an answer that hedges is wrong, and
-   words are compared as words.
-4. If both sides can be read ([`~leash_trl.rewards.grader.equality`]), their values decide, exactly: 6.63e-34 is not
-   6.62e-34, nor 0.3333333 one third; formulas that differ at several points are different.
-5. math-verify decides the rest, such as two forms of one logarithm.
+1. Answers whose texts are the same in one spelling are equal.
+2. If the reference answer is the letter of a choice, the answer must name this letter and no other letter.
+3. The answer must commit to a number, a list or words ([`~leash_trl.rewards.grader.commitment`]): a hedge is wrong,
+   and words are compared as words.
+4. If both answers can be read ([`~leash_trl.rewards.grader.equality`]), their values decide exactly: 6.63e-34 does not
+   equal 6.62e-34, and 0.3333333 does not equal 1/3. Formulas that differ at several points are different.
+5. math-verify decides all other comparisons, such as the comparison of two forms of one logarithm.
 """
 
 import functools
@@ -24,12 +24,12 @@ from leash_trl.rewards.grader.parsing import parse
 from leash_trl.rewards.grader.pool import GraderPool
 
 
-MAX_LENGTH = 5_000  # characters; longer texts are left to the workers and their clock
+MAX_LENGTH = 5_000  # characters; longer texts are left to the worker processes and their time limit
 
 
 @dataclass(frozen=True)
 class Grade:
-    """Verdict on one completion; without a failure, an `is_correct` of `None` means that the gold cannot be read."""
+    """Verdict on one completion; if `is_correct` is `None` without a failure, the reference answer cannot be read."""
 
     answer: str | None
     is_correct: bool | None
@@ -41,12 +41,12 @@ def _pool() -> GraderPool:
     return GraderPool()
 
 
-# a forked process, as in `Dataset.map(num_proc=...)`, must not talk to the workers of its parent
+# A forked process, as in `Dataset.map(num_proc=...)`, must not talk to the worker processes of its parent.
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
-    """The verdict of steps 1 to 4 of the rule at the head of this file; `None` if math-verify must decide.
+    """Returns the verdict of steps 1 to 4 at the head of this module; `None` if a worker process must decide.
 
     Example:
         >>> quick_verdict(gold_answer("073"), gold_answer("73")), quick_verdict(gold_answer("2x"), gold_answer("x+x"))
@@ -71,10 +71,10 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
 def grade(
     completions: Sequence[str], solutions: Sequence[str], lenient: bool = False, opens_thinking: bool = False
 ) -> list[Grade]:
-    """Grades of completions against their gold answers, with the settings of [`~leash_trl.rewards.math_reward`].
+    """Grades completions against their reference answers, with the settings of [`~leash_trl.rewards.math_reward`].
 
-    A completion without an answer is wrong, even if its gold cannot be read. Raises `RuntimeError` if no worker
-    process of the grader starts, as without math-verify.
+    A completion without an answer is wrong, even if its reference answer cannot be read. Raises `RuntimeError` if no
+    worker process of the grader starts, for example because math-verify is missing.
     """
     opening = THINK_START if opens_thinking else ""
     answers = [find_answer(opening + completion, lenient) for completion in completions]
@@ -90,13 +90,13 @@ def grade(
 
 
 def _expression(answer: Answer) -> str:
-    """The input for math-verify: the formula among the words, if there is exactly one."""
+    """Returns the input for math-verify: the formula among the words if there is exactly one, else the answer."""
     said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
     return answer.expression if said in (None, answer.text) else f"\\boxed{{{said}}}"
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
-    """The faults of gold answers that the grader cannot compare with any answer, by row number, counted from 0."""
+    """Returns the faults of reference answers that the grader can compare with no answer, by row number from 0."""
     golds = dict(enumerate(map(gold_answer, solutions)))
     faults = {row: "is empty" for row, gold in golds.items() if gold is None}
     hard = {

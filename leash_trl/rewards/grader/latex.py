@@ -1,4 +1,4 @@
-r"""Writes the signs of mathematics in one spelling: `2√3`, `x²`, `½` and `sqrt(3)` become LaTeX."""
+r"""Writes mathematical signs in one spelling: `2√3`, `x²`, `½` and `sqrt(3)` become LaTeX."""
 
 import re
 import unicodedata
@@ -67,7 +67,7 @@ def _repeating(match: re.Match[str]) -> str:
 
 
 def with_commands(text: str) -> str:
-    r"""A text with its signs of mathematics in LaTeX.
+    r"""Returns a text with its mathematical signs as LaTeX commands.
 
     Example:
         >>> with_commands("2√3 − x²"), with_commands("1½"), with_commands(r"0.\overline{3}")
@@ -80,7 +80,7 @@ def with_commands(text: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
+    """Returns a text in one spelling, with words in quotes, sets in guillemets, and no spacing commands."""
     text = LAYOUT.sub("", THOUSANDS.sub("'", text))
     for sign, replacement in ESCAPED.items():
         text = text.replace(sign, replacement)

@@ -1,4 +1,4 @@
-"""Parses an answer: a quantity with its unit, an equation, a list, tuple or set, or a set of reals."""
+"""Parses an answer: a quantity with its unit, an equation, a list, tuple or set, or a set of real numbers."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", r
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
 )
-ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # of an angle, so that degrees are no unit
+ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # functions of an angle, in which degrees are not a unit
 MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
 SIMPLE_NAME = re.compile(r"[A-Za-z]'?(?:_(?:\w|\{[^{}]*\}))?(?:\([A-Za-z]\))?")
 LINEAR = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")
@@ -39,21 +39,21 @@ LETTER = re.compile(r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]")
 class ParsedAnswer:
     """A parsed answer.
 
-    Its kind is `value`, `list`, `set`, `tuple`, `time`, `numeral`, `reals` (a set of them, not parsed further), or
-    `nothing`, which equals nothing.
+    The kind is `value`, `list`, `set`, `tuple`, `time`, `numeral`, `reals` (a set of real numbers, not parsed
+    further), or `nothing`, which equals no answer.
     """
 
     kind: str
     items: tuple["ParsedAnswer", ...] = ()  # members of a list, set or tuple
-    formula: str = ""  # of a value, with plain numbers
-    unit: Unit | None = None  # of a value
-    name: str = ""  # of a value, as in "x = 5"; of a tuple or set, its first bracket
-    is_solved: bool = True  # unless a value was stated by an equation of formulas
-    key: tuple[int | str, ...] = ()  # of a numeral, its value; of a time, its minute and half of the day, if clear
+    formula: str = ""  # formula of a value, with plain numbers
+    unit: Unit | None = None  # unit of a value
+    name: str = ""  # name of a value, as in "x = 5"; first bracket of a tuple or set
+    is_solved: bool = True  # false if an equation of formulas states the value
+    key: tuple[int | str, ...] = ()  # value of a numeral; minute of a time, and half of the day, if clear
 
     @property
     def is_closed(self) -> bool:
-        """Whether it consists of formulas without letters."""
+        """Returns whether the answer consists of formulas without letters."""
         return all(item.formula and not LETTER.search(item.formula) for item in self.items or (self,))
 
 
@@ -61,7 +61,7 @@ NOTHING = ParsedAnswer("nothing")
 
 
 def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
-    """Parts of a text, cut at marks outside all brackets."""
+    """Returns the parts of a text, split at the marks outside all brackets."""
     depth, start, place, parts = 0, 0, 0, []
     while place < len(text):
         if not depth and (match := mark.match(text, place)) and match[0]:
@@ -74,14 +74,14 @@ def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
 
 
 def inside_brackets(text: str, brackets: str) -> bool:
-    """Whether one pair of brackets encloses the complete text."""
+    """Returns whether one pair of the given brackets encloses the complete text."""
     depths = [*itertools.accumulate((sign in OPEN) - (sign in CLOSE) for sign in text.strip())]
     return 0 in depths and depths.index(0) == len(depths) - 1 and text.strip()[0] + text.strip()[-1] == brackets
 
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> ParsedAnswer | None:
-    """The reading of an answer, `None` if it cannot be read."""
+    """Returns the parsed answer of a text; `None` if the text cannot be read."""
     try:
         return _parse(normalized(text))
     except (ArithmeticError, RecursionError, ValueError):
@@ -96,13 +96,13 @@ def _parse(text: str) -> ParsedAnswer:
     if clock and int(clock[1]) < 24:
         hour = int(clock[1])
         half = (clock[3] or "").lower()
-        ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be one
+        ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be a ratio
         return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(clock[2]), half))
     return ParsedAnswer("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
 
 
 def _several(text: str) -> ParsedAnswer:
-    """A list, tuple or set, or one item."""
+    """Parses a list, a tuple, a set, or a single item."""
     text = text.strip()
     if text in ("«»", r"\emptyset"):
         return ParsedAnswer("set")
@@ -125,17 +125,17 @@ def _list(text: str) -> ParsedAnswer:
 
 
 def _item(text: str) -> ParsedAnswer:
-    """A quantity, a ratio, an equation, or a tuple with its name."""
+    """Parses a quantity, a ratio, an equation, or a tuple with its name."""
     sides = [side.strip() for side in split_at(text, EQUALS)]
     if len(sides) == 1:
         return _quantity_or_ratio(text)
     if inside_brackets(sides[-1], "()") and "," in sides[-1]:
-        return _several(sides[-1])  # (x, y) = (1, 2)
+        return _several(sides[-1])  # as in (x, y) = (1, 2)
     return _equation(sides, is_exact="≈" not in text)
 
 
 def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
-    r"""The value that an equation states for a name or a formula, as `\cos x = 1` does; a false one states nothing."""
+    r"""Returns the value that an equation such as `\cos x = 1` states for its other side; `NOTHING` if false."""
     readings = [_readable(side) for side in sides]
     closed = [one for one in readings if one and one.is_closed]
     values = {rational(one.formula) for one in closed if not one.unit} - {None}
@@ -148,7 +148,7 @@ def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
         raise Unreadable
     name = right if closed[0] is readings[0] else left
     is_solved = not all(one and one.formula and not one.unit for one in readings)
-    return NOTHING if LINEAR.fullmatch(name) else replace(closed[0], name=name, is_solved=is_solved)  # 2x = 10
+    return NOTHING if LINEAR.fullmatch(name) else replace(closed[0], name=name, is_solved=is_solved)  # as in 2x = 10
 
 
 def _readable(text: str) -> ParsedAnswer | None:
@@ -159,7 +159,7 @@ def _readable(text: str) -> ParsedAnswer | None:
 
 
 def _quantity_or_ratio(text: str) -> ParsedAnswer:
-    """A quantity; a ratio of two is their quotient."""
+    """Parses a quantity or a ratio; the ratio of two quantities becomes their quotient."""
     first, *rest = [_quantity(part) for part in split_at(text, RATIO)]
     if len(rest) > 1:
         raise Unreadable
@@ -167,7 +167,7 @@ def _quantity_or_ratio(text: str) -> ParsedAnswer:
 
 
 def _quantity(text: str) -> ParsedAnswer:
-    """A formula with its unit, which comes after it, or before it for money."""
+    """Parses a formula with its unit, which stands after the formula or, for money, before the formula."""
     text, unit = text.strip(), ""
     if money := MONEY.match(text):
         text, unit = money[1] + text[money.end() :], money[2]
@@ -176,7 +176,7 @@ def _quantity(text: str) -> ParsedAnswer:
         is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
         if not is_product and not ("circ" in word and ANGLE.search(text)):
             if re.search(r"\d", re.sub(r"\^\s*\{?\d\}?", "", text[match.start() :])):
-                raise Unreadable  # a number after words
+                raise Unreadable  # there is a number after the words
             text, unit = text[: match.start()], unit or text[match.start() :]
             break
     head, _, rest = unit.replace('"', " ").strip().partition(" ")

@@ -1,9 +1,8 @@
-r"""Reads the numbers of a formula, and its value where this is a fraction.
+r"""Reads the numbers of a formula, and computes the value of the formula if this value is a fraction.
 
-Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567`), an
-exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after the blank). Two
-numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read raises
-[`Unreadable`].
+Numbers may have groups of three digits after a comma, a blank, an apostrophe or `{,}` (also `1.234.567`), an exponent
+(`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, because three digits follow the blank). Two numbers in
+a row cannot be read, nor can `1/2x`, which has two meanings. A text that cannot be read raises [`Unreadable`].
 """
 
 import ast
@@ -14,7 +13,7 @@ from fractions import Fraction
 
 
 MAX_LENGTH = 2_000  # characters of a formula
-MAX_BITS = 30_000  # of a power
+MAX_BITS = 30_000  # bits of a power
 
 GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
 MIXED = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
@@ -30,11 +29,11 @@ FRACTION = re.compile(r"\\frac *\{([^{}]*)\} *\{([^{}]*)\}")
 
 
 class Unreadable(ValueError):
-    """The text has no value, or none that is clear."""
+    """Raised for a text without a value, or without a clear value."""
 
 
 def read_number(text: str) -> Fraction:
-    """The value of a number in any form that the head of this file names.
+    """Returns the value of a number in any form that the head of this module names.
 
     Example:
         >>> read_number("1 234"), read_number("1.5e-3")
@@ -49,7 +48,7 @@ def read_number(text: str) -> Fraction:
 
 
 def with_plain_numbers(text: str) -> str:
-    r"""A formula whose numbers are all written as whole numbers and their fractions.
+    r"""Returns a formula with all numbers written as whole numbers or as fractions of whole numbers.
 
     Raises:
         [`Unreadable`]: If numbers stand in a row, or a product follows a slash.
@@ -75,7 +74,7 @@ def _written(value: Fraction) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def rational(formula: str) -> Fraction | None:
-    r"""The value of a formula of whole numbers and the four operations and powers; `None` for any other formula.
+    r"""Returns the value of a formula of whole numbers, the four operations and powers; `None` for any other formula.
 
     Example:
         >>> rational(r"\frac{3}{4} - 2^{-2}"), rational(r"\sqrt{4}")
@@ -117,6 +116,6 @@ OPERATIONS[ast.Pow] = _power
 
 
 def rationals_equal(one: str, other: str) -> bool | None:
-    """Whether two formulas have one value, if both values are fractions; else `None`."""
+    """Returns whether two formulas have the same value; `None` unless both values are fractions."""
     a, b = rational(one), rational(other)
     return None if a is None or b is None else a == b

@@ -1,4 +1,4 @@
-"""The units of answers: their names, kinds and sizes, and whether two quantities with units are equal."""
+"""Lists the names, kinds and sizes of units, and decides whether two quantities with units are equal."""
 
 import re
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from fractions import Fraction
 from leash_trl.rewards.grader.rational import rational
 
 
-Unit = tuple[str, Fraction]  # its kind, and its size in the first unit of this kind
-Same = Callable[[str, str], bool | None]  # whether two formulas, or two equations, are equal
+Unit = tuple[str, Fraction]  # kind of the unit, and size relative to the unit of this kind whose size is 1
+Same = Callable[[str, str], bool | None]  # returns whether two formulas, or two equations, are equal
 
 
 SIZES = {
@@ -31,13 +31,13 @@ UNITS: dict[str, Unit] = {
 
 
 def unit_of(name: str) -> str:
-    """The key of [`UNITS`] for a unit's name, singular or plural; empty if it is not known."""
+    """Returns the key of [`UNITS`] for a unit's name, singular or plural; empty text if the unit is not known."""
     name = name.lower()
     return next((key for key in (name, name.removesuffix("s")) if key in UNITS), "")
 
 
 def read_unit(text: str) -> Unit | None:
-    r"""The kind and the size of a unit; `None` if it is not known.
+    r"""Returns the kind and the size of a unit; `None` if the unit is not known.
 
     Example:
         >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")
@@ -57,12 +57,12 @@ def read_unit(text: str) -> Unit | None:
 
 
 def times(formula: str, factor: Fraction) -> str:
-    r"""A formula times a number, as a formula."""
+    r"""Returns the product of a formula and a number, as a formula."""
     return rf"({formula})*(\frac{{{factor.numerator}}}{{{factor.denominator}}})"
 
 
 def quantities_equal(one: str, unit: Unit | None, gold: str, gold_unit: Unit | None, same: Same) -> bool | None:
-    """Whether two quantities are equal; a unit that only one side names does not matter, and 7 % is 7 or 0.07."""
+    """Returns whether two quantities are equal; a unit that only one names does not matter, and 7 % is 7 or 0.07."""
     (kind, factor), (gold_kind, gold_factor) = unit or ("", Fraction(1)), gold_unit or ("", Fraction(1))
     if kind and gold_kind:
         return kind == gold_kind and same(times(one, factor), times(gold, gold_factor))

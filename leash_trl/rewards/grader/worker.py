@@ -1,6 +1,6 @@
-"""The worker process that does algebra: one JSON line in, one out, within limits of time and memory.
+"""Runs algebra in a worker process: reads and writes one JSON line per case, within limits of time and memory.
 
-`pool` starts it as `python -m leash_trl.rewards.grader.worker`; it is of no use by hand.
+`pool` starts this module as `python -m leash_trl.rewards.grader.worker`; users need not start the module.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ def _serve(answers: IO[str]) -> None:
     for line in sys.stdin:
         answer, gold, seconds = json.loads(line)
         is_equal, failure = None, None
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # the system ends this process at this much processor time
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # the system ends this process after this much processor time
         try:
             is_equal = bool(values(gold)) if answer is None else are_equivalent(answer, gold)
-        except MemoryError:  # what earlier cases left behind may be the cause, so a fresh process tries again
+        except MemoryError:  # earlier cases may have left too little memory, so a fresh process tries again
             os._exit(1)
-        except Exception as error:  # no answer may end a run
+        except Exception as error:  # no answer may end a training run
             failure = f"raised {type(error).__name__}"
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps([is_equal, failure]), file=answers, flush=True)
@@ -38,17 +38,17 @@ def _serve(answers: IO[str]) -> None:
 def main() -> None:
     """Answers `[answer, gold, seconds]` with `[is_equal, failure]`, or with `null` if the comparison did not end.
 
-    Without an answer, `is_equal` tells whether the gold can be read. A forked child compares, so that one that runs
-    out of processor time or memory is replaced at once, with all modules loaded.
+    If `answer` is `null`, `is_equal` tells whether the reference answer can be read. A forked process does the
+    comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
     """
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints must not be read as an answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # the output of libraries must not be read as an answer
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     parent = os.getppid()
-    with contextlib.suppress(ValueError, OSError):  # macOS may refuse; the clock still limits the case
+    with contextlib.suppress(ValueError, OSError):  # macOS may refuse this limit; the time limit still holds
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
-    for expression in TYPICAL:  # the parser is several times slower the first time it meets a kind
+    for expression in TYPICAL:  # math-verify is several times slower on the first formula of a kind
         are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may have blocked the timer's signal
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may have blocked the signal
     while True:
         child = os.fork()
         if child == 0:
@@ -58,7 +58,7 @@ def main() -> None:
         while not ended:
             time.sleep(0.02)
             ended, status = os.waitpid(child, os.WNOHANG)
-            if os.getppid() != parent:  # a process that the parent forked may keep our input open after it
+            if os.getppid() != parent:  # another child of the ended parent may keep this input open
                 os.killpg(0, signal.SIGKILL)
         if status == 0:
             return
