@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from leash_trl.evaluation import tables
+from leash_trl.evaluation.comparison_tables import comparison_rows, read_comparison
 from leash_trl.evaluation.intervals import holm, t_p_value, t_quantile
+from leash_trl.evaluation.tables import markdown
 from leash_trl.figures import style
 
 
@@ -33,7 +34,7 @@ FAMILIES = {
 
 def curves(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The points of each method, means over its seeds, by rising tokens."""
-    points = tables.comparison_rows(seeds)[1:]
+    points = comparison_rows(seeds)[1:]
     return {name: own.sort_values("mean_tokens") for name, own in points.groupby("name", sort=False)}
 
 
@@ -81,7 +82,7 @@ def table(seeds: pd.DataFrame) -> str:
         mean = scores.loc[name, SORTED_BY].mean()
         rows.append(((np.isnan(mean), -np.nan_to_num(mean), -own["score"].max()), row | {"points": "; ".join(points)}))
     rows.sort(key=lambda row: row[0])
-    return tables.markdown(pd.DataFrame([row for _, row in rows]))
+    return markdown(pd.DataFrame([row for _, row in rows]))
 
 
 def picture(seeds: pd.DataFrame) -> None:
@@ -125,7 +126,7 @@ def picture(seeds: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    seeds = tables.read_comparison(HERE / "all_methods.csv")
+    seeds = read_comparison(HERE / "all_methods.csv")
     picture(seeds)
     scores = scores_at_lengths(seeds)
     print(table(seeds), *(told_apart(scores, length) for length in LENGTHS), sep="\n\n")

@@ -1,5 +1,9 @@
 """Every recipe parses into a valid configuration, and the paper's six say what its table says."""
 
+import os
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -104,3 +108,13 @@ def test_recipes_of_evaluation_and_filter_parse(path):
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
     names = [arguments.dataset_name] if kind is FilterArguments else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
+
+
+@pytest.mark.parametrize("script", ["gym/all_methods.py", "gym/settled.py", "smollm2_135m/picture.py"])
+def test_a_picture_can_be_drawn_again_from_the_committed_numbers(script, tmp_path):
+    folder = shutil.copytree((RECIPES / script).parent, tmp_path / "recipes")
+    for picture in folder.glob("*.svg"):
+        picture.unlink()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, str(folder / Path(script).name)], check=True, env=environment)
+    assert [*folder.glob("*.svg")]
