@@ -187,8 +187,8 @@ def sample_all(
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
-        sources = [parse_reference(reference).source for reference in references]
-        usual = {source.reward_func if source else "math_reward" for source in sources}
+        parsed = [parse_reference(reference) for reference in references]
+        usual = {each.source.reward_func if each.source else "math_reward" for each in parsed}
         if len(usual) > 1 and not arguments.reward_funcs:
             raise ValueError(
                 f"{', '.join(references)} have different rewards, {' and '.join(usual)}; set reward_funcs"
@@ -198,7 +198,7 @@ def sample_all(
         arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
         functions = reward_functions(arguments.reward_funcs or [])
-        names = {parse_reference(reference).name: reference for reference in references}
+        names = {each.name: reference for each, reference in zip(parsed, references, strict=True)}
         if len({*names, OVERALL}) <= len(references):
             raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
         with user_errors(only_loads=True, model_name_or_path=model):

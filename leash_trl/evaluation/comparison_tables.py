@@ -70,8 +70,9 @@ def measure_of(runs: Iterable[pd.DataFrame]) -> str:
     """Returns by which measure to compare runs with these `load_samples`: `"accuracy"` if rewards are 1 for correct
     completions and negative, or 0, for all others; otherwise `"reward"`."""
     rewards = {value for samples in runs if "reward" in samples for value in samples["reward"].dropna().unique()}
-    is_negative_if_wrong = {value for value in rewards if value >= 0} <= {1} and (1 in rewards or rewards <= {-1})
-    return "accuracy" if rewards <= {0, 1} or is_negative_if_wrong else "reward"
+    if (wrong := rewards - {1}) <= {0}:
+        return "accuracy"
+    return "accuracy" if max(wrong) < 0 and (1 in rewards or wrong == {-1}) else "reward"
 
 
 def measured(samples: pd.DataFrame, measure: str = "accuracy") -> dict[str, Any]:

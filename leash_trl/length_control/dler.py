@@ -15,8 +15,8 @@ class DLER(LengthControl):
        A_i = \frac{(R_i - \bar R_{\text{group}}) - \mu_{\text{batch}}}{\sigma_{\text{batch}} + \epsilon} $$
 
     The limit is `target_length`; the paper uses 4000 tokens. The advantage is `reward - group mean`, standardized over
-    the complete batch; `scale_rewards` has no effect. The paper also resamples
-    groups without signal, for which the trainer has `dynamic_sampling_rounds`.
+    the complete batch; `scale_rewards` has no effect. The paper also resamples groups without signal, for which the
+    trainer has `dynamic_sampling_rounds`.
 
     Use: if the target may be a hard limit from the first update on. Set `dynamic_sampling_rounds` too.
 

@@ -23,8 +23,8 @@ class GRPOLead(LengthControl):
 
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696). The authors' release gives a reward of 0 to
     completions without a final answer and of -2 to repetitive ones; here, both are wrong answers with reward -1, as in
-    the paper. It also has no length reward for prompts whose three shortest completions have at most 4000 tokens on
-    average.
+    the paper. The release also has no length reward for prompts whose three shortest completions have at most 4000
+    tokens on average.
 
     Args:
         alpha (`float`): Strength of the length reward, dimensionless.

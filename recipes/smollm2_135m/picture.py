@@ -30,15 +30,9 @@ def main() -> None:
         titles = [f"before {form.format(held_out.loc['warm start', name])}"]
         for kind, (label, color, dashes) in KINDS.items():
             runs = [run for run in curves["run"].unique() if run.rpartition("-")[0] == kind]
-            ends = []
             for run in runs:
                 values = curves[curves["run"] == run].set_index("step")[column].rolling(WINDOW).mean().dropna()
-                axis.plot(values.index, values, color=color, linestyle=dashes, linewidth=1.8)
-                ends.append(values.iloc[-1])
-            if name == "tokens":
-                look = {"color": color, "ha": "right", "fontsize": style.TITLE_SIZE, "textcoords": "offset points"}
-                end, offset = (min(ends), -15) if kind == "leash" else (max(ends), 7)
-                axis.annotate(label, (values.index[-1], end), xytext=(0, offset), **look)
+                axis.plot(values.index, values, color=color, linestyle=dashes, label=label, linewidth=1.8)
             titles.append(f"{label} {', '.join(form.format(held_out.loc[run, name]) for run in runs)}")
         axis.set_title("Tokens per answer" if name == "tokens" else "Accuracy", loc="left", pad=30)
         lines = ["; ".join(titles[:2]), "; ".join(titles[2:])]
@@ -47,6 +41,9 @@ def main() -> None:
     for target in TARGETS:
         axes[0].axhline(target, color="black", linestyle=":", linewidth=1.2)
         axes[0].text(10, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
+    handles = dict(zip(*reversed(axes[1].get_legend_handles_labels()), strict=True))
+    look = {"loc": "lower right", "ncols": len(KINDS), "frameon": False, "fontsize": style.LABEL_SIZE}
+    axes[1].legend(handles.values(), handles, **look)
     axes[0].set_ylim(0, 140)
     axes[1].set_ylim(0.4, 1.0)
     axes[1].set_xlabel(f"policy updates (running mean over {WINDOW} batches; a line per seed)")

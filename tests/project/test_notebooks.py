@@ -33,7 +33,7 @@ def test_a_stored_notebook_is_valid_executed_small_and_knows_no_machine(path):
     assert noise(stored) == []
     data = [output.get("data", {}) for cell in code for output in cell.outputs]
     figures = [base64.b64decode(one["image/png"]) for one in data if "image/png" in one]
-    assert 0 < max(map(len, figures)) < 150_000
+    assert 0 < max(map(len, figures)) < 100_000
     text = path.read_text(encoding="utf-8")
     assert len(text) < 250_000
     assert ABSOLUTE_PATH.search(text) is None
