@@ -18,14 +18,15 @@ from leash_trl.files import write_whole
 
 LEGEND = (
     "Avg@k: share of correct completions (own rewards: above 0), mean over problems. Accuracies and rates are in %, "
-    "their differences in percentage points. tokens: mean length of a completion. Brackets: 95 % interval over "
-    "problems, for differences over the differences of each problem."
+    "their differences in percentage points. tokens: mean length of a completion. thinking tokens: up to the "
+    "last end of thinking. Brackets: 95 % interval over problems, for differences over the differences of each "
+    "problem."
 )
 METRIC_LEGEND = (
     "pass@k: at least one of k answers is right. maj@k: the most frequent answer is right. right within B tokens: "
     "right and at most B tokens long. AUC: its mean over all B up to max_new_tokens (AUC_OAA of arXiv 2508.13141, "
     "where B counts thinking tokens). tokens per correct answer: all tokens over the number of right answers. "
-    "thinking tokens: up to the last end of thinking. overall: mean over benchmarks."
+    "overall: mean over benchmarks."
 )
 
 
@@ -134,10 +135,11 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 
 
 def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Returns the paper's table: Avg@k and tokens of each benchmark with their intervals, one row per run."""
+    """Returns the paper's table: Avg@k, tokens and thinking tokens of each benchmark with their intervals, one row per
+    run."""
     rows = []
     for run in runs:
-        numbers = run.results[run.results["metric"].isin(["accuracy", "reward", "tokens"])]
+        numbers = run.results[run.results["metric"].isin(["accuracy", "reward", "tokens", "thinking_tokens"])]
         cells = metric_cells(run, numbers, have_overall(runs)).unstack()
         rows.append({"model": run.label} | {" ".join(names): cell for names, cell in cells.items()})
     return pd.DataFrame(rows).fillna("")

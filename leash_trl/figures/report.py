@@ -288,14 +288,15 @@ def training_section(
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
     caption = (
         f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
-        "or, without batches, over evaluations. λ of last batch: the value before its update. Steps to target: first "
-        "batch with a mean at or under the target. Accuracy and satisfaction are in %."
+        "or, without batches, over evaluations. With `length_of: thinking`, tokens are those of thinking. λ of last "
+        "batch: the value before its update. Steps to target: first batch with a mean at or under the target. "
+        "Accuracy and satisfaction are in %."
     )
     words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     blocks = [
         _table(caption, [final_numbers(run) for run in runs]),
         _picture(
-            "training", "Mean tokens per response and mean accuracy over training.", training_figure(runs, columns=1)
+            "training", "Mean length in tokens and mean accuracy over training.", training_figure(runs, columns=1)
         ),
         _picture("dynamics", words, dynamics_figure(runs, columns=2)),
         _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),

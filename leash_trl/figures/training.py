@@ -153,7 +153,7 @@ def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.Da
 
 
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
-    """Draws the paper's main training figure: mean tokens per response and accuracy over steps, one line per run.
+    """Draws the paper's main training figure: mean length and accuracy over steps, one line per run.
 
     The lines show evaluations if all runs logged them, else training batches: a faint line of the batches, and their
     running mean over ten batches. If some runs logged only evaluations and others only batches, the legend names the
@@ -177,7 +177,7 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     notes = [SOURCES[prefixes[0]]] if len({*prefixes}) == 1 else []
     notes += [f"running mean over {SMOOTHING}"] if is_smoothed else []
     x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"
-    _finish_panel(axes[0], "Mean tokens per response", x_label)
+    _finish_panel(axes[0], "Mean length (tokens)", x_label)
     _finish_panel(axes[1], "Mean accuracy", x_label)
     style.legend_above(figure, axes[0], len(drawn))
     _draw_target(axes[0], runs, drawn)

@@ -34,6 +34,7 @@ SHOWN_BESIDE_THE_BAR = {
     "length": "leash/mean_length",
     "accuracy": "leash/accuracy",
     "satisfied": "leash/satisfaction_rate",
+    "price_share": "leash/price_share",
 }
 
 

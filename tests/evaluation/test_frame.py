@@ -15,6 +15,7 @@ from leash_trl.evaluation.intervals import (
     mean_share_difference,
     ratio_minus_one,
 )
+from leash_trl.evaluation.tables import summary_table
 
 
 def graded(index, *outcomes, name="p"):
@@ -74,6 +75,7 @@ def test_thinking_and_answer_have_rows_where_one_of_the_benchmarks_thinks(tmp_pa
     found = {name: values(run, name) for name in ("aime", "amc", "overall")}
     assert [found[name][("thinking_tokens",)] for name in found] == [10, 0, 5]
     assert [found[name][("answer_tokens",)] for name in found] == [10, 6, 8]
+    assert {"aime thinking tokens", "amc thinking tokens"} <= {*summary_table([run])}
 
 
 def test_overall_weighs_benchmarks_alike(run):

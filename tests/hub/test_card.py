@@ -61,6 +61,12 @@ def test_means_of_both_ends_by_hand(tmp_path):
     assert fact(card_of(tmp_path, step=3), "mean completion length in tokens") == "7,900.0 → 7,700.0"
 
 
+def test_a_target_of_the_thinking_is_not_said_to_be_one_of_the_completion(tmp_path):
+    card = card_of(tmp_path, {**RECIPE, "length_of": "thinking"})
+    assert fact(card, "target of the mean thinking length") == "4,096 tokens"
+    assert "mean completion length" not in card.text
+
+
 def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(tmp_path):
     state = {"multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}, "is_warm": True}
     state["budgets"] = {str(i): i for i in range(99)}
