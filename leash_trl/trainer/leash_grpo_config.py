@@ -55,7 +55,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             paper uses 0.1 for the 1.5B and 0.2 for the 4B model.
         lambda_lr (`float`): Step size of the dual step; with LEASH, 0 keeps lambda constant, which is LEASH-C. The
             paper uses 0.005, and 0.05 for the 4B model with a target of 8k tokens.
-        lambda_min (`float`): Lower bound of lambda.
+        lambda_min (`float`): Lower bound of lambda. With `leash_predictive` it may be negative, down to -1; then
+            answers that are shorter than the target become longer again.
         lambda_max (`float`): Upper bound of lambda.
         min_accuracy (`float`): Lowest accuracy of the training batches that length control accepts, in [0, 1]. The
             length penalty is reduced when accuracy comes near this floor, so that `target_length` may be lower than

@@ -111,6 +111,11 @@ def test_the_forecast_is_told_the_price_that_acted():
     assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).used > 0
 
 
+def test_the_floor_does_not_hold_back_a_lambda_that_makes_answers_longer():
+    method = after(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), batch(2, length=50))
+    assert method.price("") == method.lam == -1.0
+
+
 def test_what_could_not_be_scored_does_not_count():
     method = after(Leash(min_accuracy=0.6), batch(4, unscorable=4), batch(0, num=0, unscorable=4))
     assert method.statistics()["running_accuracy"] == 1.0

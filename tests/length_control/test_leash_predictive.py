@@ -189,6 +189,23 @@ def test_correct_answers_are_compared_by_overshoot_and_wrong_ones_left_alone():
     assert score.shaped.tolist() == [1.0, 0.5, 0.0, -1.0]
 
 
+def test_a_negative_lambda_lowers_correct_answers_below_the_target_alone():
+    method = LeashPredictive(lambda_min=-1.0)
+    method.lambdas = {"": -0.5}
+    score = method.score(rollouts([2, 8, 30, 2], [1, 1, 1, -1]), EXACT)
+    # excess -0.8, -0.2 and 0: mean -1/3
+    deviation = statistics.stdev([-0.8, -0.2, 0.0])
+    length = [-0.5 * (-1 / 3 - each) / deviation for each in (-0.8, -0.2, 0.0)]
+    assert length[0] < length[1] < length[2]
+    close(score.advantages, [0.5 + each for each in length] + [-1.5])
+    close(score.penalty, [0.4, 0.1, 0.0, 0.0])
+
+
+def test_lambda_becomes_negative_below_the_target_where_it_may():
+    one_sided, two_sided = LeashPredictive(), LeashPredictive(lambda_min=-1.0)
+    assert [updated(each, [5] * 4) for each in (one_sided, two_sided)] == [0.0, -1.0]
+
+
 @pytest.mark.parametrize("rewards", [[1, -1, -1, -1], [-1, -1, -1, -1], [math.nan, 1, -1, math.nan]])
 def test_with_fewer_than_two_correct_answers_length_does_not_count(rewards):
     batch, rule = rollouts([10, 20, 30, 90], rewards), AdvantageRule()
