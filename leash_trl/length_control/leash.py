@@ -113,10 +113,8 @@ class Leash(LengthControl):
         return fmean(self.lambdas.values() or [self.lambda_init])
 
     def price_share(self, name: str) -> float:
-        """Returns the share of a multiplier that is applied to the next batch, in [0, 1]; always 1 for a negative one,
-        which makes answers longer."""
-        # the state may be that of a run with a floor
-        if self.min_accuracy is None or self.lambdas.get(name, self.lambda_init) < 0:
+        """Returns the share of a multiplier that is applied to the next batch, in [0, 1]."""
+        if self.min_accuracy is None:  # the state may be that of a run with a floor
             return 1.0
         return RunningAccuracy(*self.accuracies.get(name, ())).price_share
 

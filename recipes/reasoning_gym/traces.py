@@ -3,7 +3,8 @@
     python recipes/reasoning_gym/traces.py runs/chain_sum/traces.jsonl
 
 A completion adds one term at a time, checks its result up to twice, and makes slips, which some checks find.
-The problems have another seed than those of training and evaluation.
+The problems have another seed than those of training and evaluation, but short sums repeat: 33 of the 582 problems of
+the evaluation are among them.
 """
 
 import json

@@ -111,9 +111,9 @@ def test_the_forecast_is_told_the_price_that_acted():
     assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).used > 0
 
 
-def test_the_floor_does_not_hold_back_a_lambda_that_makes_answers_longer():
+def test_the_floor_holds_back_a_lambda_that_makes_answers_longer_too():
     method = after(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), batch(2, length=50))
-    assert method.price("") == method.lam == -1.0
+    assert (method.price(""), method.lam) == (0.0, -1.0)
 
 
 def test_what_could_not_be_scored_does_not_count():

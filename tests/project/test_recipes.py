@@ -84,7 +84,7 @@ def arms_of(path):
 def test_every_arm_of_a_comparison_parses(path):
     Path("runs").mkdir()
     Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
-    assert len(arms_of(path)) >= 2
+    assert len(arms_of(path)) >= (2 if path.stem == "chain_sum" else 5)
 
 
 def test_every_method_is_on_the_same_work():
