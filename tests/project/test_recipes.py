@@ -28,13 +28,13 @@ SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")}
 TUNING = RECIPES / "gym" / "tune.yaml"
 ALL_METHODS = RECIPES / "gym" / "all_methods.yaml"
 OTHER_WORK = [RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers", "settled")]
-OTHER_WORK.append(RECIPES / "reasoning_gym" / "chain_sum.yaml")
 COMPARISONS = [COMPARISON, TUNING, ALL_METHODS, *OTHER_WORK]
+CHAIN_SUM = RECIPES / "reasoning_gym" / "chain_sum.yaml"
 WARM_STARTS = {
     RECIPES / "smollm2_135m" / "warm_start.yaml": RECIPES / "smollm2_135m.yaml",
-    RECIPES / "reasoning_gym" / "warm_start.yaml": RECIPES / "reasoning_gym" / "chain_sum.yaml",
+    RECIPES / "reasoning_gym" / "warm_start.yaml": CHAIN_SUM,
 }
-OTHERS = {*COMPARISONS, *SAMPLING, *WARM_STARTS, RECIPES / "own_task_compare.yaml"}
+OTHERS = {*COMPARISONS, CHAIN_SUM, *SAMPLING, *WARM_STARTS, RECIPES / "own_task_compare.yaml"}
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
     "leash_c_1.5b_4k": (4096, 0.1, 0.0),
@@ -84,7 +84,11 @@ def arms_of(path):
 def test_every_arm_of_a_comparison_parses(path):
     Path("runs").mkdir()
     Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
-    assert len(arms_of(path)) >= (2 if path.stem == "chain_sum" else 5)
+    assert len(arms_of(path)) >= 5
+
+
+def test_both_arms_on_a_task_of_reasoning_gym_parse():
+    assert [arm.recipe["length_control"] for arm in arms_of(CHAIN_SUM)] == ["none", "leash_predictive"]
 
 
 def test_every_method_is_on_the_same_work():
