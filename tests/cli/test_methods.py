@@ -47,6 +47,8 @@ def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name)
     assert [field for field in hyper_parameters(method) if not re.search(rf"\b{field}\b.*\(`", page)] == []
     kwargs = {k: tuple(value) if isinstance(value, list) else value for k, value in hyper_parameters(method).items()}
     assert method(**kwargs) == method()
+    # arguments that are inherited begin in the first column, as the method's own do in its docstring
+    assert not re.search(r"^ +\w+ \(`", page.partition("\nFrom ")[2], re.MULTILINE)
 
 
 def test_a_page_is_found_by_name_and_a_users_method_has_its_import_path(capsys):

@@ -76,7 +76,7 @@ def description(method: "type[LengthControl]") -> str:
     title = f"{method.name}\n{'=' * len(method.name)}"
     recipe = f"In a recipe, with its defaults:\n\n{textwrap.indent(recipe_lines(method), '    ')}"
     inherited = [
-        f"From {base.name}:\n\n{(inspect.getdoc(base) or '').partition('Args:')[2].strip()}"
+        f"From {base.name}:\n\n{textwrap.dedent((inspect.getdoc(base) or '').partition('Args:')[2]).strip()}"
         for base in method.__mro__[1:]
         if issubclass(base, LengthControl) and fields(base)
     ]
