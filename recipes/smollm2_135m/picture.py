@@ -62,7 +62,7 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, updates: int) -> None:
         told.append(f"{name}, held out: {'; '.join(titles)}")
     for target in targets:
         axes[0].axhline(target, color="black", linestyle=":", linewidth=1.2)
-        axes[0].text(10, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
+        axes[0].text(window, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
     handles = dict(zip(*reversed(axes[1].get_legend_handles_labels()), strict=True))
     look = {
         "loc": "lower right",
