@@ -128,7 +128,7 @@ def sample_tokens(
         output = forward(input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=1)
         logits = output.logits[:, -1].float()
         tokens = choose(warpers(ids, logits), rows, position)
-        completions[rows[is_live], position] = tokens[is_live]
+        completions[rows, position] = tokens  # also of ended rows, which are cut to their lengths below
         has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
         lengths[rows[has_ended]] = position + 1
         is_live &= ~has_ended
