@@ -130,7 +130,7 @@ def sample_tokens(
         tokens = choose(warpers(ids, logits), rows, position)
         completions[rows, position] = tokens  # also of ended rows, which are cut to their lengths below
         has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
-        lengths[rows[has_ended]] = position + 1
+        lengths[rows] = lengths[rows].where(~has_ended, position + 1)
         is_live &= ~has_ended
         num_live = int(is_live.sum())
         if not num_live:

@@ -419,5 +419,5 @@ def verdict_lines(settings: Settings) -> list[str]:
                 lines.append(f"  {options}: {peak:.1f} GiB{'' if refusal(changed) else ', fits'}")
         return [*lines, "otherwise use more GPUs with --sharding fsdp, or GPUs with more memory"]
     if spare < TIGHT_SHARE * usable_bytes(settings):
-        return [f"fits, with only {spare / GIB:.1f} GiB to spare: on a GPU the estimate was checked once"]
+        return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
     return ["fits"]
