@@ -1,4 +1,4 @@
-"""Table and picture of all_methods.csv, the `seeds.csv` of the comparison of all methods.
+"""Table and picture of all_methods.csv: the `seeds.csv` of the comparison of all methods, with a column of updates.
 
 `python recipes/gym/all_methods.py` draws all_methods.svg beside it and prints the tables.
 """
@@ -18,11 +18,12 @@ from leash_trl.figures import style
 HERE = Path(__file__).parent
 LENGTHS = (18, 25, 36)  # tokens at which methods are compared; short traces of the gym's problems have 25
 SORTED_BY = 25
+MIDDLE, END = "100", "400"  # policy updates
 TICKS = (12, 18, 25, 36, 50, 70)  # of the picture, which leaves out points below 0.45 or 11 tokens
 FAMILIES = {
     "a price that follows a constraint": ["LEASH", "LEASH-C", "LEASH-Predictive", "LACONIC", "A-DLP"],
     "a budget in the prompt": ["L1-Exact", "L1-Max"],
-    "a bonus, lost beyond a target": ["LASER", "LASER-D", "LASER-DE"],
+    "a bonus, lost beyond a target": ["LASER", "LASER-D", "LASER-DE", "ACOER"],
     "the reward, lost beyond a limit": ["DLER", "ThinkPrune", "DAPO overlong"],
     "place in the group, shaped reward": ["Kimi k1.5", "Arora and Zanette", "GRLC", "MAI", "ALP"],
     "place in the group, own advantages": ["GRPO-LEAD", "prime-rl", "GR3", "GFPO"],
@@ -30,6 +31,11 @@ FAMILIES = {
     "distance to correct answers": ["HAPO", "ShorterBetter", "LEAD"],
     "credit or turns": ["DRPO", "Toggle"],
 }
+
+
+def after(seeds: pd.DataFrame, updates: str) -> pd.DataFrame:
+    """The base and the rows after this number of updates."""
+    return seeds[(seeds["updates"] == updates) | (seeds["name"] == "base")]
 
 
 def curves(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -54,6 +60,8 @@ def scores_at_lengths(seeds: pd.DataFrame) -> pd.DataFrame:
 def told_apart(scores: pd.DataFrame, length: int) -> str:
     """How many pairs of methods differ at a length, by a t test with the spread of seeds pooled over all methods."""
     known = scores[length].dropna()
+    if len(known) < 2 or known.shape[1] < 2:
+        return f"At {length} tokens, {len(known)} of {len(scores)} curves have all seeds."
     pairs = [*combinations(known.index, 2)]
     spread, freedom = np.sqrt(known.var(axis=1, ddof=1).mean()), len(known) * (known.shape[1] - 1)
     reach = spread * np.sqrt(2 / known.shape[1])
@@ -68,11 +76,10 @@ def told_apart(scores: pd.DataFrame, length: int) -> str:
 
 
 def table(seeds: pd.DataFrame) -> str:
-    """Each method's points, and its scores at `LENGTHS`, sorted by those at `SORTED_BY` and then by accuracy."""
-    scores = scores_at_lengths(seeds)
-    rows = []
-    for name, own in curves(seeds).items():
-        points = [f"{row.score:.3f} at {row.mean_tokens:.1f}" for row in own.itertuples()]
+    """Each method's scores at `LENGTHS` and its points, sorted by the scores at `SORTED_BY` and then by accuracy."""
+    scores, drawn = (function(after(seeds, END)) for function in (scores_at_lengths, curves))
+    middle, rows = curves(after(seeds, MIDDLE)), []
+    for name, own in drawn.items():
         row = {"method": name}
         for length in LENGTHS:
             each = scores.loc[name, length].dropna()
@@ -80,24 +87,29 @@ def table(seeds: pd.DataFrame) -> str:
                 f"{each.mean():.3f} ({', '.join(f'{value:.3f}' for value in each)})" if len(each) else ""
             )
         mean = scores.loc[name, SORTED_BY].mean()
-        rows.append(((np.isnan(mean), -np.nan_to_num(mean), -own["score"].max()), row | {"points": "; ".join(points)}))
+        for updates, points in ((END, own), (MIDDLE, middle[name])):
+            shown = (f"{point.score:.3f} at {point.mean_tokens:.1f}" for point in points.itertuples())
+            row[f"after {updates} updates"] = "; ".join(shown)
+        rows.append(((np.isnan(mean), -np.nan_to_num(mean), -own["score"].max()), row))
     rows.sort(key=lambda row: row[0])
     return markdown(pd.DataFrame([row for _, row in rows]))
 
 
 def picture(seeds: pd.DataFrame) -> None:
-    """Draws accuracy over tokens, a family a panel, with all other methods in gray behind."""
+    """Draws accuracy over tokens, a family a panel, with all other methods in gray behind. Thin: after `MIDDLE`."""
     figure, axes = style.new_figure(style.NARROW, 13.5, rows=5, columns=2)
-    drawn = curves(seeds)
-    base = seeds.iloc[0]
+    drawn, middle = (curves(after(seeds, updates)) for updates in (END, MIDDLE))
+    base, ends = seeds.iloc[0], after(seeds, END)
     for axis, (family, names) in zip(axes, FAMILIES.items(), strict=False):
         for name, own in drawn.items():
             if name not in names:
                 axis.plot(own["mean_tokens"], own["score"], color=style.NEUTRAL, linewidth=0.8, alpha=0.4, zorder=1)
         for index, name in enumerate(names):
             look = style.marked_style(index)
-            own, each = drawn[name], seeds[seeds["name"] == name]
+            own, each = drawn[name], ends[ends["name"] == name]
             axis.plot(own["mean_tokens"], own["score"], color=look["color"], linewidth=1.4, zorder=3)
+            early = middle[name][["mean_tokens", "score"]].to_numpy().T
+            axis.plot(*early, color=look["color"], linewidth=0.8, linestyle=":", zorder=2)
             axis.plot(
                 *each[["mean_tokens", "score"]].to_numpy().T,
                 **{**look, "linestyle": "None"},
@@ -120,7 +132,8 @@ def picture(seeds: pd.DataFrame) -> None:
     figure.supxlabel(
         "mean tokens of an answer; diamond: base; points below 0.45 are in the table only", fontsize=style.LABEL_SIZE
     )
-    figure.supylabel("accuracy; a dot is a seed, lines join the means of each setting", fontsize=style.LABEL_SIZE)
+    words = f"accuracy after {END} updates (dotted: {MIDDLE}); a dot is a seed, lines join the means of each setting"
+    figure.supylabel(words, fontsize=style.LABEL_SIZE)
     figure.set_label("; ".join(f"{name}: {len(own)} settings" for name, own in drawn.items()))
     style.write_figure(figure, HERE / "all_methods.svg")
 
@@ -128,8 +141,10 @@ def picture(seeds: pd.DataFrame) -> None:
 def main() -> None:
     seeds = read_comparison(HERE / "all_methods.csv")
     picture(seeds)
-    scores = scores_at_lengths(seeds)
-    print(table(seeds), *(told_apart(scores, length) for length in LENGTHS), sep="\n\n")
+    print(table(seeds))
+    for updates in (END, MIDDLE):
+        scores = scores_at_lengths(after(seeds, updates))
+        print(f"After {updates} updates:", *(told_apart(scores, length) for length in LENGTHS), sep="\n\n")
 
 
 if __name__ == "__main__":
