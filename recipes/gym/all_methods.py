@@ -60,7 +60,7 @@ def scores_at_lengths(seeds: pd.DataFrame) -> pd.DataFrame:
 def told_apart(scores: pd.DataFrame, length: int) -> str:
     """How many pairs of methods differ at a length, by a t test with the spread of seeds pooled over all methods."""
     known = scores[length].dropna()
-    if len(known) < 2 or known.shape[1] < 2:
+    if len(known) < 2:
         return f"At {length} tokens, {len(known)} of {len(scores)} curves have all seeds."
     pairs = [*combinations(known.index, 2)]
     spread, freedom = np.sqrt(known.var(axis=1, ddof=1).mean()), len(known) * (known.shape[1] - 1)
@@ -96,7 +96,7 @@ def table(seeds: pd.DataFrame) -> str:
 
 
 def picture(seeds: pd.DataFrame) -> None:
-    """Draws accuracy over tokens, a family a panel, with all other methods in gray behind. Thin: after `MIDDLE`."""
+    """Draws accuracy over tokens, a family a panel, with all other methods in gray behind. Dotted: after `MIDDLE`."""
     figure, axes = style.new_figure(style.NARROW, 13.5, rows=5, columns=2)
     drawn, middle = (curves(after(seeds, updates)) for updates in (END, MIDDLE))
     base, ends = seeds.iloc[0], after(seeds, END)
