@@ -7,8 +7,7 @@ from pathlib import Path
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file atomically, replaces an existing file, and creates missing parent folders.
 
-    If `path` is a symbolic link, its target is replaced and the link is kept. If `path` is a special file, such as a
-    pipe, the content is written to it directly.
+    If `path` is a symbolic link, its target is replaced and the link is kept.
 
     Args:
         path (`str` or `Path`): Path of the file.
@@ -16,9 +15,6 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     """
     path = Path(path)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
-    if path.exists() and not path.is_file():  # for a folder, `open` raises an error
-        path.write_bytes(data)
-        return
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")

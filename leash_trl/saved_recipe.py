@@ -1,4 +1,4 @@
-"""Saves the recipe of a run with every model, in the format that `leash train --config` reads."""
+"""Reads fields of recipes, and saves the recipe of a run with every model, for `leash train --config`."""
 
 import json
 from collections.abc import Mapping
@@ -30,6 +30,14 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
     values = arguments.to_dict()
     given = [field for field in fields(arguments) if field.init and field.name not in DERIVED]
     return {field.name: values[field.name] for field in given if values[field.name] != field.default}
+
+
+def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
+    """Returns a field as a mapping; recipes give it as one, command lines as YAML or JSON text."""
+    mapping = yaml.safe_load(value) if isinstance(value, str) else value
+    if mapping is not None and not isinstance(mapping, dict):
+        raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
+    return mapping
 
 
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:

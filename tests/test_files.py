@@ -1,7 +1,6 @@
-"""Files that are written whole: through links and into pipes too, and nothing is left of one that cannot be."""
+"""Files that are written whole: through links too, and nothing is left of one that cannot be."""
 
 import os
-import threading
 
 import pytest
 
@@ -16,17 +15,6 @@ def test_a_file_is_made_with_its_folders_and_written_over_and_a_link_stays(tmp_p
         assert (tmp_path / "new" / "file.txt").read_text() == "second"
     assert (tmp_path / "link").is_symlink()
     assert len([*tmp_path.rglob("*")]) == 3
-
-
-def test_a_pipe_is_written_into(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    read = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()), daemon=True)
-    reader.start()
-    write_whole(tmp_path / "pipe", "text")
-    reader.join(timeout=10)
-    assert read == [b"text"]
-    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_folder_is_no_file(tmp_path):

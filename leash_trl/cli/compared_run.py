@@ -14,6 +14,7 @@ from leash_trl.run_folder import (
     read_trainer_state,
     whole_checkpoints,
 )
+from leash_trl.saved_recipe import mapping_field
 
 
 if TYPE_CHECKING:
@@ -56,21 +57,19 @@ class ComparedRun:
     @property
     def asked(self) -> dict[str, tuple[str | None, float | None]]:
         """Folders of the evaluations, with the effort that each requests and its target in tokens."""
-        from leash_trl.trainer.leash_grpo_config import mapping_field
-
         efforts = mapping_field("efforts", self.recipe.get("efforts") if self.is_trained else None)
         if not efforts:
             return {EVALUATION: (None, self.recipe.get("target_length") if self.is_trained else None)}
         return {f"{EVALUATION}-{effort}": (effort, target) for effort, target in efforts.items()}
 
     def lengths(self, log: "pd.DataFrame") -> "pd.Series[float]":
-        """Returns the mean lengths of training batches, indexed by the number of policy updates since the last change
-        of the target."""
-        from leash_trl.trainer.leash_grpo_config import mapping_field
+        """Returns the mean lengths of training batches that the log has, indexed by the number of policy updates since
+        the last change of the target."""
+        from leash_trl.figures.training import logged
 
         milestones = mapping_field("target_milestones", self.recipe.get("target_milestones")) or {0: None}
         changed_at = max(map(int, milestones))
-        lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
+        lengths = logged(log, "leash/mean_length").loc[changed_at + 1 :]
         return lengths.set_axis(lengths.index - changed_at)
 
     def is_done(self) -> bool:

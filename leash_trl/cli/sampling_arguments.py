@@ -193,7 +193,8 @@ def sample_all(
             raise ValueError(
                 f"{', '.join(references)} have different rewards, {' and '.join(usual)}; set reward_funcs"
             )
-        rewards = arguments.reward_funcs or [*usual]
+        chosen = arguments.reward_funcs
+        rewards = chosen or [*usual]
         is_graded = rewards in (["math_reward"], ["lenient_math_reward"])  # by the grader, which also finds answers
         arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
@@ -204,6 +205,9 @@ def sample_all(
         with user_errors(only_loads=True, model_name_or_path=model):
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
         problems = {name: load_checked(each, arguments, kind, tokenizer) for name, each in names.items()}
+        if not (functions or chosen) and any("reasoning_gym" in rows.column_names for rows in problems.values()):
+            remedy = "for problems of reasoning-gym in a file, set it to reasoning_gym_reward or math_reward"
+            raise ValueError(f"reward_funcs is None; {remedy}")
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
+from datasets.data_files import DataFilesDict, get_data_patterns
 from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
@@ -33,7 +34,6 @@ def load_problems(
     reference: str,
     *,
     split: str | None = None,
-    config: str | None = None,
     limit: int | None = None,
     kind: Kind | None = None,
     needs_gold: bool = True,
@@ -50,7 +50,6 @@ def load_problems(
             [`~leash_trl.data.sources.parse_reference`].
         split (`str`): Split to read; by default the split of the source, else the only one. A file has only the split
             `train`.
-        config (`str`): Configuration on the Hub; by default that of the source.
         limit (`int`): Number of problems to keep, from the start of the data set.
         kind (`str`): `"train"` or `"benchmark"`; by default the kind of the named source, and `"train"` for files and
             Hub ids.
@@ -69,7 +68,7 @@ def load_problems(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, but must be 1 or more")
-    named = parse_reference(reference, config)
+    named = parse_reference(reference)
     splits = load_splits(named)
     usual = None if named.source is None else "train" if kind == "train" else named.source.split
     split = split or (next(iter(splits)) if len(splits) == 1 else usual)
@@ -104,7 +103,8 @@ def load_training_rows(
         data (`str` or `Mapping`): As for [`load_problems`], or the splits of a mixture.
         train_split (`str`), test_split (`str`): Splits to read; without `test_split` there is no evaluation.
         streaming (`bool`): Whether rows are read during training. Repeated rows of a named source are then kept.
-        config (`str`), rule: As for [`load_problems`].
+        config (`str`): Configuration on the Hub; by default that of the source.
+        rule: As for [`load_problems`].
 
     Raises:
         `ValueError`: If a split or schema is unknown, a prompt is blank, or the rows are the evaluation split of a
@@ -167,17 +167,25 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
         if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
+        if kinds == {"csv"} and not is_saved and config is None:
+            files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
+            return {split: concatenate_datasets([*map(_read_csv, own)]) for split, own in files.items()}
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
     if builder is None:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if builder == "csv":  # read as text, since answers such as `033` and `None` would be changed otherwise
-        frame = pd.read_csv(path, dtype=object, keep_default_na=False)
-        if "target_length" in frame:
-            frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
-        return {"train": Dataset.from_pandas(frame, preserve_index=False)}
+    if builder == "csv":
+        return {"train": _read_csv(path)}
     return load_dataset(builder, data_files=str(path), streaming=streaming)
+
+
+def _read_csv(path: str | Path) -> Dataset:
+    """Reads all columns as text, since answers such as `033` and `None` would be changed otherwise."""
+    frame = pd.read_csv(path, dtype=object, keep_default_na=False)
+    if "target_length" in frame:
+        frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
+    return Dataset.from_pandas(frame, preserve_index=False)
 
 
 def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:

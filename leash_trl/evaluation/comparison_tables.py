@@ -5,7 +5,7 @@ A point is a method with its settings and its target; a comparison runs each poi
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from leash_trl.evaluation import intervals
+from leash_trl.evaluation.frame import EvaluatedRun
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
 from leash_trl.evaluation.tables import markdown, with_interval
 
@@ -25,13 +26,13 @@ COMPARISON_LEGEND = (
     "[95 % interval]: Student's t interval over seeds; with one seed or none, over problems. change of tokens: from "
     "the base. share within target: completions no longer than the target. distance to target (worst seed): of the "
     "mean length in the last quarter of training. share of batches within 10 %: running means over ten batches within "
-    "10 % of the target, from the first batch at or below it on. overshoot: how far they fell below it. steps to "
-    "target: until that first batch, mean over the seeds that reached it. These four columns count from the last "
-    "change of the target. AES: accuracy-efficiency score; the base has 0."
+    "10 % of the target, from the first batch at or below it on. overshoot: how far these means fell below the "
+    "target. steps to target: updates until that first batch, mean over the seeds that reached the target. Columns "
+    "from distance to steps count from the last change of the target. AES: accuracy-efficiency score; the base has 0."
 )
 EQUAL_LENGTH_LEGEND = (
-    "At equal length: mean distance of the lines that join each seed's points over the logarithm of tokens, with "
-    "Student's t interval over seeds. n/a: seeds differ, or their lines have no range of tokens in common."
+    "At equal length: mean difference in accuracy between the lines that join each seed's points over the logarithm "
+    "of tokens, with Student's t interval over seeds. n/a: the seeds differ, or no tokens are common to all lines."
 )
 
 Row = dict[str, Any]
@@ -66,39 +67,42 @@ def _running_means(lengths: np.ndarray) -> np.ndarray:
     return np.convolve(lengths, np.full(window, 1 / window), mode="valid")
 
 
-def measure_of(runs: Iterable[pd.DataFrame]) -> str:
-    """Returns by which measure to compare runs with these `load_samples`: `"accuracy"` if rewards are 1 for correct
+def measure_of(runs: Sequence[EvaluatedRun]) -> str:
+    """Returns by which measure to compare runs: `"accuracy"` if correctness is known, and rewards are 1 for correct
     completions and negative, or 0, for all others; otherwise `"reward"`."""
-    rewards = {value for samples in runs if "reward" in samples for value in samples["reward"].dropna().unique()}
-    if (wrong := rewards - {1}) <= {0}:
-        return "accuracy"
-    return "accuracy" if max(wrong) < 0 and (1 in rewards or wrong == {-1}) else "reward"
+    rewards = {value for run in runs if "reward" in run.samples for value in run.samples["reward"].dropna().unique()}
+    wrong = rewards - {1}
+    has_two = wrong <= {0} or (max(wrong) < 0 and (1 in rewards or wrong == {-1}))
+    return "accuracy" if has_two and all(run.knows_correctness for run in runs) else "reward"
 
 
-def measured(samples: pd.DataFrame, measure: str = "accuracy") -> dict[str, Any]:
-    """Returns the columns of `seeds.csv` for a model's `load_samples`: its score, which is accuracy or reward, and
-    tokens."""
-    column = "is_correct" if measure == "accuracy" else "reward"
-    means = samples.groupby(["benchmark", "id"], sort=False)[[column, "num_tokens"]].mean().dropna()
-    scores, length = means[column].to_numpy(), intervals.mean_amount(means["num_tokens"].to_numpy())
-    score = intervals.mean_share(scores) if measure == "accuracy" else intervals.mean_amount(scores, -math.inf)
-    return {"measure": measure, **_ends(score, length), "p95_tokens": float(np.quantile(samples["num_tokens"], 0.95))}
+def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:
+    """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and tokens,
+    with several benchmarks as unweighted means over them."""
+    ends = _ends(run.estimate(measure), run.estimate("tokens"))
+    return {"measure": measure, **ends, "p95_tokens": run.estimate("p95_tokens").value}
 
 
 def seed_row(
-    samples: pd.DataFrame, base: Row, target_length: float | None, mean_lengths: pd.Series, multipliers: pd.Series
+    run: EvaluatedRun,
+    base: Row,
+    target_length: float | None,
+    mean_lengths: pd.Series,
+    multipliers: pd.Series,
+    controlled: str = "num_tokens",
 ) -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for one trained model, without names, training tokens and grid.
 
-    `base` is the result of [`measured`] before training, and `multipliers` is lambda by step; for the others, see
-    [`settling`].
+    `base` is the result of [`measured`] before training, `multipliers` is lambda by step, and `controlled` the column
+    of the run's samples that has the controlled lengths; for the others, see [`settling`].
     """
-    row, found = measured(samples, base["measure"]), settling(mean_lengths, target_length)
-    is_met = samples["num_tokens"] <= (math.nan if target_length is None else target_length)
+    row, found = measured(run, base["measure"]), settling(mean_lengths, target_length)
+    target = math.nan if target_length is None else target_length
+    is_met = (run.samples[controlled] <= target).groupby(run.samples["benchmark"]).mean()
     return {
         **row,
         **_against(base, row),
-        "target_length": math.nan if target_length is None else target_length,
+        "target_length": target,
         "satisfaction_rate": math.nan if target_length is None else float(is_met.mean()),
         **found,
         "worst_settling_error": found["settling_error"],

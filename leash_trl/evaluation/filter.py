@@ -32,13 +32,8 @@ def filtered_rows(
     Yields:
         `dict`: The problem's columns; `pass_rate` in [0, 1] and `num_samples` of the graded completions; `mean_length`
         of all completions and `correct_lengths`, in tokens.
-
-    Raises:
-        `ValueError`: If the samples belong to other problems.
     """
     for row, problem in zip(problems, samples, strict=True):
-        if row["id"] != problem["id"]:
-            raise ValueError(f"problem {row['id']} has the samples of {problem['id']}")
         completions = problem["completions"]
         lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
         num_ungraded = sum(completion["is_correct"] is None for completion in completions)

@@ -283,7 +283,7 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    columns = ["num_tokens", *run.samples.columns.intersection(["reward"])]
+    columns = ["num_tokens", *({"reward"} & {*run.samples} & {*baseline.samples})]
     columns += ["is_correct"] if run.knows_correctness and baseline.knows_correctness else []
     key = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
     own, base = (

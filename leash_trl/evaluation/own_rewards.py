@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from trl.trainer.utils import get_callable_name
 
 from leash_trl.length_control.rollouts import weighted_task_rewards
+
+
+RUNNER = asyncio.Runner()  # with one event loop for all calls, so that a reward function can keep a client open
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class OwnRewards:
     correctness_func: str | None = None
 
     def __post_init__(self) -> None:
-        names = [function.__name__ for function in self.functions]
+        names = [*map(get_callable_name, self.functions)]
         if self.weights is not None and len(self.weights) != len(names):
             raise ValueError(f"reward_weights are {self.weights}, but must be one for each of {', '.join(names)}")
         if self.correctness_func not in (None, *names):
@@ -57,7 +61,7 @@ class OwnRewards:
         rewards = [_called(function, given, len(texts)) for function in self.functions]
         table = torch.tensor(rewards, dtype=torch.float32).T  # the trainer's precision
         sums = weighted_task_rewards(table, torch.tensor(self.weights or [1.0] * len(rewards))).tolist()
-        names = [function.__name__ for function in self.functions]
+        names = [*map(get_callable_name, self.functions)]
         deciding = table[:, names.index(self.correctness_func)].tolist() if self.correctness_func else sums
         return [
             {
@@ -72,9 +76,9 @@ class OwnRewards:
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any], size: int) -> list[float]:
     found = function(**given)
-    found = [*(asyncio.run(found) if inspect.iscoroutine(found) else found)]
+    found = [*(RUNNER.run(found) if inspect.iscoroutine(found) else found)]
     if len(found) != size:
-        raise ValueError(f"{function.__name__} returned {len(found)} rewards for {size} completions")
+        raise ValueError(f"{get_callable_name(function)} returned {len(found)} rewards for {size} completions")
     return [torch.nan if reward is None else float(reward) for reward in found]
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import yaml
 from huggingface_hub import HfUri, ModelCard
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
@@ -20,7 +19,7 @@ from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.methods import find_method, hyper_parameters
-from leash_trl.saved_recipe import recipe_yaml
+from leash_trl.saved_recipe import mapping_field, recipe_yaml
 
 
 logger = logging.getLogger(__name__)
@@ -58,9 +57,8 @@ def write_model_card(
     state = trainer_state["stateful_callbacks"]["LengthControl"]
     method = find_method(recipe.get("length_control", state["method"]))
     given = {name: value for name, value in recipe.items() if value is not None}
-    chosen = hyper_parameters(
-        method, {**given, "length_control_kwargs": _mapping(recipe.get("length_control_kwargs"))}
-    )
+    own = mapping_field("length_control_kwargs", recipe.get("length_control_kwargs")) or {}
+    chosen = hyper_parameters(method, {**given, "length_control_kwargs": own})
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
     ids = [_hub_id(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
     metadata: Any = ModelCard(old, ignore_metadata_errors=True).data
@@ -71,7 +69,7 @@ def write_model_card(
     metadata.model_name = Path(repo_id or folder.resolve()).name
     tags = metadata.tags or ["generated_from_trainer", "trl"]
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
-    efforts = _mapping(recipe.get("efforts"))
+    efforts = mapping_field("efforts", recipe.get("efforts")) or {}
     target = next(iter(efforts.values()), state.get("target_length"))
     length_control = method(**chosen)
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
@@ -99,8 +97,3 @@ def _hub_id(name: Any) -> str | None:
         HfUri("model", name)
         return None if Path(name).exists() else name
     return None
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    """Returns a mapping of the recipe, which may be given as a mapping or as YAML text."""
-    return (yaml.safe_load(value) if isinstance(value, str) else value) or {}

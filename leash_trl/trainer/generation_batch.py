@@ -33,7 +33,6 @@ class GenerationBatch:
             tool output.
         answer_lengths (`Sequence[int]`): Tokens that the model generated after the controlled ones.
         is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
-        prompt_ids (`Sequence[Sequence[int]]`): Tokens of each completion's prompt.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
@@ -45,7 +44,6 @@ class GenerationBatch:
     lengths: Sequence[int] = ()
     answer_lengths: Sequence[int] = ()
     is_truncated: Sequence[bool] = ()
-    prompt_ids: Sequence[Sequence[int]] = ()
     generation_limit: float = math.inf
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]

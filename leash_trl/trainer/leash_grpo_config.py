@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-import yaml
 from transformers import GenerationConfig
 
 from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
@@ -15,14 +14,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
 from leash_trl.length_control.targets import check_length_of, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-
-
-def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
-    """Returns a field as a mapping; recipes give it as one, command lines as YAML or JSON text."""
-    mapping = yaml.safe_load(value) if isinstance(value, str) else value
-    if mapping is not None and not isinstance(mapping, dict):
-        raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
-    return mapping
+from leash_trl.saved_recipe import mapping_field
 
 
 @dataclass

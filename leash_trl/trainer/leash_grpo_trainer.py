@@ -151,11 +151,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _more_state(self) -> dict[str, Any]:
         """Returns what a checkpoint saves in addition to the method's state."""
-        prompts_drawn = (
-            {} if self._dynamic_sampling is None else {"prompts_drawn": self._dynamic_sampling.state_dict()}
-        )
-        counted = {"generated_tokens": self.generated_tokens, "is_inside_window": self._is_inside_window()}
-        return {**counted, **prompts_drawn}
+        drawn = {} if self._dynamic_sampling is None else {"prompts_drawn": self._dynamic_sampling.state_dict()}
+        return {"generated_tokens": self.generated_tokens, "is_inside_window": self._is_inside_window(), **drawn}
 
     def _is_inside_window(self) -> bool:
         # TRL: GRPOTrainer._prepare_inputs generates when this is 0
@@ -196,13 +193,13 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        generation.prompt_ids, completion_ids, tool_mask, *_ = output
+        prompt_ids, completion_ids, tool_mask, *_ = output
         own_tokens = tool_mask or [[1] * len(ids) for ids in completion_ids]
         written = [  # markers in the output of tools are not the model's
             [index if is_own else -1 for index, is_own in zip(ids, mask, strict=True)]
             for ids, mask in zip(completion_ids, own_tokens, strict=True)
         ]
-        ends = self._controlled_ends(generation.prompt_ids, written)
+        ends = self._controlled_ends(prompt_ids, written)
         generation.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
         generation.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
         generation.is_truncated = [not {*ids[-1:]} & self._end_ids for ids in completion_ids]

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from trl.trainer.utils import get_callable_name
 
 from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.length_control.advantages import AdvantageRule
@@ -116,7 +117,7 @@ class LengthControlledReward:
         thinking_end: str = "</think>",
     ):
         self.reward_funcs = [reward_funcs] if callable(reward_funcs) else [*reward_funcs]
-        self.names = [_name(function) for function in self.reward_funcs]
+        self.names = [*map(get_callable_name, self.reward_funcs)]
         self.method = find_method(method)() if isinstance(method, str) else method
         self.target_length = target_length
         check_length_of(length_of, thinking_end, self.method)
@@ -130,7 +131,7 @@ class LengthControlledReward:
         self._is_copy = False
         if len(self.weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
-        chosen = _name(correctness_func) if callable(correctness_func) else correctness_func
+        chosen = get_callable_name(correctness_func) if callable(correctness_func) else correctness_func
         if (problem := unknown_correctness(chosen, self.names, self.method)) is not None:
             warnings.warn(problem, stacklevel=2)
         known = [*self.names, *self.reward_funcs]  # functions may share a name
@@ -257,10 +258,6 @@ class LengthControlledReward:
                 f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
             )
         return 1
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def unknown_correctness(chosen: str | None, names: Sequence[str], method: LengthControl) -> str | None:

@@ -83,9 +83,9 @@ def table(seeds: pd.DataFrame) -> str:
         row = {"method": name}
         for length in LENGTHS:
             each = scores.loc[name, length].dropna()
-            row[f"at {length}"] = (
-                f"{each.mean():.3f} ({', '.join(f'{value:.3f}' for value in each)})" if len(each) else ""
-            )
+            row[f"at {length}"] = f"{each.mean():.3f}" if len(each) else ""
+            if len(each) > 1:
+                row[f"at {length}"] += f" ({', '.join(f'{value:.3f}' for value in each)})"
         mean = scores.loc[name, SORTED_BY].mean()
         for updates, points in ((END, own), (MIDDLE, middle[name])):
             shown = (f"{point.score:.3f} at {point.mean_tokens:.1f}" for point in points.itertuples())

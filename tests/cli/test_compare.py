@@ -99,6 +99,9 @@ def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
     assert command[:2] == ["leash_trl", "eval"]
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
+    methods = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
+    runs = planned(config(base={**FIELDS, **methods}, arms={**ARMS, "cut": rivals["cut"]}))
+    assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
     # an arm that is no longer trained, or only now, is another run
     assert second.claim()["recipe.yaml"] == "train: false\n" != trained[0].claim()["recipe.yaml"]
 
@@ -266,8 +269,12 @@ if fails:
     raise ValueError("no luck today")
 log = [{"step": 1, "leash/mean_length": 90.0, "leash/generated_tokens": 500, "leash/lambda": 0.5}]
 log.append({"step": 2, "leash/mean_length": 45.0, "leash/generated_tokens": 1000, "leash/lambda": 0.25})
+if "multiplier_per" in (folder / "recipe.yaml").read_text():
+    for row, low, high in zip(log, (60.0, 39.0), (120.0, 51.0)):
+        for name, length, target in (("low", low, 40), ("high", high, 50)):
+            row |= {f"leash/mean_length/{name}": length, f"leash/target_length/{name}": target}
 (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2, "log_history": log}))
-run = {"label": name, "model": "", "num_samples": 2, "sampling": {}, "decoding": {}}
+run = {"label": name, "model": "", "num_samples": 2, "sampling": {"max_new_tokens": 64}, "decoding": {}}
 run["benchmarks"] = {"gym": {"num_problems": 2}}
 has_rewards = "reward_funcs" in (folder / "eval.yaml").read_text()
 length = 80 if name == "base" else 40
@@ -275,6 +282,7 @@ lines = []
 for i in range(2):
     scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
     common = {"finish_reason": "length" if name == "base" else "stop", "num_thinking_tokens": 0}
+    common |= {"answer": None, "grader_failure": None}
     completions = [{**score, **common, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
 for part in sys.argv[4:]:
@@ -367,8 +375,8 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
         ["base", "", "", ""],
         ["fixed", "", "46.0", "2.0"],
         ["staged", "", "46.0", "1.0"],
-        ["leash", "low", "40.0", ""],
-        ["leash", "high", "50.0", "2.0"],
+        ["leash", "low", "40.0", "2.0"],
+        ["leash", "high", "50.0", ""],
     ]
 
 

@@ -2,11 +2,13 @@
 
 import math
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from written_runs import said, write_evaluation
 
 from leash_trl.evaluation.comparison_tables import (
     comparison_markdown,
@@ -17,6 +19,7 @@ from leash_trl.evaluation.comparison_tables import (
     seed_row,
     settling,
 )
+from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.intervals import mean_amount, mean_share
 from leash_trl.evaluation.tables import csv
 
@@ -59,20 +62,18 @@ def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
 
 
-SAMPLES = pd.DataFrame(
-    {
-        "benchmark": "gym",
-        "id": ["a", "a", "b", "b"],
-        "index": [0, 0, 1, 1],
-        "is_correct": [1.0, 0.0, 1.0, 1.0],
-        "num_tokens": [10, 24, 24, 42],
-    }
-)
+def evaluated(**benchmarks):
+    with tempfile.TemporaryDirectory() as folder:
+        return load_evaluated_run(write_evaluation(Path(folder), "run", benchmarks))
 
 
-def seed(number=100, target=24, samples=SAMPLES, **settings):
+PROBLEMS = [[said(10), said(24, False)], [said(24), said(42)]]
+RUN = evaluated(gym=PROBLEMS)
+
+
+def seed(number=100, target=24, run=RUN, **settings):
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
-    row = seed_row(samples, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+    row = seed_row(run, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
     return {"name": "ALP", "seeds": str(number), **row, "generated_tokens": 1000.0, **settings}
 
 
@@ -90,6 +91,14 @@ def test_a_seed_by_hand():
     untold = seed(target=None)
     assert all(math.isnan(untold[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
     assert untold["num_reached"] == 0
+
+
+def test_several_benchmarks_weigh_the_same_and_the_target_is_for_the_controlled_lengths():
+    thinking = {**said(40), "num_thinking_tokens": 20}
+    row = seed_row(evaluated(gym=PROBLEMS, own=[[thinking] * 2]), BASE, 24, pd.Series(), pd.Series())
+    assert (row["score"], row["mean_tokens"], row["satisfaction_rate"]) == ((0.75 + 1) / 2, (25 + 40) / 2, 3 / 8)
+    own = (evaluated(own=[[thinking] * 2]), BASE, 24, pd.Series(), pd.Series(), "num_thinking_tokens")
+    assert seed_row(*own)["satisfaction_rate"] == 1
 
 
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
@@ -112,7 +121,10 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
     ],
 )
 def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
-    assert measure_of([SAMPLES, SAMPLES.assign(reward=rewards)]) == measure
+    given = iter(rewards)
+    graded = [[{**each, "reward": next(given)} for each in row] for row in PROBLEMS]
+    assert measure_of([RUN, evaluated(gym=graded)]) == measure
+    assert measure_of([evaluated(gym=[[{**each, "is_correct": None} for each in row] for row in graded])]) == "reward"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +143,7 @@ def test_settling_by_hand(lengths, expected):
 
 
 def test_seeds_become_their_mean_with_an_interval_over_seeds():
-    rows = pd.DataFrame([seed(100), seed(101, samples=SAMPLES.assign(is_correct=1.0, num_tokens=24))])
+    rows = pd.DataFrame([seed(100), seed(101, run=evaluated(gym=[[said(24)] * 2] * 2))])
     _, row = comparison_rows(with_base(rows)).to_dict("records")
     assert (row["seeds"], row["score"], row["mean_tokens"]) == ("100 101", 0.875, 24.5)
     assert row["p95_tokens"] == pytest.approx((39.3 + 24) / 2)

@@ -39,11 +39,6 @@ def test_the_target_is_a_quantile_of_the_right_lengths(quantile, target):
     assert row["target_length"] == target
 
 
-def test_samples_of_another_problem_are_refused():
-    with pytest.raises(ValueError, match="p1"):
-        list(filtered_rows(Dataset.from_list([{"id": "p1"}]), samples(1), 1, 3))
-
-
 def test_a_problem_is_kept_if_it_would_be_whatever_its_unscorable_completions_are():
     outcomes = [(True, True, None, False), (True, True, True, None), (None, None, True, False), (None,) * 4]
     ungraded = [problem(index, *(completion("1", 10, right) for right in row)) for index, row in enumerate(outcomes)]

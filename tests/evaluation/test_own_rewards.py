@@ -1,5 +1,7 @@
 """A user's reward functions as graders: what they are given, and what becomes of what they return."""
 
+import asyncio
+import functools
 import math
 
 import pytest
@@ -78,6 +80,18 @@ def test_settings_and_rewards_that_do_not_fit_are_refused(settings):
         verdicts(lambda prompts, **kwargs: [1.0] * (len(prompts) - 1))
 
 
+def test_partial_functions_have_their_names_and_async_ones_a_single_event_loop():
+    loops = set()
+
+    async def remembers(prompts, correct, **kwargs):
+        loops.add(asyncio.get_running_loop())
+        return [correct] * len(prompts)
+
+    own = [functools.partial(remembers, correct=1.0), matches]
+    assert [column("is_correct", *own, correctness_func="remembers") for _ in range(2)] == [[True] * 4] * 2
+    assert len(loops) == 1
+
+
 def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
     def evaluated(label, *rewards):
         rows = [[{**said(10, reward > 0, answer=None), "reward": reward} for reward in problem] for problem in rewards]
@@ -90,6 +104,8 @@ def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
     found = changes(better, base).set_index(["benchmark", "metric"])["value"]
     assert found["own", "reward_change"] == 0.375
     assert found["own", "accuracy_change"] == 0.5
+    plain = load_evaluated_run(write_evaluation(tmp_path / "plain", "plain", {"own": [[said(10)] * 2] * 2}))
+    assert [*changes(base, plain)["metric"]] == [*changes(plain, base)["metric"]]
 
 
 def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_path):

@@ -87,8 +87,8 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
         for point, fields in _points(own, base if is_trained else {}, grid if is_trained else {}, where, overrides):
             asked = {} if is_trained else fields
             model = {field: asked.pop(field) for field in ONE_MODEL if asked.get(field)}
-            untrained = {**base, "length_control": "none", **model}
-            recipe = _checked(fields if is_trained else untrained, where, overrides)
+            plain = {**base, "length_control_kwargs": None, "min_accuracy": None, "length_control": "none", **model}
+            recipe = _checked(fields if is_trained else plain, where, overrides)
             evaluation = _evaluation(recipe, {**own_eval, **asked}, config)
             arm = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
             for place in (arm, repr((label, recipe.get("target_length"), point))):
@@ -132,6 +132,7 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
         "system_prompt": script_args.system_prompt,
         "chat_template": script_args.chat_template,
         "chat_template_kwargs": args.chat_template_kwargs or {},
+        "thinking_end": recipe.get("thinking_end"),
         **CommandParser([EvalArguments], prog="leash eval").checked(own, f"{config}: eval"),
     }
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -236,39 +237,41 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     import pandas as pd
 
     from leash_trl.evaluation import comparison_tables
-    from leash_trl.evaluation.frame import load_samples, truncation_warning
+    from leash_trl.evaluation.frame import load_evaluated_run, truncation_warning
     from leash_trl.evaluation.tables import csv
     from leash_trl.figures.evaluation import pareto_figure
     from leash_trl.figures.style import write_figure
-    from leash_trl.figures.training import dynamics_figure, load_curves, logged
+    from leash_trl.figures.training import by_budget, dynamics_figure, load_curves, logged
 
     arms = [*dict.fromkeys(run.arm for run in runs)]
     done = sorted((run for run in runs if run.is_done()), key=lambda run: arms.index(run.arm))
-    samples = {(run, part): load_samples(run.folder / part) for run in done for part in run.asked}
+    with user_errors():
+        evaluated = {(run, part): load_evaluated_run(run.folder / part) for run in done for part in run.asked}
     curves = {run: load_curves(run.folder) for run in done if run.is_trained}
-    cut = [(run.arm, (own["finish_reason"] == "length").mean()) for (run, _), own in samples.items()]
+    cut = [(run.arm, (own.samples["finish_reason"] == "length").mean()) for (run, _), own in evaluated.items()]
     shares = pd.DataFrame(cut, columns=["arm", "share"]).groupby("arm", sort=False)["share"].mean()
-    measure, untrained = comparison_tables.measure_of(samples.values()), samples.pop((done[0], EVALUATION))
+    measure, untrained = comparison_tables.measure_of([*evaluated.values()]), evaluated.pop((done[0], EVALUATION))
     base = comparison_tables.measured(untrained, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
     training: dict[str, list[pd.Series[float]]] = {}
-    for (run, part), own in samples.items():
-        log, (effort, target) = curves.get(run), run.asked[part]
-        lengths = multipliers = pd.Series(dtype=float)
-        if log is not None:
-            lengths, multipliers = run.lengths(log), logged(log, "leash/lambda")
-        row = comparison_tables.seed_row(own, base, target, lengths, multipliers)
-        row["generated_tokens"] = 0 if log is None else int(log["leash/generated_tokens"].max())
+    for (run, part), own in evaluated.items():
+        log, (effort, target) = curves.get(run, pd.DataFrame()), run.asked[part]
+        budgets = {each.attrs.get("label"): each for each in by_budget(log)}
+        curve = log if effort is None else budgets.get(effort, pd.DataFrame())
+        controlled = "num_thinking_tokens" if run.recipe.get("length_of") == "thinking" else "num_tokens"
+        multipliers = logged(curve, "leash/lambda")
+        row = comparison_tables.seed_row(own, base, target, run.lengths(curve), multipliers, controlled)
+        row["generated_tokens"] = int(max(logged(log, "leash/generated_tokens"), default=0))
         settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
         settings |= {} if effort is None else {"effort": effort}
         rows.append({"name": run.label, "seeds": str(run.seed), **row, **settings})
-        if log is not None and "leash/accuracy" in log:
-            learned = log.set_index("leash/generated_tokens")["leash/accuracy"].dropna()
+        if len(learned := logged(curve, "leash/accuracy")):
+            learned = learned.set_axis(log.loc[learned.index, "leash/generated_tokens"])
             training.setdefault(comparison_tables.in_words(rows[-1]), []).append(learned)
     seeds, asked = pd.DataFrame(rows), done[0].evaluation
     missing = ", ".join(run.name for run in runs if run not in done)
     paragraphs = [
-        f"`{command}`: {untrained['id'].nunique()} problems of {', '.join(asked['benchmarks'])}, "
+        f"`{command}`: {untrained.samples['id'].nunique()} problems of {', '.join(asked['benchmarks'])}, "
         f"{asked['num_samples']} samples each at temperature {asked['temperature']:g}; last checkpoint.",
         *([f"Missing: {missing}."] if missing else []),
         *filter(None, [truncation_warning(shares.to_dict())]),

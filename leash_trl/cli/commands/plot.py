@@ -39,9 +39,8 @@ def main(argv: Sequence[str]) -> None:
     output = arguments.output or f"{arguments.figure}.png"
 
     from leash_trl.figures.runs import draw
-    from leash_trl.figures.style import check_format, write_figure
+    from leash_trl.figures.style import write_figure
 
     with user_errors():
-        check_format(output)
         write_figure(draw(arguments.figure, [*map(Path, arguments.runs)], arguments.benchmark), output)
     print(f"wrote {output}")

@@ -20,8 +20,9 @@ from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.figures.training import write_curves
 from leash_trl.run_folder import complete_model_path, whole_checkpoints
+from leash_trl.saved_recipe import mapping_field
 from leash_trl.trainer.callbacks import LeashProgressCallback
-from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
