@@ -53,7 +53,7 @@ def imported(field: str, path: str, *names: str) -> Any:
 
 def code_digest(objects: Iterable[Any]) -> str:
     """Returns the [`digest`] of the modules that define the given classes and functions."""
-    modules = {each.__module__ for each in objects}
+    modules = {getattr(each, "func", each).__module__ for each in objects}  # of partial functions, the function's
     return digest(Path(str(sys.modules[name].__file__)) for name in sorted(modules))
 
 

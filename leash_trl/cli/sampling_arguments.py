@@ -144,7 +144,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
             raise ValueError(f"{reference} has images in column {name!r}, which the model would not see; remove it")
     if arguments.prompt_ending:
         problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.prompt_ending)})
-    if arguments.reward_funcs:
+    if arguments.reward_funcs or "reasoning_gym" in problems.column_names:
         return problems
     return with_readable_solutions(problems, reference, drops=kind == "train")
 
@@ -188,14 +188,9 @@ def sample_all(
     with user_errors():
         check_writable(arguments.output_dir)
         parsed = [parse_reference(reference) for reference in references]
-        usual = {each.source.reward_func if each.source else "math_reward" for each in parsed}
-        if len(usual) > 1 and not arguments.reward_funcs:
-            raise ValueError(
-                f"{', '.join(references)} have different rewards, {' and '.join(usual)}; set reward_funcs"
-            )
-        chosen = arguments.reward_funcs
-        rewards = chosen or [*usual]
-        is_graded = rewards in (["math_reward"], ["lenient_math_reward"])  # by the grader, which also finds answers
+        rewards = arguments.reward_funcs or None
+        # by the grader, which also finds answers
+        is_graded = rewards in (None, ["math_reward"], ["lenient_math_reward"])
         arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
         functions = reward_functions(arguments.reward_funcs or [])
@@ -205,9 +200,11 @@ def sample_all(
         with user_errors(only_loads=True, model_name_or_path=model):
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
         problems = {name: load_checked(each, arguments, kind, tokenizer) for name, each in names.items()}
-        if not (functions or chosen) and any("reasoning_gym" in rows.column_names for rows in problems.values()):
-            remedy = "for problems of reasoning-gym in a file, set it to reasoning_gym_reward or math_reward"
-            raise ValueError(f"reward_funcs is None; {remedy}")
+        scored = ["reasoning_gym" in rows.column_names for rows in problems.values()]
+        if rewards is None and any(scored):
+            if not all(scored):
+                raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
+            return sample_all(replace(arguments, reward_funcs=["reasoning_gym_reward"]), references, kind, baseline)
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
-from datasets.data_files import DataFilesDict, get_data_patterns
 from datasets.exceptions import DatasetGenerationError
+from datasets.load import load_dataset_builder
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import as_conversation
@@ -144,7 +144,7 @@ def named_files(name: object) -> Iterator[None]:
     """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` do not include."""
     try:
         yield
-    except (DatasetGenerationError, ArrowInvalid, StopIteration) as error:
+    except (DatasetGenerationError, ArrowInvalid, StopIteration, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{name} is broken or empty: {error.__cause__ or error!r}") from error
 
 
@@ -167,9 +167,9 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
         if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
-        if kinds == {"csv"} and not is_saved and config is None:
-            files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
-            return {split: concatenate_datasets([*map(_read_csv, own)]) for split, own in files.items()}
+        if kinds <= {"csv"} and not (is_saved or config) and (found := load_dataset_builder(str(path))).name == "csv":
+            files = (found.config.data_files or {}).items()
+            return {str(split): concatenate_datasets([*map(_read_csv, own)]) for split, own in files}
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)

@@ -28,8 +28,7 @@ class Source:
     """A published data set with a short name.
 
     Repeated and contradictory rows of training data are dropped; a benchmark keeps every row. `embedded` names data
-    inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering, and
-    `reward_func` the default reward function.
+    inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Source:
     config: str | None = None
     embedded: str | None = None
     split: str = "train"
-    reward_func: str = "math_reward"
 
 
 SOURCES = {
@@ -66,7 +64,7 @@ SOURCES = {
         Source("gym_stories", "train", embedded="gym_stories"),
         Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test"),
         # tasks of the package reasoning-gym, each with its settings: reasoning_gym:chain_sum
-        Source("reasoning_gym", "train", embedded="reasoning_gym", split="test", reward_func="reasoning_gym_reward"),
+        Source("reasoning_gym", "train", embedded="reasoning_gym", split="test"),
     )
 }
 

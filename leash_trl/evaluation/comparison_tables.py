@@ -238,7 +238,7 @@ def _row_cells(row: dict[str, Any]) -> dict[str, str]:
     num_seeds, num_reached = len(row["seeds"].split()), row["num_reached"]
     share = "" if num_reached == num_seeds else f" ({num_reached:.0f} of {num_seeds})"
     steps = f"{row['steps_to_target']:.0f}{share}" if num_reached else "never"
-    row |= {"steps": "" if math.isnan(row["target_length"]) else steps, "millions": row[LAST_COLUMN] / 1e6}
+    row |= {"steps": "" if math.isnan(row["settling_error"]) else steps, "millions": row[LAST_COLUMN] / 1e6}
     cells = {name: form.format(**row).replace(" [nan, nan]", "") for name, form in CELLS.items()}
     return {"seeds": str(num_seeds or ""), **{name: "" if "nan" in cell else cell for name, cell in cells.items()}}
 

@@ -39,7 +39,7 @@ def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
     r"""Returns the two-sided p value of Student's t test, $I_{\nu / (\nu + t^2)}(\nu / 2, 1 / 2)$ with the regularized
     incomplete beta function."""
     end = degrees_of_freedom / (degrees_of_freedom + statistic**2)
-    return float(betainc(degrees_of_freedom / 2, 0.5, 0, end, regularized=True))
+    return math.nan if math.isnan(end) else float(betainc(degrees_of_freedom / 2, 0.5, 0, end, regularized=True))
 
 
 def mean_share(values: np.ndarray) -> Estimate:

@@ -100,7 +100,7 @@ def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
     methods = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
-    runs = planned(config(base={**FIELDS, **methods}, arms={**ARMS, "cut": rivals["cut"]}))
+    runs = planned(config(base={**FIELDS, **methods}, arms={**ARMS, "cut": rivals["cut"]}), min_accuracy=0.25)
     assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
     # an arm that is no longer trained, or only now, is another run
     assert second.claim()["recipe.yaml"] == "train: false\n" != trained[0].claim()["recipe.yaml"]
@@ -368,7 +368,7 @@ def test_rewards_of_several_values_are_compared_by_their_mean(comparison, tmp_pa
 def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
     efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
-    arms = {"fixed": {}, "staged": staged, "leash": efforts}
+    arms = {"fixed": {}, "staged": staged, "leash": efforts, "one lambda": {"efforts": {"low": 40}}}
     assert comparison("--seeds", "5", arms=arms, eval={"max_new_tokens": 64}) == 0
     columns = ("name", "effort", "target_length", "steps_to_target")
     assert [[row[name] for name in columns] for row in table(tmp_path / "out" / "seeds.csv")] == [
@@ -377,6 +377,7 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
         ["staged", "", "46.0", "1.0"],
         ["leash", "low", "40.0", "2.0"],
         ["leash", "high", "50.0", ""],
+        ["one lambda", "low", "40.0", ""],
     ]
 
 

@@ -20,6 +20,7 @@ from leash_trl.cli.errors import UserError, resumable, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
 from leash_trl.run_folder import only_run_in
+from leash_trl.saved_recipe import mapping_field
 
 
 BASE = "base"
@@ -87,8 +88,9 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
         for point, fields in _points(own, base if is_trained else {}, grid if is_trained else {}, where, overrides):
             asked = {} if is_trained else fields
             model = {field: asked.pop(field) for field in ONE_MODEL if asked.get(field)}
-            plain = {**base, "length_control_kwargs": None, "min_accuracy": None, "length_control": "none", **model}
-            recipe = _checked(fields if is_trained else plain, where, overrides)
+            plain = {**base, **overrides, **dict.fromkeys(("length_control_kwargs", "min_accuracy")), **model}
+            plain["length_control"] = "none"
+            recipe = _checked(*((fields, where, overrides) if is_trained else (plain, where, {})))
             evaluation = _evaluation(recipe, {**own_eval, **asked}, config)
             arm = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
             for place in (arm, repr((label, recipe.get("target_length"), point))):
@@ -256,10 +258,12 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     training: dict[str, list[pd.Series[float]]] = {}
     for (run, part), own in evaluated.items():
         log, (effort, target) = curves.get(run, pd.DataFrame()), run.asked[part]
-        budgets = {each.attrs.get("label"): each for each in by_budget(log)}
-        curve = log if effort is None else budgets.get(effort, pd.DataFrame())
+        kwargs = mapping_field("length_control_kwargs", run.recipe.get("length_control_kwargs")) or {}
+        per, budgets = kwargs.get("multiplier_per"), {str(each.attrs.get("label")): each for each in by_budget(log)}
+        budget = str(effort) if per == "effort" else f"{target:g}" if per == "target_length" and target else ""
+        curve = log if effort is None else budgets.get(budget, pd.DataFrame())
         controlled = "num_thinking_tokens" if run.recipe.get("length_of") == "thinking" else "num_tokens"
-        multipliers = logged(curve, "leash/lambda")
+        multipliers = logged(curve if per else log, "leash/lambda")
         row = comparison_tables.seed_row(own, base, target, run.lengths(curve), multipliers, controlled)
         row["generated_tokens"] = int(max(logged(log, "leash/generated_tokens"), default=0))
         settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
@@ -271,7 +275,7 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     seeds, asked = pd.DataFrame(rows), done[0].evaluation
     missing = ", ".join(run.name for run in runs if run not in done)
     paragraphs = [
-        f"`{command}`: {untrained.samples['id'].nunique()} problems of {', '.join(asked['benchmarks'])}, "
+        f"`{command}`: {untrained.results['num_problems'].max()} problems of {', '.join(asked['benchmarks'])}, "
         f"{asked['num_samples']} samples each at temperature {asked['temperature']:g}; last checkpoint.",
         *([f"Missing: {missing}."] if missing else []),
         *filter(None, [truncation_warning(shares.to_dict())]),
