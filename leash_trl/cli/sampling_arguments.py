@@ -122,11 +122,11 @@ class SamplingArguments:
 
 
 def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
-    """Loads the problems of a benchmark, or of a training set without the problems whose golds the grader cannot read.
+    """Loads the problems of a data set, with prompts as the arguments say.
 
     Raises:
         `UserError`: If the data set cannot be loaded.
-        `ValueError`: If a benchmark's gold cannot be read.
+        `ValueError`: If it has images.
     """
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
         problems = load_problems(
@@ -144,9 +144,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
             raise ValueError(f"{reference} has images in column {name!r}, which the model would not see; remove it")
     if arguments.prompt_ending:
         problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.prompt_ending)})
-    if arguments.reward_funcs or "reasoning_gym" in problems.column_names:
-        return problems
-    return with_readable_solutions(problems, reference, drops=kind == "train")
+    return problems
 
 
 def load_engine(
@@ -181,8 +179,11 @@ def sample_all(
     """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
     folder must be empty or hold the same run. `baseline` has the `benchmarks` of a run to compare with.
 
+    Problems of a training set whose golds the grader cannot read are left out.
+
     Raises:
-        `UserError`: If the folder holds another run, the model does not fit the prompts, or the disk is full.
+        `UserError`: If a benchmark has such a gold, the folder holds another run, the model does not fit the prompts,
+            or the disk is full.
     """
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
@@ -205,6 +206,9 @@ def sample_all(
             if not all(scored):
                 raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
             return sample_all(replace(arguments, reward_funcs=["reasoning_gym_reward"]), references, kind, baseline)
+        if is_graded:
+            for name, rows in problems.items():
+                problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}

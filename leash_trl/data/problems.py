@@ -168,8 +168,8 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
         if kinds <= {"csv"} and not (is_saved or config) and (found := load_dataset_builder(str(path))).name == "csv":
-            files = (found.config.data_files or {}).items()
-            return {str(split): concatenate_datasets([*map(_read_csv, own)]) for split, own in files}
+            files, sep = (found.config.data_files or {}).items(), found.config.sep
+            return {str(split): concatenate_datasets([_read_csv(each, sep) for each in own]) for split, own in files}
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
@@ -180,9 +180,9 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     return load_dataset(builder, data_files=str(path), streaming=streaming)
 
 
-def _read_csv(path: str | Path) -> Dataset:
+def _read_csv(path: str | Path, sep: str = ",") -> Dataset:
     """Reads all columns as text, since answers such as `033` and `None` would be changed otherwise."""
-    frame = pd.read_csv(path, dtype=object, keep_default_na=False)
+    frame = pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False)
     if "target_length" in frame:
         frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
     return Dataset.from_pandas(frame, preserve_index=False)

@@ -107,7 +107,7 @@ def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
     DatasetDict({"train": dataset, "test": dataset.select([0])}).save_to_disk(tmp_path / "saved_splits")
     write(rows, "folder/train.jsonl")
     (tmp_path / "tables" / "data").mkdir(parents=True)
-    dataset.to_csv(tmp_path / "tables" / "data" / "train-0.csv")
+    dataset.to_csv(tmp_path / "tables" / "data" / "train-0.tsv", sep="\t")
     expected = load_problems(write(rows)).to_list()
     assert expected[0]["solution"] == "033"
     for name in ("a.parquet", "a.csv", "a.json", "saved", "folder", "tables"):

@@ -94,18 +94,19 @@ def test_a_task_that_cannot_be_made_is_one_line(text, named):
 
 def test_it_evaluates_filters_and_trains_on_what_the_filter_kept(tmp_path, capsys):
     small = ["--model_name_or_path", "gym", "--max_new_tokens", "16", "--num_samples", "2", "--limit", "4"]
-    for names, expected in ([], ["reasoning_gym_reward"]), (["--reward_funcs", "math_reward"], None):
-        folder = tmp_path / f"eval-{len(names)}"
-        assert not main(["eval", *small, *names, "--benchmarks", SUMS, "--output_dir", str(folder)])
-        assert json.loads((folder / "run.json").read_text()).get("reward_funcs") == expected
-    assert main(["eval", *small, "--benchmarks", SUMS, "gym_test", "--output_dir", str(tmp_path / "mixed")]) == 2
-    assert "reward_funcs" in capsys.readouterr().err
-    kept = tmp_path / "kept" / "dataset" / "train.jsonl"
+    kept, unreadable = tmp_path / "kept" / "dataset" / "train.jsonl", tmp_path / "rows.jsonl"
     bounds = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "kept")]
     assert not main(["filter", *small, *bounds, "--dataset_name", SUMS])
     assert all('"seed": 0' in json.loads(line)["reasoning_gym"] for line in kept.read_text().splitlines())
-    assert not main(["eval", *small, "--benchmarks", str(kept), "--output_dir", str(tmp_path / "again")])
-    assert json.loads((tmp_path / "again" / "run.json").read_text())["reward_funcs"] == ["reasoning_gym_reward"]
+    own, by_hand = ["reasoning_gym_reward"], ["--reward_funcs", "math_reward"]
+    for number, (names, expected) in enumerate([([SUMS], own), ([str(kept)], own), ([SUMS, *by_hand], None)]):
+        folder = tmp_path / f"eval-{number}"
+        assert not main(["eval", *small, "--benchmarks", *names, "--output_dir", str(folder)])
+        assert json.loads((folder / "run.json").read_text()).get("reward_funcs") == expected
+    unreadable.write_text('{"prompt": "A word?", "solution": "notfound", "reasoning_gym": "0 {}"}\n')
+    for names, named in (([SUMS, "gym_test"], "reward_funcs"), ([str(unreadable), *by_hand], "notfound")):
+        assert main(["eval", *small, "--benchmarks", *names, "--output_dir", str(tmp_path / "refused")]) == 2
+        assert named in capsys.readouterr().err
     train = "train --model_name_or_path gym --target_length 8 --use_cpu true --max_completion_length 16 --max_steps 1 "
     train += "--bf16 false --per_device_train_batch_size 2 --num_generations 2 --gradient_accumulation_steps 1 "
     places = ["--report_to", "none", "--dataset_name", str(kept), "--output_dir", str(tmp_path / "run")]

@@ -121,8 +121,7 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
     ],
 )
 def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
-    given = iter(rewards)
-    graded = [[{**each, "reward": next(given)} for each in row] for row in PROBLEMS]
+    graded = [[{**each, "reward": rewards[2 * i + k]} for k, each in enumerate(row)] for i, row in enumerate(PROBLEMS)]
     assert measure_of([RUN, evaluated(gym=graded)]) == measure
     assert measure_of([evaluated(gym=[[{**each, "is_correct": None} for each in row] for row in graded])]) == "reward"
 
