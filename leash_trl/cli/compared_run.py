@@ -62,6 +62,16 @@ class ComparedRun:
             return {EVALUATION: (None, self.recipe.get("target_length") if self.is_trained else None)}
         return {f"{EVALUATION}-{effort}": (effort, target) for effort, target in efforts.items()}
 
+    def budget_curves(self, log: "pd.DataFrame", effort: str, target: float | None) -> "pd.DataFrame":
+        """Returns the curves of one effort, and if they were not logged only those that all efforts share."""
+        from leash_trl.figures.training import by_budget
+
+        kwargs = mapping_field("length_control_kwargs", self.recipe.get("length_control_kwargs")) or {}
+        per = kwargs.get("multiplier_per")
+        name = effort if per == "effort" else f"{target:g}" if per == "target_length" else ""
+        budgets = {each.attrs["label"]: each for each in by_budget(log)}
+        return budgets.get(name, log.filter([] if per else ["leash/lambda"]))
+
     def lengths(self, log: "pd.DataFrame") -> "pd.Series[float]":
         """Returns the mean lengths of training batches that the log has, indexed by the number of policy updates since
         the last change of the target."""

@@ -28,6 +28,7 @@ from leash_trl.model_facts import opens_thinking, question_prompt, with_opened_t
 from leash_trl.run_folder import checkpoint_path, only_run_in
 
 
+GRADERS = (["math_reward"], ["lenient_math_reward"])  # reward_funcs that the grader replaces, which also finds answers
 DETAILS = (
     *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "system_prompt", "prompt_ending", "label"),
     *("reward_funcs", "reward_weights", "correctness_func"),
@@ -137,7 +138,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
             kind=kind,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
-            needs_gold=not arguments.reward_funcs,
+            needs_gold=arguments.reward_funcs in GRADERS if arguments.reward_funcs else None,
         )
     for name, feature in problems.features.items():
         if isinstance(getattr(feature, "feature", feature), Image):
@@ -190,22 +191,20 @@ def sample_all(
         check_writable(arguments.output_dir)
         parsed = [parse_reference(reference) for reference in references]
         rewards = arguments.reward_funcs or None
-        # by the grader, which also finds answers
-        is_graded = rewards in (None, ["math_reward"], ["lenient_math_reward"])
-        arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
+        is_graded = rewards in GRADERS
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
-        functions = reward_functions(arguments.reward_funcs or [])
         names = {each.name: reference for each, reference in zip(parsed, references, strict=True)}
         if len({*names, OVERALL}) <= len(references):
             raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
         with user_errors(only_loads=True, model_name_or_path=model):
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
         problems = {name: load_checked(each, arguments, kind, tokenizer) for name, each in names.items()}
-        scored = ["reasoning_gym" in rows.column_names for rows in problems.values()]
-        if rewards is None and any(scored):
-            if not all(scored):
+        if rewards is None:
+            if len(own := {"reasoning_gym" in rows.column_names for rows in problems.values()}) > 1:
                 raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
-            return sample_all(replace(arguments, reward_funcs=["reasoning_gym_reward"]), references, kind, baseline)
+            is_graded, rewards = False in own, ["reasoning_gym_reward"]
+        arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
+        functions = reward_functions(arguments.reward_funcs or [])
         if is_graded:
             for name, rows in problems.items():
                 problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")

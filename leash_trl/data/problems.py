@@ -36,7 +36,7 @@ def load_problems(
     split: str | None = None,
     limit: int | None = None,
     kind: Kind | None = None,
-    needs_gold: bool = True,
+    needs_gold: bool | None = True,
     **rule: Any,
 ) -> Dataset:
     """Loads problems in the columns of TRL, together with the columns of their source.
@@ -53,7 +53,8 @@ def load_problems(
         limit (`int`): Number of problems to keep, from the start of the data set.
         kind (`str`): `"train"` or `"benchmark"`; by default the kind of the named source, and `"train"` for files and
             Hub ids.
-        needs_gold (`bool`): Whether each row must have an answer. Otherwise, all rows are kept, with the columns that
+        needs_gold (`bool`): Whether each row must have an answer; `None` unless they are problems of reasoning-gym,
+            which score answers themselves. Otherwise, all rows are kept, with the columns that
             [`load_training_rows`] returns, for the user's own reward function.
         rule: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts: `suffix`,
         `has_chat_template` and `system_prompt`.
@@ -73,6 +74,7 @@ def load_problems(
     usual = None if named.source is None else "train" if kind == "train" else named.source.split
     split = split or (next(iter(splits)) if len(splits) == 1 else usual)
     raw = _split(splits, "split", split, named.name)
+    needs_gold = "reasoning_gym" not in (raw.column_names or ()) if needs_gold is None else needs_gold
     problems = _read_rows(raw, named.name, needs_gold, **rule)
     is_benchmark = (kind or (named.source and named.source.kind)) == "benchmark"
     if needs_gold:

@@ -31,8 +31,8 @@ class Estimate(NamedTuple):
 def t_quantile(degrees_of_freedom: float) -> float:
     """Returns the 97.5 % quantile of Student's t distribution for one or more degrees of freedom, not necessarily
     integer."""
-    ends = (1.9, 13)  # between the quantiles for infinitely many degrees and for one
-    return float(findroot(lambda t: t_p_value(t, degrees_of_freedom) - SIGNIFICANCE, ends, solver="anderson"))
+    # between the quantiles for infinitely many degrees and for one
+    return float(findroot(lambda t: t_p_value(t, degrees_of_freedom) - SIGNIFICANCE, (1.9, 13), solver="anderson"))
 
 
 def t_p_value(statistic: float, degrees_of_freedom: float) -> float:

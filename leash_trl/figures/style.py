@@ -104,17 +104,11 @@ def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
         figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
 
 
-def check_format(path: str | Path) -> str:
-    """Returns the image format of a file by its extension, which must be `.png`, `.svg` or `.pdf`."""
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
     image_format = Path(path).suffix.removeprefix(".").lower()
     if image_format not in METADATA:
         raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
-    return image_format
-
-
-def write_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
-    image_format = check_format(path)
     image = _image(figure, image_format)
     if image_format == "svg":
         description = f"<desc>{html.escape(str(figure.get_label()))}</desc>"

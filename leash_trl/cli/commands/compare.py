@@ -20,7 +20,6 @@ from leash_trl.cli.errors import UserError, resumable, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
 from leash_trl.run_folder import only_run_in
-from leash_trl.saved_recipe import mapping_field
 
 
 BASE = "base"
@@ -243,7 +242,7 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     from leash_trl.evaluation.tables import csv
     from leash_trl.figures.evaluation import pareto_figure
     from leash_trl.figures.style import write_figure
-    from leash_trl.figures.training import by_budget, dynamics_figure, load_curves, logged
+    from leash_trl.figures.training import dynamics_figure, load_curves, logged
 
     arms = [*dict.fromkeys(run.arm for run in runs)]
     done = sorted((run for run in runs if run.is_done()), key=lambda run: arms.index(run.arm))
@@ -258,12 +257,9 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     training: dict[str, list[pd.Series[float]]] = {}
     for (run, part), own in evaluated.items():
         log, (effort, target) = curves.get(run, pd.DataFrame()), run.asked[part]
-        kwargs = mapping_field("length_control_kwargs", run.recipe.get("length_control_kwargs")) or {}
-        per, budgets = kwargs.get("multiplier_per"), {str(each.attrs.get("label")): each for each in by_budget(log)}
-        budget = str(effort) if per == "effort" else f"{target:g}" if per == "target_length" and target else ""
-        curve = log if effort is None else budgets.get(budget, pd.DataFrame())
+        curve = log if effort is None else run.budget_curves(log, effort, target)
         controlled = "num_thinking_tokens" if run.recipe.get("length_of") == "thinking" else "num_tokens"
-        multipliers = logged(curve if per else log, "leash/lambda")
+        multipliers = logged(curve, "leash/lambda")
         row = comparison_tables.seed_row(own, base, target, run.lengths(curve), multipliers, controlled)
         row["generated_tokens"] = int(max(logged(log, "leash/generated_tokens"), default=0))
         settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
