@@ -53,8 +53,8 @@ def load_problems(
         limit (`int`): Number of problems to keep, from the start of the data set.
         kind (`str`): `"train"` or `"benchmark"`; by default the kind of the named source, and `"train"` for files and
             Hub ids.
-        needs_gold (`bool`): Whether each row must have an answer; `None` unless they are problems of reasoning-gym,
-            which score answers themselves. Otherwise, all rows are kept, with the columns that
+        needs_gold (`bool`): Whether each row must have an answer. `None` means yes, except for problems of
+            reasoning-gym, which score answers themselves. If not, all rows are kept, with the columns that
             [`load_training_rows`] returns, for the user's own reward function.
         rule: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts: `suffix`,
         `has_chat_template` and `system_prompt`.
