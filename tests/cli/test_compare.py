@@ -136,6 +136,7 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
         ({"arms": {**ARMS, "x": {"train": False, "num_samples": 1}}}, [], "num_samples"),
         ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
+        ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, [], "benchmarks"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
         ({}, ["--devices", "0,1;2"], "0,1;2"),
         ({}, ["--devices", "0;1", "--jobs", "1"], "jobs is 1"),
@@ -157,6 +158,9 @@ def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config)
     shared |= {"system_prompt": "You add.", "chat_template": "{{ messages }}"}
     base = {**FIELDS, **shared}
     (run, *_) = planned(config(base=base))
+    on_hub = {**base, "dataset_name": "agentica-org/own", "dataset_config": "hard", "max_completion_length": 128}
+    (of_hub, *_) = planned(config(base={**on_hub, "generation_kwargs": {"max_new_tokens": 96}}))
+    assert (of_hub.evaluation["benchmarks"], of_hub.evaluation["max_new_tokens"]) == (["agentica-org/own:hard"], 96)
     expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **shared}
     assert expected.items() <= run.evaluation.items()
     own = {"benchmarks": ["gym_stories_test"], "reward_funcs": ["math_reward"], "num_samples": 2, "max_new_tokens": 32}
@@ -267,7 +271,7 @@ with open(root / "started.txt", "a") as file:
     file.write(name + "\\n")
 if fails:
     raise ValueError("no luck today")
-log = [{"step": 1, "leash/mean_length": 90.0, "leash/generated_tokens": 500, "leash/lambda": 0.5}]
+log = [{"step": 1, "leash/mean_length": 90.0, "leash/generated_tokens": 500, "leash/lambda": 0.5, "leash/accuracy": 1}]
 log.append({"step": 2, "leash/mean_length": 45.0, "leash/generated_tokens": 1000, "leash/lambda": 0.25})
 if "multiplier_per" in (folder / "recipe.yaml").read_text():
     for row, low, high in zip(log, (60.0, 39.0), (120.0, 51.0)):
@@ -355,6 +359,11 @@ def test_one_arm_stands_below_its_base_with_its_curves(comparison, tmp_path):
     (arm,) = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "LEASH-C" in line]
     assert "| -47.1% | 0.500 | 0.250 (0.500) |" in arm
     assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
+
+
+def test_the_curves_of_training_are_found_whatever_the_order_of_the_grids(comparison):
+    arms = {"a": {"learning_rate": 1e-6, "grid": {"lambda_init": [0.1]}}, "b": {"grid": {"lambda_init": [0.1]}}}
+    assert comparison("--seeds", "5", arms=arms, grid={"learning_rate": [1e-5]}) == 0
 
 
 def test_rewards_of_several_values_are_compared_by_their_mean(comparison, tmp_path):

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 import os
 import shlex
 import sys
@@ -115,11 +116,16 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
     others."""
     from leash_trl.cli.commands.eval import EvalArguments
     from leash_trl.cli.training_arguments import arguments_of
+    from leash_trl.data.sources import parse_reference
 
     script_args, args, *_ = arguments_of(recipe)
     if script_args.reward_model_name_or_path and "reward_funcs" not in own:
         raise UserError(f"{config}: leash eval has no reward_model_name_or_path; set reward_funcs under eval")
-    data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
+    if script_args.dataset_name is None and "benchmarks" not in own:
+        raise UserError(f"{config}: the arms train on a mixture; set benchmarks under eval")
+    named = script_args.dataset_config and parse_reference(script_args.dataset_name, script_args.dataset_config)
+    trained = f"{named.hub_id}:{named.config}" if named and named.hub_id else script_args.dataset_name
+    data = {"benchmarks": [trained], "split": script_args.dataset_test_split}
     rewards = {name: recipe.get(name) for name in REWARDS}
     settings = {
         **(data if "benchmarks" not in own else {}),
@@ -128,7 +134,7 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
         "temperature": args.temperature,
         "top_p": args.top_p,
         "top_k": args.top_k,
-        "max_new_tokens": args.max_completion_length,
+        "max_new_tokens": None if args.generation_limit == math.inf else args.generation_limit,
         "prompt_suffix": script_args.prompt_suffix,
         "system_prompt": script_args.system_prompt,
         "chat_template": script_args.chat_template,
@@ -254,21 +260,25 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     measure, untrained = comparison_tables.measure_of([*evaluated.values()]), evaluated.pop((done[0], EVALUATION))
     base = comparison_tables.measured(untrained, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
-    training: dict[str, list[pd.Series[float]]] = {}
+    learned: list[pd.Series[float]] = []
     for (run, part), own in evaluated.items():
         log, (effort, target) = curves.get(run, pd.DataFrame()), run.asked[part]
         curve = log if effort is None else run.budget_curves(log, effort, target)
         controlled = "num_thinking_tokens" if run.recipe.get("length_of") == "thinking" else "num_tokens"
         multipliers = logged(curve, "leash/lambda")
         row = comparison_tables.seed_row(own, base, target, run.lengths(curve), multipliers, controlled)
-        row["generated_tokens"] = int(max(logged(log, "leash/generated_tokens"), default=0))
+        generated = logged(log, "leash/generated_tokens")
+        row["generated_tokens"] = int(max(generated, default=0))
         settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
         settings |= {} if effort is None else {"effort": effort}
         rows.append({"name": run.label, "seeds": str(run.seed), **row, **settings})
-        if len(learned := logged(curve, "leash/accuracy")):
-            learned = learned.set_axis(log.loc[learned.index, "leash/generated_tokens"])
-            training.setdefault(comparison_tables.in_words(rows[-1]), []).append(learned)
+        accuracies = logged(curve, "leash/accuracy")
+        learned.append(accuracies.set_axis(generated.reindex(accuracies.index)))
     seeds, asked = pd.DataFrame(rows), done[0].evaluation
+    training: dict[str, list[pd.Series[float]]] = {}
+    for row, accuracies in zip(seeds[1:].to_dict("records"), learned, strict=True):
+        if len(accuracies):
+            training.setdefault(comparison_tables.in_words(row), []).append(accuracies)
     missing = ", ".join(run.name for run in runs if run not in done)
     paragraphs = [
         f"`{command}`: {untrained.results['num_problems'].max()} problems of {', '.join(asked['benchmarks'])}, "
