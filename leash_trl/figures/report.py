@@ -242,7 +242,8 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
         for index, reason in select_pairs(pairs).items():
             pair = pairs.loc[index]
             sample = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
-            title = f"{reason.capitalize()}: {sample}, reference answer {pair['solution']}"
+            reference = f", reference answer {pair['solution']}" if pair["solution"] else ""
+            title = f"{reason.capitalize()}: {sample}{reference}"
             sides = [_completion(base.label, pair, "_before"), _completion(run.label, pair, "")]
             blocks.append({"title": title, "completions": sides})
     return [Section("Before and after", blocks)] if blocks else []
@@ -251,7 +252,8 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
 def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
     """Returns pairs of completions of two runs for the same samples, in the order of the second run. Columns of the
     first run end in `_before`."""
-    return after.samples.merge(before.samples, on=["benchmark", "id", "sample"], suffixes=("", "_before"))
+    sides = (run.samples.astype({"solution": str}).fillna({"solution": ""}) for run in (after, before))
+    return pd.merge(*sides, on=["benchmark", "id", "solution", "sample"], suffixes=("", "_before"))
 
 
 def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
@@ -272,9 +274,10 @@ def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
 
 def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
     answer = "no answer" if pd.isna(pair[f"answer{side}"]) else f"answer {pair[f'answer{side}']}"
-    cut = ", truncated" if pair[f"finish_reason{side}"] == "length" else ""
-    verdict = VERDICTS.get(pair[f"is_correct{side}"], "not graded")
-    return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {answer}, {verdict}{cut}", pair[f"text{side}"]
+    answers = [answer] if pd.isna(pair.get(f"reward{side}")) else []  # own rewards extract none
+    cut = ["truncated"] if pair[f"finish_reason{side}"] == "length" else []
+    said = [*answers, VERDICTS.get(pair[f"is_correct{side}"], "not graded"), *cut]
+    return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {', '.join(said)}", pair[f"text{side}"]
 
 
 def training_section(

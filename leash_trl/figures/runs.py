@@ -97,5 +97,7 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
         if {*run.benchmarks} != {*runs[0].benchmarks} if benchmark is None else benchmark not in run.benchmarks:
             known = f"{run.label!r} has {', '.join(run.benchmarks)}"
             raise ValueError(f"benchmark is {benchmark!r}, but {known}; choose a benchmark that all runs have")
+        if run.knows_correctness != runs[0].knows_correctness:
+            raise ValueError(f"only one of {runs[0].label!r} and {run.label!r} has an accuracy; draw them apart")
     shown = benchmark or OVERALL
     return budget_figure(budget_curves(runs, shown)) if name == "budget" else pareto_figure(trade_offs(runs, shown))

@@ -2,6 +2,7 @@
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -176,6 +177,8 @@ def test_pairs_are_counted_and_selected_by_rule(tmp_path):
     # the median is the lower one of -10 and -5
     assert select_pairs(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became incorrect"}
     assert [*select_pairs(pairs[4:].reset_index())] == [0]
+    of_others = replace(runs[1], samples=runs[1].samples.assign(solution="another"))
+    assert sample_pairs(runs[0], of_others).empty
     (section,) = before_and_after_section(runs)
     assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became incorrect, became correct
 
