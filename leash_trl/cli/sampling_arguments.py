@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from leash_trl.cli.errors import check_writable, resumable, user_errors
 from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.data.problems import load_problems
+from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.questions import with_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.data.sources import Kind, parse_reference
@@ -211,7 +211,9 @@ def sample_all(
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
-    details |= {"reward_code": code_digest(functions)} if functions else {}
+    if functions:  # which may read any column
+        data = {name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()}
+        details |= {"reward_code": code_digest(functions), "reward_data": data}
     with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details

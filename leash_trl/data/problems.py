@@ -1,6 +1,7 @@
 """Loads problems to evaluate on or to filter, and rows to train on, from published data, files and the Hub."""
 
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -132,12 +133,12 @@ def load_training_rows(
     return train, read("dataset_test_split", test_split) if test_split is not None else None
 
 
-def fingerprint(problems: Dataset) -> str:
-    """Returns sixteen hexadecimal digits that depend on the ids, prompts, solutions and the order of the problems."""
-    sha = hashlib.sha256()
-    for row in problems.select_columns([*{"id", "prompt", "solution"}.intersection(problems.column_names)]):
-        facts = [row["id"], row["prompt"], row.get("solution")]
-        sha.update(json.dumps(facts, sort_keys=True, default=str).encode())
+def fingerprint(problems: Dataset, columns: Iterable[str] = ("id", "prompt", "solution")) -> str:
+    """Returns sixteen hexadecimal digits that depend on these columns of the problems and on their order."""
+    sha, columns = hashlib.sha256(), [*columns]
+    known = problems.select_columns([*{*columns}.intersection(problems.column_names)]).with_format("arrow")
+    for row in itertools.chain.from_iterable(batch.to_pylist() for batch in known.iter(1000)):
+        sha.update(json.dumps([row.get(name) for name in columns], sort_keys=True, default=str).encode())
     return sha.hexdigest()[:16]
 
 

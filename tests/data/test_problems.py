@@ -144,13 +144,15 @@ def test_files_that_hold_no_problems_are_errors(tmp_path, name, text, named):
         load_problems(str(tmp_path / name))
 
 
-def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write):
+def test_fingerprint_sees_ids_prompts_solutions_and_order_and_of_other_columns_those_asked_for(write):
     rows = [problem("One?", "1", id="a", level=1), problem("Two?", "2", id="b", level=1)]
     changes = ({"problem": "Uno?"}, {"answer": "11"}, {"id": "c"})
     versions = [rows, *([{**rows[0], **change}, rows[1]] for change in changes), rows[::-1], rows[:1]]
     versions.append([{**row, "level": 2} for row in rows])
-    first, *others, same = [fingerprint(load_problems(write(each, f"{i}.jsonl"))) for i, each in enumerate(versions)]
+    loaded = [load_problems(write(each, f"{i}.jsonl")) for i, each in enumerate(versions)]
+    first, *others, same = map(fingerprint, loaded)
     assert first == same
+    assert len({fingerprint(each, ["id", "level"]) for each in (loaded[0], loaded[-1])}) == 2
     assert len({first, *others}) == 6
     assert len(bytes.fromhex(first)) == 8
 

@@ -113,3 +113,5 @@ def test_it_evaluates_filters_and_trains_on_what_the_filter_kept(tmp_path, capsy
     assert not main([*train.split(), *places])
     state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
     assert -1 <= state["log_history"][0]["rewards/reasoning_gym_reward/mean"] <= 1
+    kept.write_text(kept.read_text().replace(r"\"seed\": 0", r"\"seed\": 1"))  # what the reward reads
+    assert main(["eval", *small, "--benchmarks", str(kept), "--output_dir", str(tmp_path / "eval-1")]) == 2
