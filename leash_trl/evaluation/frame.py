@@ -5,12 +5,12 @@ Correctness is 1, 0 or NaN. Completions that could not be graded (NaN) are left 
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import comb
 from pathlib import Path
+from statistics import multimode
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from leash_trl.evaluation.intervals import Estimate
 
 RUN_FILE = "run.json"
 OVERALL = "overall"
-GRADED_AGAIN = "to grade them again, run the command that created this folder again"
+GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
 UNKNOWN_CORRECTNESS = (
@@ -255,12 +255,6 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
     ]
 
 
-def winners(ballot: Iterable[Vote]) -> list[Vote]:
-    """Returns the classes with the most votes: several in a tie, none if there are no votes."""
-    counts = Counter(vote for vote in ballot if vote is not None)
-    return [vote for vote, count in counts.items() if count == max(counts.values())]
-
-
 def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
     """Returns the probability that the majority vote of each problem is correct, with ties broken at random; its mean
     is maj@k.
@@ -269,7 +263,8 @@ def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
         >>> majority_at_k([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
         [1.0, 0.5, 0.0]
     """
-    return np.array([(True in tied) / max(1, len(tied)) for tied in map(winners, ballots)])
+    winners = (multimode(vote for vote in ballot if vote is not None) for ballot in ballots)
+    return np.array([(True in tied) / max(1, len(tied)) for tied in winners])
 
 
 def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:

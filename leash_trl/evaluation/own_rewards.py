@@ -1,18 +1,19 @@
 """Grades completions with a user's own reward functions, called as TRL's trainers call them."""
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from trl.trainer.utils import get_callable_name
+from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
 
 from leash_trl.length_control.rollouts import weighted_task_rewards
 
 
-RUNNER = asyncio.Runner()  # with one event loop for all calls, so that a reward function can keep a client open
+_event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ class OwnRewards:
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any], size: int) -> list[float]:
     found = function(**given)
-    found = [*(RUNNER.run(found) if inspect.iscoroutine(found) else found)]
+    if inspect.iscoroutine(found):
+        found = asyncio.run_coroutine_threadsafe(found, _event_loop()[1]).result()
+    found = [*found]
     if len(found) != size:
         raise ValueError(f"{get_callable_name(function)} returned {len(found)} rewards for {size} completions")
     return [torch.nan if reward is None else float(reward) for reward in found]

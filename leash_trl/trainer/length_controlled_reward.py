@@ -9,7 +9,6 @@ import asyncio
 import functools
 import inspect
 import math
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from trl.trainer.utils import get_callable_name
+from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
 
 from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.length_control.advantages import AdvantageRule
@@ -199,7 +198,7 @@ class LengthControlledReward:
         functions = with_opened_thinking(self.reward_funcs) if self.settings.opens_thinking else self.reward_funcs
         rewards = [function(**given) for function in functions]
         if any(map(inspect.isawaitable, rewards)):
-            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), _event_loop()).result()
+            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), _event_loop()[1]).result()
         rollouts = self._rollouts(given, rewards, self.settings)
         score = self.method.score(rollouts, RULE)
         self._scored.append(Scored(rollouts, self.version, self._is_copy))
@@ -279,12 +278,7 @@ async def awaited(values: Sequence[Any]) -> list[Any]:
     return [next(come) if inspect.isawaitable(value) else value for value in values]
 
 
-@functools.cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the one event loop of the process, so that a reward function can keep a client open between calls."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    return loop
+_event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
 
 
 def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

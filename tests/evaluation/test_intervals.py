@@ -82,10 +82,7 @@ T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
         # Wilson's with t = 2.04523, for problems worth phi completions each: (20/3 * 30/29 + 0.05) / (20/3 + 0.05)
         (mean_share(np.repeat([1.0, 0.0], [10, 20])), (1 / 3, 0.1856732235686, 0.5230035251014)),
         # squares 0.25 and 1 / (4 * 4)
-        (
-            mean_share_difference(np.array([0.5, 0.5, 0, 0]), 4),
-            ends(0.25, T3 * (0.3125 / 12) ** 0.5),
-        ),
+        (mean_share_difference(np.array([0.5, 0.5, 0, 0]), 4), ends(0.25, T3 * (0.3125 / 12) ** 0.5)),
         (mean_share_difference(np.array([1.0, 0.0]), 1), (0.5, -1, 1)),
         # standard deviation 10
         (mean_amount(np.array([90.0, 100.0, 110.0])), ends(100, T2 * 10 / 3**0.5)),

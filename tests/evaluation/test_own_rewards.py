@@ -10,6 +10,7 @@ from written_runs import said, write_evaluation
 from leash_trl.evaluation.frame import changes, load_evaluated_run, truncation_warning, warning
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.figures.evaluation import trade_offs
+from leash_trl.figures.runs import draw
 
 
 ROWS = {"id": [7, 8], "prompt": [[{"role": "user", "content": text}] for text in "ab"], "answer": ["x", "y"]}
@@ -87,8 +88,13 @@ def test_partial_functions_have_their_names_and_async_ones_a_single_event_loop()
         loops.add(asyncio.get_running_loop())
         return [correct] * len(prompts)
 
-    own = [functools.partial(remembers, correct=1.0), matches]
-    assert [column("is_correct", *own, correctness_func="remembers") for _ in range(2)] == [[True] * 4] * 2
+    def found():
+        return column("is_correct", functools.partial(remembers, correct=1.0), matches, correctness_func="remembers")
+
+    async def in_a_notebook():
+        return found()
+
+    assert found() == asyncio.run(in_a_notebook()) == [True] * 4
     assert len(loops) == 1
 
 
@@ -117,6 +123,9 @@ def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_pat
     assert "accuracy_change" not in {*changes(*runs)["metric"]}
     assert "correctness_func" in warning(runs)
     assert trade_offs(runs)["measure"].tolist() == ["reward", "reward"]
+    right = write_evaluation(tmp_path / "c", "c", {"own": [[said(10)] * 2] * 2})
+    with pytest.raises(ValueError, match="'a' and 'c'"):
+        draw("pareto", [tmp_path / "a", right])
 
 
 def test_a_third_of_truncated_completions_is_said():
