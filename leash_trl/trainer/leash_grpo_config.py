@@ -69,6 +69,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
             decides.
         epsilon_high (`float`): Upper clipping range of the importance ratio (DAPO's clip-higher).
+        logging_steps (`float`): Number of policy updates per log entry, whose values are means over them. Curves and
+            comparisons need every update; TRL logs every tenth.
         lr_scheduler_type (`str`): Learning rate schedule.
         weight_decay (`float`): Weight decay of AdamW. From the authors' release.
         vllm_importance_sampling_correction (`bool`): Whether to correct for the mismatch between vLLM's and the
@@ -98,6 +100,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     # Parameters whose defaults differ from GRPOConfig: the paper's recipe
     max_completion_length: int | None = 32768
     epsilon_high: float | None = 0.28
+    logging_steps: float = 1
     lr_scheduler_type: str = "constant"
     weight_decay: float = 0.1
     vllm_importance_sampling_correction: bool = False
