@@ -81,14 +81,14 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
-    if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
-        train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
-        eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
     reward_funcs = load_reward_funcs(script_args, train_dataset.column_names or [])
     # streams are read only while training, and a rollout function or a transform may add golds later
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
     if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_solutions(train_dataset, "the data set")
+    if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
+        train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
+        eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
     training_args.model_init_kwargs = {
         "revision": revision,
         "attn_implementation": model_args.attn_implementation,
