@@ -26,7 +26,7 @@ class SamplingSettings:
         max_new_tokens (`int`): Maximum length of a completion in tokens. Engines use the limit of each request.
 
     Raises:
-        `ValueError`: If a value is out of range.
+        `ValueError`: If `max_new_tokens` is below 1. The engines check the other values.
     """
 
     temperature: float = 0.6
@@ -35,15 +35,8 @@ class SamplingSettings:
     max_new_tokens: int = 32768
 
     def __post_init__(self) -> None:
-        ranges = {
-            "temperature": (self.temperature >= 0, "0 or more"),
-            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
-            "top_k": (self.top_k >= 0, "0 or more"),
-            "max_new_tokens": (self.max_new_tokens >= 1, "1 or more"),
-        }
-        for name, (is_within, needed) in ranges.items():
-            if not is_within:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be {needed}")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be 1 or more")
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def get_warpers(
     warpers = (
         (temperature != 1.0, generation.TemperatureLogitsWarper, temperature),
         (top_k > 0, generation.TopKLogitsWarper, top_k),
-        (top_p < 1.0, generation.TopPLogitsWarper, top_p),
+        (top_p != 1.0, generation.TopPLogitsWarper, top_p),
         (bool(min_p), generation.MinPLogitsWarper, min_p),
     )
     return LogitsProcessorList(warper(value) for has_effect, warper, value in warpers if has_effect)

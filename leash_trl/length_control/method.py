@@ -13,21 +13,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union, dataclass_transfor
 import torch
 
 from leash_trl.length_control import dual
-from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
+from leash_trl.length_control.rollouts import Rollouts as Rollouts
+from leash_trl.length_control.rollouts import Score as Score
 
-
-# everything that the file of a method imports from here
-__all__ = [
-    "AdvantageRule",
-    "LengthControl",
-    "Paper",
-    "Rollouts",
-    "Score",
-    "hyperparameter",
-    "is_number",
-    "state_field",
-]
 
 BOUNDS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt, "lt": operator.lt}
 SYMBOLS = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}

@@ -128,11 +128,8 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     words = [*ON_GYM, "--dataset_name", path, *on_base, "--output_dir", str(tmp_path / "run")]
     trainer = build_trainer(*arguments_of(given_fields(words)))
     sampling = SamplingArguments(output_dir="", model_name_or_path=str(base))
-    assert (
-        load_checked(path, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
-        == trainer.train_dataset["prompt"][:]
-        == texts
-    )
+    evaluated = load_checked(path, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
+    assert evaluated == trainer.train_dataset["prompt"][:] == texts
     assert trainer._tokenize_prompts(texts)[0] == prompt_ids(trainer.processing_class, texts)
     short = ["--limit", "2", "--num_samples", "2", "--max_new_tokens", "4", "--output_dir", str(tmp_path / "eval")]
     assert main(["eval", "--benchmarks", path, *on_base, *short]) == 0

@@ -143,8 +143,7 @@ def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, com
             main(command)
         return
     assert main(command) == exit_code
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "in run with --resume_from_checkpoint true" in line
+    assert "in run with --resume_from_checkpoint true" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_only_what_there_is_is_resumed_and_true_and_false_on_a_command_line_are_no_folders(command, tmp_path):

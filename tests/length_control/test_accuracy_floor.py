@@ -37,8 +37,7 @@ def test_a_running_accuracy_by_hand():
     assert running.after(1.0)[:3] == pytest.approx((0.75, 0.01, 2))
     # e = 0.25 - 0.76 = -0.51: 0.76 - 0.17, 0.01 - 0.0102
     assert running.after(1.0).after(0.25)[:3] == pytest.approx((0.59, -0.0002, 3))
-    late = RunningAccuracy(0.9, 0.0, num_batches=10).after(0.8)
-    assert late[:3] == pytest.approx((0.89, -0.002, 10))
+    assert RunningAccuracy(0.9, 0.0, num_batches=10).after(0.8)[:3] == pytest.approx((0.89, -0.002, 10))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +125,7 @@ def test_each_value_of_a_column_has_its_own_floor():
     after(method, batch(2, levels=["a", "a", "b", "b"]))  # all of a are right, none of b
     shares = [method.budget_statistics(name)["price_share"] for name in "ab"]
     assert shares == [1.0, 0.0]
-    paid = method.penalty(batch(4, levels=["a", "b", "a", "b"])) > 0
-    assert paid.tolist() == [True, False, True, False]
+    assert (method.penalty(batch(4, levels=["a", "b", "a", "b"])) > 0).tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize("kind", FAMILY)

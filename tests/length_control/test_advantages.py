@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_rollouts import close
 
-from leash_trl.length_control.advantages import (
-    group_advantages,
-    has_signal,
-    mean_and_std,
-)
+from leash_trl.length_control.advantages import group_advantages, has_signal, mean_and_std
 
 
 NAN = float("nan")

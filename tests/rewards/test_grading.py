@@ -103,8 +103,7 @@ def test_a_gold_that_cannot_be_read_has_no_grade_but_where_no_answer_is_given():
 
 def test_unreadable_solutions_are_named_by_row():
     solutions = ["12", "", "(C)", r"\text{}", r"2\sqrt{3}", "no solution", "$ $"]
-    faults = unreadable_solutions(solutions)
-    assert list(faults) == [1, 3, 6]
+    assert [*unreadable_solutions(solutions)] == [1, 3, 6]
 
 
 def parse(path) -> list[dict]:

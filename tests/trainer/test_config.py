@@ -35,8 +35,7 @@ def test_defaults_are_the_papers_recipe(config):
 
 
 def test_the_rule_of_advantages_is_that_of_the_fields(config):
-    made = config(scale_rewards=False, advantage_epsilon=0.5)
-    assert made.advantage_rule == AdvantageRule("none", 0.5)
+    assert config(scale_rewards=False, advantage_epsilon=0.5).advantage_rule == AdvantageRule("none", 0.5)
 
 
 @pytest.mark.parametrize(

@@ -295,9 +295,8 @@ def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, t
 def test_a_limit_in_generation_kwargs_wins_as_in_trl(config, tmp_path, tokenizer):
     limits = {"max_completion_length": 24, "generation_kwargs": {"max_new_tokens": 12}}
     args = config(str(tmp_path), bf16=False, use_cpu=True, **limits)
-    assert (
-        run_settings(args, LengthControlledReward(plus_one, Leash(), 10), MODEL, tokenizer).max_completion_length == 12
-    )
+    reward = LengthControlledReward(plus_one, Leash(), 10)
+    assert run_settings(args, reward, MODEL, tokenizer).max_completion_length == 12
 
 
 def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(tmp_path, tokenizer):

@@ -56,12 +56,7 @@ ROWS = [
     ({}, {"length_control_kwargs": {"multiplier_per": "levle"}}, "columns", "levle"),
     ({}, {"reward_funcs": needs_gold}, "columns", "gold"),
     ({}, {"reward_funcs": [parity_reward, math_reward]}, "columns", "solution"),
-    (
-        {},
-        {"reward_funcs": needs_gold, "rollout_func": shrinking_rollout, "generation_kwargs": None},
-        "columns",
-        "gold",
-    ),
+    ({}, {"reward_funcs": needs_gold, **SHRINKING}, "columns", "gold"),
     ({}, TWO, "correctness_func", "None"),
     ({}, TWO | {"correctness_func": "right"}, "correctness_func", "'right'"),
     ({}, {"reward_funcs": CONTROLLED}, "reward_funcs", "LengthControlledReward"),

@@ -39,8 +39,7 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("command", "changes", "field", "value"),
-    [(name, *case) for names, *case in CASES["commands"] for name in names],
+    ("command", "changes", "field", "value"), [(name, *case) for names, *case in CASES["commands"] for name in names]
 )
 def test_on_the_command_line_it_is_the_last_line(command, changes, field, value, files, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
