@@ -172,22 +172,24 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
         if kinds <= {"csv"} and not (is_saved or config) and (found := load_dataset_builder(str(path))).name == "csv":
             files, sep = (found.config.data_files or {}).items(), found.config.sep
-            return {str(split): concatenate_datasets([_read_csv(each, sep) for each in own]) for split, own in files}
+            return {str(split): _read_csv(own, sep) for split, own in files}
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
     if builder is None:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
     if builder == "csv":
-        return {"train": _read_csv(path)}
+        return {"train": _read_csv([path])}
     return load_dataset(builder, data_files=str(path), streaming=streaming)
 
 
-def _read_csv(path: str | Path, sep: str = ",") -> Dataset:
-    """Reads all columns as text, since answers such as `033` and `None` would be changed otherwise."""
-    frame = pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False)
-    if "target_length" in frame:
-        frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
+def _read_csv(paths: Iterable[str | Path], sep: str = ",") -> Dataset:
+    """Reads a column as numbers if none changes when it becomes text again: `033` and `None` keep theirs as text."""
+    frame = pd.concat([pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths])
+    for name, texts in frame.items():
+        numbers = pd.to_numeric(texts, errors="coerce").convert_dtypes()
+        if numbers.notna().any() and ((numbers.astype(str) == texts) | (texts == "")).all():
+            frame[name] = numbers
     return Dataset.from_pandas(frame, preserve_index=False)
 
 
@@ -209,9 +211,7 @@ def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool =
     if (schema is None or "prompt" in schema.columns) and not isinstance(features["prompt"], Value):
         types["prompt"] = features["prompt"]
     if schema is not None:
-        gold = features["solution"] if "solution" in schema.columns else TEXT
-        is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
-        types["solution"] = TEXT if needs_gold or is_number else gold
+        types["solution"] = TEXT if needs_gold or "solution" not in schema.columns else features["solution"]
     how = {"name": name, "schema": schema, "needs_gold": needs_gold, "has_chat_template": has_chat_template, **rule}
     if isinstance(raw, IterableDataset):
         all_types = raw.features and Features({**raw.features, **types})
@@ -252,7 +252,8 @@ def _read_row(
         has_prompt = "prompt" in schema.columns
         has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages need no template
         try:
-            question, made["solution"] = schema.read(row)
+            question, gold = schema.read(row)
+            made["solution"] = gold if needs_gold or "solution" not in schema.columns else row["solution"]
             stays = has_prompt and not isinstance(question, str)  # keep all fields of the messages
             asked["prompt"] = row["prompt"] if stays else question
         # the value may be a label or a list for the user's own reward function

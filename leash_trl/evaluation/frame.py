@@ -22,6 +22,7 @@ from leash_trl.evaluation.intervals import Estimate
 
 RUN_FILE = "run.json"
 OVERALL = "overall"
+OTHER_REWARDS = "The runs were graded by different reward functions, or versions of them."
 GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
@@ -330,7 +331,7 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
         )
     ]
     rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
-    ungraded = f"Some completions could not be graded: {', '.join(lost)}; {GRADED_AGAIN}."
+    ungraded = f"Ungraded completions (problems without others are left out): {', '.join(lost)}; {GRADED_AGAIN}."
     cut = truncation_warning(
         {
             f"{name} in {run.label!r}": (own["finish_reason"] == "length").mean()
@@ -339,9 +340,9 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
         }
     )
     is_unknown = not all(run.knows_correctness for run in runs)
-    return " ".join(
-        filter(None, [rough if few else "", ungraded if lost else "", cut, UNKNOWN_CORRECTNESS if is_unknown else ""])
-    )
+    is_mixed = len({run.run.get("reward_code") for run in runs}) > 1
+    said = {rough: few, ungraded: lost, cut: cut, UNKNOWN_CORRECTNESS: is_unknown, OTHER_REWARDS: is_mixed}
+    return " ".join(text for text, holds in said.items() if holds)
 
 
 def truncation_warning(shares: Mapping[str, float]) -> str:

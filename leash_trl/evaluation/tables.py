@@ -40,11 +40,6 @@ def format_tokens(count: float | None) -> str:
     return "" if count is None or pd.isna(count) else f"{count:,.{0 if abs(count) >= 1000 else 1}f}"
 
 
-def format_signed_tokens(count: float) -> str:
-    """Formats a difference of numbers of tokens: `-9,854`, `+0.0`."""
-    return f"{count:+z,.{0 if abs(count) >= 1000 else 1}f}"
-
-
 def format_number(number: float | None) -> str:
     """Formats a number without a unit to three digits."""
     return "" if pd.isna(number) else f"{number:.3g}"
@@ -104,7 +99,7 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "wrong_tokens": ("wrong tokens", format_tokens),
     "accuracy_change": ("Δ accuracy (points)", format_points),
     "reward_change": ("Δ reward", "{:+.3g}".format),
-    "tokens_change": ("Δ tokens", format_signed_tokens),
+    "tokens_change": ("Δ tokens", lambda count: f"{count:+z,.{0 if abs(count) >= 1000 else 1}f}"),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
 

@@ -120,7 +120,7 @@ def comparison_section(folder: Path, name: str) -> Section:
             frame.insert([*frame].index("seeds"), "change of tokens", frame.pop("change of tokens"))
         blocks.append(_table(caption, frame))
     figure = pareto_figure(read_trade_offs(folder / "table.csv"))
-    blocks.append(_picture(name, "Accuracy over mean tokens, with the 95 % intervals of the table.", figure))
+    blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
     return Section(f"Comparison: {folder.resolve().name}", blocks)
 
 
@@ -275,8 +275,8 @@ def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
 def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
     answer = "no answer" if pd.isna(pair[f"answer{side}"]) else f"answer {pair[f'answer{side}']}"
     answers = [answer] if pd.isna(pair.get(f"reward{side}")) else []  # own rewards extract none
-    cut = ["truncated"] if pair[f"finish_reason{side}"] == "length" else []
-    said = [*answers, VERDICTS.get(pair[f"is_correct{side}"], "not graded"), *cut]
+    said = [*answers, VERDICTS.get(pair[f"is_correct{side}"], "not graded")]
+    said += ["truncated"] if pair[f"finish_reason{side}"] == "length" else []
     return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {', '.join(said)}", pair[f"text{side}"]
 
 

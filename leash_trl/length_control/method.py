@@ -184,8 +184,15 @@ class LengthControl:
         return {}
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """Returns a warning if the scale of the task rewards does not suit the method, else `None`."""
-        return None
+        """Returns a warning if the scale of the task rewards does not suit the method, or if it ignores what they have
+        beside correctness; else `None`."""
+        task, deciding = rollouts.task_rewards, rollouts.correctness_rewards
+        if deciding is None or torch.equal(task.nan_to_num(), deciding.double().nan_to_num()):
+            return None
+        flipped = replace(rollouts, task_rewards=-task)
+        if not torch.equal(*(self.base_rewards(each).nan_to_num() for each in (rollouts, flipped))):
+            return None
+        return f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision.

@@ -3,7 +3,6 @@
 Streaming data sets and data sets with an on-the-fly transform are not checked.
 """
 
-import inspect
 import math
 import re
 import warnings
@@ -28,10 +27,6 @@ from leash_trl.trainer.length_controlled_reward import LengthControlledReward, u
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
-# TRL: GRPOTrainer._calculate_rewards passes these to reward functions, beside the other columns of the data set
-GIVEN_TO_REWARDS = frozenset(
-    {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
-)
 MOST_MEASURED = 100  # number of prompts that are tokenized, those with the longest text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 
@@ -48,16 +43,15 @@ def check_trainer(trainer: Any) -> None:
     dataset = trainer.train_dataset
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
         return
-    is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)  # others may add fields for reward functions
     columns = method.columns_read()
-    needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
-    if missing := sorted(needed - {*dataset.column_names}):
+    if missing := sorted({*columns} - {*dataset.column_names}):
         there, lacking = ", ".join(dataset.column_names), " and ".join(missing)
         raise ValueError(f"the data set has columns {there}, but lacks {lacking}; rename or add columns")
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
     values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)
     _warn(args, [method.check_columns(values)])
+    is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)
     if "prompt" in dataset.column_names and is_rollout_ours and trainer.environment_factories is None:
         check_not_blank(dataset)
         # a processor turns an image into more tokens than its placeholder has
@@ -87,21 +81,6 @@ def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
     for problem in filter(None, problems):
         if args.process_index == 0:
             warnings.warn(problem, UserWarning, stacklevel=4)
-
-
-def required_columns(reward_func: Any) -> set[str]:
-    """Returns the columns that a reward function requires: its parameters without a default that TRL does not pass
-    anyway.
-
-    Example:
-        >>> def reward(completions, solution, weight=1.0, **kwargs): ...
-        >>> required_columns(reward)
-        {'solution'}
-    """
-    # a wrapper's own signature counts, since it may add arguments to those it receives
-    parameters = inspect.signature(reward_func, follow_wrapped=False).parameters.values()
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name for p in parameters if p.default is p.empty and p.kind in named} - GIVEN_TO_REWARDS
 
 
 def check_own_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:

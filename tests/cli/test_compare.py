@@ -285,7 +285,7 @@ length = 80 if name == "base" else 40
 lines = []
 for i in range(2):
     scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
-    common = {"finish_reason": "length" if name == "base" else "stop", "num_thinking_tokens": 0}
+    common = {"finish_reason": "length" if name in ("base", "brief") else "stop", "num_thinking_tokens": 0}
     common |= {"answer": None, "grader_failure": None}
     completions = [{**score, **common, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
@@ -359,6 +359,12 @@ def test_one_arm_stands_below_its_base_with_its_curves(comparison, tmp_path):
     (arm,) = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "LEASH-C" in line]
     assert "| -47.1% | 0.500 | 0.250 (0.500) |" in arm
     assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
+
+
+def test_an_arm_that_is_cut_on_purpose_is_not_said_to_be_truncated(comparison, tmp_path):
+    assert comparison("--seeds", "1", arms={"leash": {}, "brief": {"train": False, "max_new_tokens": 8}}) == 0
+    (line,) = [each for each in (tmp_path / "out" / "table.md").read_text().splitlines() if "max_new_tokens" in each]
+    assert ("base" in line, "brief" in line) == (True, False)
 
 
 def test_the_curves_of_training_are_found_whatever_the_order_of_the_grids(comparison):

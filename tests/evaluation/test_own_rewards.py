@@ -3,11 +3,12 @@
 import asyncio
 import functools
 import math
+from dataclasses import replace
 
 import pytest
 from written_runs import said, write_evaluation
 
-from leash_trl.evaluation.frame import changes, load_evaluated_run, truncation_warning, warning
+from leash_trl.evaluation.frame import OTHER_REWARDS, changes, load_evaluated_run, truncation_warning, warning
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.figures.evaluation import trade_offs
 from leash_trl.figures.runs import draw
@@ -124,6 +125,8 @@ def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_pat
     assert "correctness_func" in warning(runs)
     assert trade_offs(runs)["measure"].tolist() == ["reward", "reward"]
     right = write_evaluation(tmp_path / "c", "c", {"own": [[said(10)] * 2] * 2})
+    other = replace(runs[1], run={**runs[1].run, "reward_code": "another"})
+    assert OTHER_REWARDS in warning([runs[0], other])
     with pytest.raises(ValueError, match="'a' and 'c'"):
         draw("pareto", [tmp_path / "a", right])
 

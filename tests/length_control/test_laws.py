@@ -11,6 +11,7 @@ import torch
 from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pairs, warm
 
 from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import Score, joined
 
@@ -176,6 +177,16 @@ def test_a_method_without_a_target_is_the_same_with_any(name):
     assert_alike(name, lambda batch: replace(batch, target_lengths=7 * batch.target_lengths))
 
 
+def with_bonus(batch):
+    return replace(batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards * 0.9)
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is None])
+def test_a_method_of_the_task_rewards_hears_every_function(name):
+    batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, 3)
+    assert LengthControl.reward_scale_problem(method_named(name), with_bonus(batch)) is None
+
+
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
 def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
     method, (right, wrong) = method_named(name), FACTS[name].base
@@ -185,6 +196,7 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
     for batch in (first, second):
         same(method.score(batch, RULES["group"]).base, expected)
         assert method.reward_scale_problem(batch) is None
+    assert "\n" not in method.reward_scale_problem(with_bonus(second))
     same(method.shape(second), method.shape(first))
     # what the deciding function cannot score is unscorable, whatever the others say
     assert_alike(

@@ -1,22 +1,20 @@
 """What would go wrong without a word: each mistake is one line that names field and value, as early as can be."""
 
-import functools
 import warnings
 
 import pytest
-import torch
 import yaml
 from conftest import ROOT, gym_tokenizer, parity_reward
 from datasets import Dataset
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
-from leash_trl import LeashGRPOTrainer, LengthControlledReward, shrinking_rollout
+from leash_trl import LeashGRPOTrainer, LengthControlledReward
 from leash_trl.data import as_conversation
 from leash_trl.length_control.leash import Leash
 from leash_trl.rewards import math_reward
 from leash_trl.trainer import checks
-from leash_trl.trainer.checks import check_first_batch, required_columns
+from leash_trl.trainer.checks import check_first_batch
 
 
 CONFIG = yaml.safe_load((ROOT / "tests" / "fixtures" / "mistakes.yaml").read_text(encoding="utf-8"))
@@ -39,14 +37,7 @@ def test_a_field_that_would_be_wrong_in_silence_is_refused(fields, field, value,
 
 
 ASKING = [{"role": "user", "content": "?"}]
-
-
-def needs_gold(completion_ids, gold, **kwargs):
-    return parity_reward(completion_ids)
-
-
-TWO = {"reward_funcs": [parity_reward, needs_gold], "length_control": "alp", "lambda_lr": None}
-SHRINKING = {"rollout_func": shrinking_rollout, "generation_kwargs": None}
+TWO = {"reward_funcs": [parity_reward, math_reward], "length_control": "alp", "lambda_lr": None}
 CONTROLLED = LengthControlledReward(parity_reward, "leash", target_length=12)
 ROWS = [
     ({"prompt": [{"role": "user", "content": " "}]}, {}, "prompt", "row 5"),
@@ -54,9 +45,6 @@ ROWS = [
     ({"target_length": -3.0}, {}, "target_length", "-3.0"),
     ({"target_length": 24.0}, {}, "target_length", "24"),
     ({}, {"length_control_kwargs": {"multiplier_per": "levle"}}, "columns", "levle"),
-    ({}, {"reward_funcs": needs_gold}, "columns", "gold"),
-    ({}, {"reward_funcs": [parity_reward, math_reward]}, "columns", "solution"),
-    ({}, {"reward_funcs": needs_gold, **SHRINKING}, "columns", "gold"),
     ({}, TWO, "correctness_func", "None"),
     ({}, TWO | {"correctness_func": "right"}, "correctness_func", "'right'"),
     ({}, {"reward_funcs": CONTROLLED}, "reward_funcs", "LengthControlledReward"),
@@ -72,22 +60,6 @@ def test_rows_are_refused_before_training(columns, options, field, value, make_t
     with pytest.raises(ValueError) as failure:  # noqa: PT011
         make_trainer(**fields)
     one_line(str(failure.value), field, value)
-
-
-def test_columns_that_trl_a_default_or_a_wrapper_gives_are_not_missed():
-    def inner(completions, gold): ...
-
-    @functools.wraps(inner)
-    def with_gold(completions, prompts, trainer_state, log_metric, hint, style="box", **kwargs): ...
-
-    assert required_columns(with_gold) == {"hint"}
-    assert required_columns(torch.nn.Linear(1, 1)) == required_columns(functools.partial(inner, gold=1)) == set()
-
-
-def test_what_rollout_functions_and_transforms_give_is_not_missed(make_trainer, problems):
-    levels = problems.select_columns(["level", "prompt"])
-    make_trainer(needs_gold, dataset=levels, rollout_func=lambda prompts, trainer: {})
-    make_trainer(needs_gold, dataset=levels.with_transform(dict))
 
 
 CLOSING = "{% if add_generation_prompt and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"

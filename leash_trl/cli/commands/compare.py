@@ -255,7 +255,11 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     with user_errors():
         evaluated = {(run, part): load_evaluated_run(run.folder / part) for run in done for part in run.asked}
     curves = {run: load_curves(run.folder) for run in done if run.is_trained}
-    cut = [(run.arm, (own.samples["finish_reason"] == "length").mean()) for (run, _), own in evaluated.items()]
+    cut = [
+        (run.label, (own.samples["finish_reason"] == "length").mean())
+        for (run, _), own in evaluated.items()
+        if run.is_trained or run is done[0]  # other arms may be cut on purpose
+    ]
     shares = pd.DataFrame(cut, columns=["arm", "share"]).groupby("arm", sort=False)["share"].mean()
     measure, untrained = comparison_tables.measure_of([*evaluated.values()]), evaluated.pop((done[0], EVALUATION))
     base = comparison_tables.measured(untrained, measure)
