@@ -171,8 +171,9 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
         if kinds <= {"csv"} and not (is_saved or config) and (found := load_dataset_builder(str(path))).name == "csv":
-            files, sep = (found.config.data_files or {}).items(), found.config.sep
-            return {str(split): _read_csv(own, sep) for split, own in files}
+            return {
+                str(split): _read_csv(own, found.config.sep) for split, own in (found.config.data_files or {}).items()
+            }
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)
@@ -184,11 +185,14 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
 
 
 def _read_csv(paths: Iterable[str | Path], sep: str = ",") -> Dataset:
-    """Reads a column as numbers if none changes when it becomes text again: `033` and `None` keep theirs as text."""
+    """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
+    their values are the same as text."""
     frame = pd.concat([pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths])
-    for name, texts in frame.items():
-        numbers = pd.to_numeric(texts, errors="coerce").convert_dtypes()
-        if numbers.notna().any() and ((numbers.astype(str) == texts) | (texts == "")).all():
+    if "target_length" in frame:
+        frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
+    for name in frame.columns.difference(columns_to_read(detect_schema(frame.columns, False), frame.columns)):
+        numbers = pd.to_numeric(frame[name], errors="coerce").convert_dtypes()
+        if numbers.notna().any() and ((numbers.astype(str) == frame[name]) | frame[name].isin(["", np.nan])).all():
             frame[name] = numbers
     return Dataset.from_pandas(frame, preserve_index=False)
 
@@ -211,7 +215,9 @@ def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool =
     if (schema is None or "prompt" in schema.columns) and not isinstance(features["prompt"], Value):
         types["prompt"] = features["prompt"]
     if schema is not None:
-        types["solution"] = TEXT if needs_gold or "solution" not in schema.columns else features["solution"]
+        gold = features["solution"] if "solution" in schema.columns else TEXT
+        is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
+        types["solution"] = TEXT if needs_gold or is_number else gold
     how = {"name": name, "schema": schema, "needs_gold": needs_gold, "has_chat_template": has_chat_template, **rule}
     if isinstance(raw, IterableDataset):
         all_types = raw.features and Features({**raw.features, **types})
@@ -252,8 +258,7 @@ def _read_row(
         has_prompt = "prompt" in schema.columns
         has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages need no template
         try:
-            question, gold = schema.read(row)
-            made["solution"] = gold if needs_gold or "solution" not in schema.columns else row["solution"]
+            question, made["solution"] = schema.read(row)
             stays = has_prompt and not isinstance(question, str)  # keep all fields of the messages
             asked["prompt"] = row["prompt"] if stays else question
         # the value may be a label or a list for the user's own reward function

@@ -21,7 +21,7 @@ def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -
     Other problems raise a `ValueError`, which calls the data set `name`, or are dropped with a warning if `drops` is
     true.
     """
-    golds = [str(gold) if type(gold) in (int, float) and gold == gold else gold for gold in problems["solution"]]
+    golds = problems["solution"][:]
     for row, gold in enumerate(golds):
         if not isinstance(gold, str):
             raise ValueError(

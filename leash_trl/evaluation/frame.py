@@ -22,6 +22,7 @@ from leash_trl.evaluation.intervals import Estimate
 
 RUN_FILE = "run.json"
 OVERALL = "overall"
+GRADING = ("reward_funcs", "reward_code", "reward_weights", "correctness_func", "lenient")
 OTHER_REWARDS = "The runs were graded by different reward functions, or versions of them."
 GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
@@ -283,7 +284,10 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     columns += ["is_correct"] if run.knows_correctness and baseline.knows_correctness else []
     key = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
     own, base = (
-        each.samples.astype({"solution": str}).fillna({"solution": ""}).groupby(key, sort=False)[columns].mean()
+        each.samples.astype({"id": str, "solution": str})
+        .fillna({"solution": ""})
+        .groupby(key, sort=False)[columns]
+        .mean()
         for each in (run, baseline)
     )
     both = f"{run.label!r} and its baseline {baseline.label!r}"
@@ -340,7 +344,7 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
         }
     )
     is_unknown = not all(run.knows_correctness for run in runs)
-    is_mixed = len({run.run.get("reward_code") for run in runs}) > 1
+    is_mixed = len({str([run.run.get(name) for name in GRADING]) for run in runs}) > 1
     said = {rough: few, ungraded: lost, cut: cut, UNKNOWN_CORRECTNESS: is_unknown, OTHER_REWARDS: is_mixed}
     return " ".join(text for text, holds in said.items() if holds)
 

@@ -242,8 +242,7 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
         for index, reason in select_pairs(pairs).items():
             pair = pairs.loc[index]
             sample = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
-            reference = f", reference answer {pair['solution']}" if pair["solution"] else ""
-            title = f"{reason.capitalize()}: {sample}{reference}"
+            title = f"{reason.capitalize()}: {sample}, reference answer {pair['solution'] or 'unknown'}"
             sides = [_completion(base.label, pair, "_before"), _completion(run.label, pair, "")]
             blocks.append({"title": title, "completions": sides})
     return [Section("Before and after", blocks)] if blocks else []
@@ -252,8 +251,9 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
 def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
     """Returns pairs of completions of two runs for the same samples, in the order of the second run. Columns of the
     first run end in `_before`."""
-    sides = (run.samples.astype({"solution": str}).fillna({"solution": ""}) for run in (after, before))
-    return pd.merge(*sides, on=["benchmark", "id", "solution", "sample"], suffixes=("", "_before"))
+    key, keys = ["benchmark", "id", "solution", "sample"], {"id": str, "solution": str}
+    sides = (run.samples.assign(reward=run.samples.get("reward")).astype(keys) for run in (after, before))
+    return pd.merge(*(side.fillna({"solution": ""}) for side in sides), on=key, suffixes=("", "_before"))
 
 
 def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
@@ -274,9 +274,9 @@ def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
 
 def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
     answer = "no answer" if pd.isna(pair[f"answer{side}"]) else f"answer {pair[f'answer{side}']}"
-    answers = [answer] if pd.isna(pair.get(f"reward{side}")) else []  # own rewards extract none
-    said = [*answers, VERDICTS.get(pair[f"is_correct{side}"], "not graded")]
-    said += ["truncated"] if pair[f"finish_reason{side}"] == "length" else []
+    answer = answer if pd.isna(pair[f"reward{side}"]) else ""  # own rewards extract none
+    cut = "truncated" if pair[f"finish_reason{side}"] == "length" else ""
+    said = filter(None, [answer, VERDICTS.get(pair[f"is_correct{side}"], "not graded"), cut])
     return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {', '.join(said)}", pair[f"text{side}"]
 
 

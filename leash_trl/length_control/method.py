@@ -187,10 +187,10 @@ class LengthControl:
         """Returns a warning if the scale of the task rewards does not suit the method, or if it ignores what they have
         beside correctness; else `None`."""
         task, deciding = rollouts.task_rewards, rollouts.correctness_rewards
-        if deciding is None or torch.equal(task.nan_to_num(), deciding.double().nan_to_num()):
-            return None
-        flipped = replace(rollouts, task_rewards=-task)
-        if not torch.equal(*(self.base_rewards(each).nan_to_num() for each in (rollouts, flipped))):
+        if deciding is None or torch.allclose(task * deciding[0], deciding.double() * task[0], equal_nan=True):
+            return None  # there is no other function
+        other = replace(rollouts, task_rewards=torch.linspace(-0.9, 0.7, len(task), dtype=torch.float64))
+        if not torch.equal(*(self.shape(each).nan_to_num() for each in (rollouts, other))):
             return None
         return f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
 

@@ -71,6 +71,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         epsilon_high (`float`): Upper clipping range of the importance ratio (DAPO's clip-higher).
         logging_steps (`float`): Number of policy updates per log entry, whose values are means over them. Curves and
             comparisons need every update; TRL logs every tenth.
+        eval_steps (`float`): Number of policy updates between evaluations, with `eval_strategy="steps"`.
         lr_scheduler_type (`str`): Learning rate schedule.
         weight_decay (`float`): Weight decay of AdamW. From the authors' release.
         vllm_importance_sampling_correction (`bool`): Whether to correct for the mismatch between vLLM's and the
@@ -101,6 +102,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     max_completion_length: int | None = 32768
     epsilon_high: float | None = 0.28
     logging_steps: float = 1
+    eval_steps: float | None = 10
     lr_scheduler_type: str = "constant"
     weight_decay: float = 0.1
     vllm_importance_sampling_correction: bool = False

@@ -137,6 +137,7 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
         ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, [], "benchmarks"),
+        ({"base": {**FIELDS, "dataset_config": "hard"}}, [], "benchmarks"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
         ({}, ["--devices", "0,1;2"], "0,1;2"),
         ({}, ["--devices", "0;1", "--jobs", "1"], "jobs is 1"),
@@ -158,9 +159,8 @@ def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config)
     shared |= {"system_prompt": "You add.", "chat_template": "{{ messages }}"}
     base = {**FIELDS, **shared}
     (run, *_) = planned(config(base=base))
-    on_hub = {**base, "dataset_name": "agentica-org/own", "dataset_config": "hard", "max_completion_length": 128}
-    (of_hub, *_) = planned(config(base={**on_hub, "generation_kwargs": {"max_new_tokens": 96}}))
-    assert (of_hub.evaluation["benchmarks"], of_hub.evaluation["max_new_tokens"]) == (["agentica-org/own:hard"], 96)
+    (brief, *_) = planned(config(base={**base, "generation_kwargs": {"max_new_tokens": 48}}))
+    assert brief.evaluation["max_new_tokens"] == 48
     expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **shared}
     assert expected.items() <= run.evaluation.items()
     own = {"benchmarks": ["gym_stories_test"], "reward_funcs": ["math_reward"], "num_samples": 2, "max_new_tokens": 32}

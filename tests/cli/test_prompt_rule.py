@@ -15,7 +15,6 @@ from leash_trl.cli.sampling_arguments import SamplingArguments, load_checked
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
-from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.gym.dataset import load_gym
 from leash_trl.model_facts import prompt_ids
 from leash_trl.run_folder import checkpoint_path
@@ -176,11 +175,6 @@ def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, 
     loaded = trained_on("--dataset_name", str(tmp_path / "folder"), "--dataset_streaming", streams)[0]
     assert isinstance(loaded, IterableDataset) == (streams == "true")
     assert [*loaded] == [{**rows[0], "prompt": user(f"1 + 1 = ?{BOXED_SUFFIX}"), "solution": "2"}] * 3
-
-
-def test_numbers_stay_numbers_for_reward_functions_and_graders_read_them(tmp_path):
-    loaded = trained_on("--dataset_name", write_rows(tmp_path / "rows.jsonl", [{"prompt": "?", "solution": 2}]))[0]
-    assert with_readable_solutions(loaded, "rows")["solution"][:] == [2]
 
 
 def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):

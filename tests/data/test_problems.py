@@ -97,8 +97,10 @@ def test_limit_keeps_the_first_problems_and_is_positive(write):
 
 
 def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
-    rows = [{"id": "a", "prompt": "What?", "solution": "033", "target_length": 5, "total": 7}]
-    rows += [{"id": "b", "prompt": "Is there\none?", "solution": "None", "target_length": None, "total": 8}]
+    rows = [{"id": "a", "prompt": "What?", "solution": "033", "target_length": 5, "total": 7, "code": "07"}]
+    rows += [
+        {"id": "b", "prompt": "Is there\none?", "solution": "None", "target_length": None, "total": 8, "code": "8"}
+    ]
     dataset = Dataset.from_list(rows)
     dataset.to_parquet(tmp_path / "a.parquet")
     dataset.to_csv(tmp_path / "a.csv")

@@ -178,7 +178,9 @@ def test_a_method_without_a_target_is_the_same_with_any(name):
 
 
 def with_bonus(batch):
-    return replace(batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards * 0.9)
+    return replace(
+        batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards + batch.lengths / 100
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is None])
@@ -197,6 +199,7 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
         same(method.score(batch, RULES["group"]).base, expected)
         assert method.reward_scale_problem(batch) is None
     assert "\n" not in method.reward_scale_problem(with_bonus(second))
+    assert method.reward_scale_problem(replace(second, correctness_rewards=second.task_rewards / 2)) is None
     same(method.shape(second), method.shape(first))
     # what the deciding function cannot score is unscorable, whatever the others say
     assert_alike(

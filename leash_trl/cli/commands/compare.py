@@ -116,16 +116,13 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
     others."""
     from leash_trl.cli.commands.eval import EvalArguments
     from leash_trl.cli.training_arguments import arguments_of
-    from leash_trl.data.sources import parse_reference
 
     script_args, args, *_ = arguments_of(recipe)
     if script_args.reward_model_name_or_path and "reward_funcs" not in own:
         raise UserError(f"{config}: leash eval has no reward_model_name_or_path; set reward_funcs under eval")
-    if script_args.dataset_name is None and "benchmarks" not in own:
-        raise UserError(f"{config}: the arms train on a mixture; set benchmarks under eval")
-    named = script_args.dataset_config and parse_reference(script_args.dataset_name, script_args.dataset_config)
-    trained = f"{named.hub_id}:{named.config}" if named and named.hub_id else script_args.dataset_name
-    data = {"benchmarks": [trained], "split": script_args.dataset_test_split}
+    if (script_args.dataset_name is None or script_args.dataset_config) and "benchmarks" not in own:
+        raise UserError(f"{config}: the arms train on a mixture, or have a dataset_config; set benchmarks under eval")
+    data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
     rewards = {name: recipe.get(name) for name in REWARDS}
     settings = {
         **(data if "benchmarks" not in own else {}),
@@ -255,12 +252,9 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     with user_errors():
         evaluated = {(run, part): load_evaluated_run(run.folder / part) for run in done for part in run.asked}
     curves = {run: load_curves(run.folder) for run in done if run.is_trained}
-    cut = [
-        (run.label, (own.samples["finish_reason"] == "length").mean())
-        for (run, _), own in evaluated.items()
-        if run.is_trained or run is done[0]  # other arms may be cut on purpose
-    ]
+    cut = [(run.label, (own.samples["finish_reason"] == "length").mean()) for (run, _), own in evaluated.items()]
     shares = pd.DataFrame(cut, columns=["arm", "share"]).groupby("arm", sort=False)["share"].mean()
+    shares = shares.drop([run.label for run in done[1:] if not run.is_trained])  # these may be cut on purpose
     measure, untrained = comparison_tables.measure_of([*evaluated.values()]), evaluated.pop((done[0], EVALUATION))
     base = comparison_tables.measured(untrained, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
