@@ -171,9 +171,8 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
         if kinds <= {"csv"} and not (is_saved or config) and (found := load_dataset_builder(str(path))).name == "csv":
-            return {
-                str(split): _read_csv(own, found.config.sep) for split, own in (found.config.data_files or {}).items()
-            }
+            files = found.config.data_files or {}
+            return {str(split): _read_csv(own, found.config.sep) for split, own in files.items()}
         dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     builder = file_builder(path)

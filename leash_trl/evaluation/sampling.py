@@ -59,9 +59,10 @@ class SamplingPlan:
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("num_samples", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
+        if min(self.num_samples, self.batch_size) < 1:
+            raise ValueError(
+                f"num_samples is {self.num_samples}, batch_size {self.batch_size}; both must be at least 1"
+            )
 
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
