@@ -60,9 +60,7 @@ class SamplingPlan:
 
     def __post_init__(self) -> None:
         if min(self.num_samples, self.batch_size) < 1:
-            raise ValueError(
-                f"num_samples is {self.num_samples}, batch_size {self.batch_size}; both must be at least 1"
-            )
+            raise ValueError(f"num_samples {self.num_samples} and batch_size {self.batch_size} must be at least 1")
 
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
