@@ -26,7 +26,7 @@ class SamplingSettings:
         max_new_tokens (`int`): Maximum length of a completion in tokens. Engines use the limit of each request.
 
     Raises:
-        `ValueError`: If `max_new_tokens` is below 1. The engines check the other values.
+        `ValueError`: If a value is out of range.
     """
 
     temperature: float = 0.6
@@ -35,8 +35,10 @@ class SamplingSettings:
     max_new_tokens: int = 32768
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be 1 or more")
+        is_within = {"temperature": self.temperature >= 0, "top_p": 0 < self.top_p <= 1}
+        is_within |= {"top_k": self.top_k >= 0, "max_new_tokens": self.max_new_tokens >= 1}
+        if wrong := [name for name in is_within if not is_within[name]]:
+            raise ValueError(f"{wrong[0]} is {getattr(self, wrong[0])}, which is out of its range; correct it")
 
 
 @dataclass(frozen=True)

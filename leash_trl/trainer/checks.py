@@ -45,8 +45,9 @@ def check_trainer(trainer: Any) -> None:
         return
     columns = method.columns_read()
     if missing := sorted({*columns} - {*dataset.column_names}):
-        there, lacking = ", ".join(dataset.column_names), " and ".join(missing)
-        raise ValueError(f"the data set has columns {there}, but lacks {lacking}; rename or add columns")
+        raise ValueError(
+            f"columns are {', '.join(dataset.column_names)}; add {' and '.join(missing)} for {method.name}"
+        )
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
     values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)

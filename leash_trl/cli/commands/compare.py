@@ -123,10 +123,9 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
     if (script_args.dataset_name is None or script_args.dataset_config) and "benchmarks" not in own:
         raise UserError(f"{config}: the arms train on a mixture, or have a dataset_config; set benchmarks under eval")
     data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
-    rewards = {name: recipe.get(name) for name in REWARDS}
     settings = {
         **(data if "benchmarks" not in own else {}),
-        **(rewards if "reward_funcs" not in own else {}),
+        **({name: recipe.get(name) for name in REWARDS} if "reward_funcs" not in own else {}),
         "num_samples": 4,
         "temperature": args.temperature,
         "top_p": args.top_p,
