@@ -45,9 +45,7 @@ def check_trainer(trainer: Any) -> None:
         return
     columns = method.columns_read()
     if missing := sorted({*columns} - {*dataset.column_names}):
-        raise ValueError(
-            f"columns are {', '.join(dataset.column_names)}; add {' and '.join(missing)} for {method.name}"
-        )
+        raise ValueError(f"columns {dataset.column_names} lack {missing}, which {method.name} reads; add them")
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
     values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)
