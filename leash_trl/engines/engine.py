@@ -37,8 +37,9 @@ class SamplingSettings:
     def __post_init__(self) -> None:
         is_within = {"temperature": self.temperature >= 0, "top_p": 0 < self.top_p <= 1}
         is_within |= {"top_k": self.top_k >= 0, "max_new_tokens": self.max_new_tokens >= 1}
+        needed = "temperature and top_k must be 0 or more, top_p above 0 and at most 1, max_new_tokens 1 or more"
         if wrong := [name for name in is_within if not is_within[name]]:
-            raise ValueError(f"{wrong[0]} is {getattr(self, wrong[0])}, which is out of its range; correct it")
+            raise ValueError(f"{wrong[0]} is {getattr(self, wrong[0])}; {needed}")
 
 
 @dataclass(frozen=True)

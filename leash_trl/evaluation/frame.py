@@ -284,10 +284,7 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     columns += ["is_correct"] if run.knows_correctness and baseline.knows_correctness else []
     key = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
     own, base = (
-        each.samples.astype({"id": str, "solution": str})
-        .fillna({"solution": ""})
-        .groupby(key, sort=False)[columns]
-        .mean()
+        each.samples.astype(dict.fromkeys(key, str)).fillna({"solution": ""}).groupby(key, sort=False)[columns].mean()
         for each in (run, baseline)
     )
     both = f"{run.label!r} and its baseline {baseline.label!r}"
@@ -335,7 +332,7 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
         )
     ]
     rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
-    ungraded = f"Ungraded completions (problems without others are left out): {', '.join(lost)}; {GRADED_AGAIN}."
+    ungraded = f"Ungraded completions (problems that have no others are left out): {', '.join(lost)}; {GRADED_AGAIN}."
     cut = truncation_warning(
         {
             f"{name} in {run.label!r}": (own["finish_reason"] == "length").mean()

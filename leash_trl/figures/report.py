@@ -251,9 +251,10 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
 def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
     """Returns pairs of completions of two runs for the same samples, in the order of the second run. Columns of the
     first run end in `_before`."""
-    key, keys = ["benchmark", "id", "solution", "sample"], {"id": str, "solution": str}
-    sides = (run.samples.assign(reward=run.samples.get("reward")).astype(keys) for run in (after, before))
-    return pd.merge(*(side.fillna({"solution": ""}) for side in sides), on=key, suffixes=("", "_before"))
+    key = ["benchmark", "id", "solution"]  # an id alone may be a row number, as in `changes`
+    sides = (run.samples.assign(reward=run.samples.get("reward")) for run in (after, before))
+    texts = (side.astype(dict.fromkeys(key, str)).fillna({"solution": ""}) for side in sides)
+    return pd.merge(*texts, on=[*key, "sample"], suffixes=("", "_before"))
 
 
 def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:

@@ -285,7 +285,7 @@ length = 80 if name == "base" else 40
 lines = []
 for i in range(2):
     scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
-    common = {"finish_reason": "length" if name in ("base", "brief") else "stop", "num_thinking_tokens": 0}
+    common = {"finish_reason": "length" if name.startswith(("base", "brief")) else "stop", "num_thinking_tokens": 0}
     common |= {"answer": None, "grader_failure": None}
     completions = [{**score, **common, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")

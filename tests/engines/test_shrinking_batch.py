@@ -78,6 +78,8 @@ def test_a_model_that_keeps_more_than_keys_and_values_is_an_error(kind, fields):
     model = random_model(kind, **fields)
     with pytest.raises(ValueError, match="rollout_func"):
         sample_tokens(model, [[5, 6]], [1], 0, 4, get_warpers())
+    with pytest.raises(ValueError, match="top_p"):
+        get_warpers(top_p=95)
 
 
 @pytest.mark.parametrize("width", [1, None])

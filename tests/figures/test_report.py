@@ -191,6 +191,9 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
         ("base: 50 tokens, answer 1, correct", HOSTILE),
         ("leash: 64 tokens, no answer, incorrect, truncated", long),
     ]
+    (own,) = before_and_after_section(pair_of(tmp_path, [[{**said(9, answer=None), "reward": 1.0}]], [[said(8)]]))
+    titles = [title for title, _ in own.blocks[1]["completions"]]
+    assert titles == ["base: 9 tokens, correct", "leash: 8 tokens, answer 1, correct"]
     page = render("report.html.j2", "t", [section])
     assert page.count("<details") == 1  # the long one is folded
     assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))

@@ -118,8 +118,7 @@ def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding
     assert arguments.sharding == SHARDINGS[sharding]
     assert planned.generation_batch_size == 64 * 8  # 64 prompts x 8 completions, by the plan's number of GPUs
     assert planned.target_length == fields["target_length"] == 4096  # of that recipe
-    mode = "server" if name == "leash_server" else "colocate"
-    assert planned.vllm_mode == fields["vllm_mode"] == mode
+    assert planned.vllm_mode == fields["vllm_mode"] == ("server" if name == "leash_server" else "colocate")
 
 
 def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_script):

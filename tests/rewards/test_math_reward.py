@@ -64,8 +64,7 @@ def test_a_missing_gold_is_unscorable(gold):
 def test_numbers_are_golds():
     golds = [7, 7.0, np.int64(7), torch.tensor(0.5), -3, 1e-7, 1e22, 8]
     answers = ["7", "7", "7", "1/2", "-3", "10^{-7}", "10^{22}", "7"]
-    completions = [rf"\boxed{{{answer}}}" for answer in answers]
-    assert math_reward(completions, golds) == [1.0] * 7 + [-1.0]
+    assert math_reward([rf"\boxed{{{answer}}}" for answer in answers], golds) == [1.0] * 7 + [-1.0]
 
 
 @pytest.mark.parametrize("gold", [["7"], {"answer": "7"}, True])
