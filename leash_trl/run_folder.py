@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from leash_trl import gym
 from leash_trl.errors import TrainingError
+from leash_trl.paths import path_or_hub_id
 
 
 logger = logging.getLogger(__name__)
@@ -56,11 +57,16 @@ def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
     return (path for path in newest_first if read_trainer_state(path) is not None)
 
 
-def checkpoint_path(name: str) -> str:
+def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
     """Returns the folder or Hub id of a model: the folder inside this package for `gym`, else the name itself.
 
+    Args:
+        name (`str`): Name of the model.
+        field (`str`): Argument that has this value, for messages.
+
     Raises:
-        `ValueError`: If the name is a folder without a model, such as the output folder of a run that has not ended.
+        `ValueError`: If the name looks like a path that does not exist; if it is a folder without a model, such as the
+            output folder of a run that has not ended; or an adapter whose base model is such a name.
 
     Example:
         >>> checkpoint_path("owner/name")
@@ -68,31 +74,42 @@ def checkpoint_path(name: str) -> str:
     """
     if name == gym.NAME:
         return str(gym.CHECKPOINT)
-    folder = Path(name)
+    path = path_or_hub_id(name, field)
+    folder = Path(path)
     if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
         last = next(whole_checkpoints(folder), None)
         remedy = (
             "name another" if last is None else f"no final model was saved there, so name a checkpoint, such as {last}"
         )
         raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
-    return name
+    if is_adapter_alone(folder):  # transformers loads its base
+        config = json.loads((folder / ADAPTER_FILE).read_text(encoding="utf-8"))
+        path_or_hub_id(
+            config.get("base_model_name_or_path") or "", f"base_model_name_or_path in {folder / ADAPTER_FILE}"
+        )
+    return path
 
 
-def complete_model_path(name: str) -> str:
+def is_adapter_alone(folder: Path) -> bool:
+    """Returns whether a folder holds an adapter without its base model."""
+    config, adapter = (folder / file for file in MODEL_FILES)
+    return adapter.is_file() and not config.is_file()
+
+
+def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
     """Returns the same for a model to train or to plan, which must not be an adapter alone: transformers would load
     its base model and train all weights.
 
     Raises:
-        `ValueError`: If the name is a folder without a model, or with only an adapter.
+        `ValueError`: If the name looks like a path that does not exist, or is a folder without a model, or with only
+            an adapter.
     """
-    path = checkpoint_path(name)
-    config, adapter = (Path(path) / file for file in MODEL_FILES)
-    if adapter.is_file() and not config.is_file():
+    if is_adapter_alone(Path(name).expanduser()):
         raise ValueError(
-            f"the folder {name!r} holds an adapter ({adapter.name}) and no complete model; run leash merge {name} "
+            f"the folder {name!r} holds an adapter ({ADAPTER_FILE}) and no complete model; run leash merge {name} "
             "--output_dir DIR to merge it with its base"
         )
-    return path
+    return checkpoint_path(name, field)
 
 
 @contextmanager

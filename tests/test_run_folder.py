@@ -1,6 +1,7 @@
 """What a folder is: a model, an adapter, a run that has not ended, a whole checkpoint."""
 
 import json
+import re
 
 import pytest
 
@@ -46,6 +47,31 @@ def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
         checkpoint_path(str(run))
     with pytest.raises(ValueError, match="holds no model"):
         checkpoint_path(str(run / "checkpoint-14"))
+
+
+@pytest.mark.parametrize("name", ["./missing", "runs/missing", "a/b/c", "/missing", "~/missing", "../missing"])
+@pytest.mark.parametrize("path_of", [checkpoint_path, complete_model_path])
+def test_a_model_that_does_not_exist_is_called_that(name, path_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match=f"model .*{re.escape(name)}"):
+        path_of(name, "model")
+    assert path_of("missing/runs") == "missing/runs"
+
+
+def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}", encoding="utf-8")
+    assert checkpoint_path("~/run") == complete_model_path("~/run") == str(tmp_path / "run")
+
+
+def test_an_adapter_of_a_base_that_does_not_exist_is_refused_with_the_name_of_the_base(tmp_path):
+    base = {"base_model_name_or_path": str(tmp_path / "gone")}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(base), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"base_model_name_or_path .*{tmp_path / 'gone'}"):
+        checkpoint_path(str(tmp_path))
 
 
 def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):

@@ -14,6 +14,7 @@ from trl import TrlParser
 
 import leash_trl
 from leash_trl.cli.errors import SET_UP_ERRORS, UserError, one_line, user_errors
+from leash_trl.paths import existing_path
 
 
 T = TypeVar("T")
@@ -41,7 +42,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 def load_recipe(name: str) -> dict[str, Any]:
     """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
     recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
-    path = Path(name) if Path(name).is_file() else recipes.get(name.removeprefix("recipes/"))
+    file = Path(name).expanduser()
+    path = file if file.is_file() else recipes.get(name.removeprefix("recipes/"))
     if path is None:
         raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
     try:
@@ -91,7 +93,9 @@ class CommandParser(TrlParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
-        return None if words == ["null"] else super()._get_values(action, words)
+        # as a shell does, which expands neither --option=~/path nor the values of a recipe
+        expanded = [os.path.expanduser(word) for word in words]
+        return None if words == ["null"] else super()._get_values(action, expanded)
 
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
@@ -136,6 +140,14 @@ class CommandParser(TrlParser):
         environment = values.pop("env", None) or {}
         os.environ.update({name: str(value) for name, value in environment.items()})
         return values, rest
+
+
+def check_chat_template(text: str | None) -> None:
+    """Raises `ValueError` if a chat template is not Jinja text, which holds braces, such as the path of a file: every
+    prompt would be that text."""
+    if text and "{" not in text:
+        path = existing_path(text, "chat_template")
+        raise ValueError(f"chat_template is {text!r}, but must be Jinja text: give the content of {path}")
 
 
 def make_dataclass(kind: type[T], values: dict[str, Any]) -> T:

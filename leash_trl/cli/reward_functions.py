@@ -11,6 +11,7 @@ from typing import Any
 
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.paths import existing_path
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
 
@@ -38,7 +39,7 @@ def imported(field: str, path: str, *names: str) -> Any:
     """Imports `module.name`, also from the working folder, or `file.py:name`. The `ValueError` for a failure lists the
     `names` that the field also accepts."""
     place, _, name = path.rpartition(":" if ".py:" in path else ".")
-    file = Path(place).resolve() if place.endswith(".py") else None
+    file = Path(existing_path(place, f"the file in {field} {path!r}")).resolve() if place.endswith(".py") else None
     sys.path.insert(0, str(file.parent) if file else os.getcwd())
     try:
         # with the colon, errors inside the imported module are raised unchanged

@@ -11,6 +11,7 @@ from datasets import Dataset, Image
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
+from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
 from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
 from leash_trl.data import BOXED_SUFFIX
@@ -102,6 +103,7 @@ class SamplingArguments:
     thinking_end: str = sampling.SamplingPlan.thinking_end
 
     def __post_init__(self) -> None:
+        check_chat_template(self.chat_template)
         if self.engine == "auto":
             has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
             self.engine = "vllm" if has_vllm else "transformers"
@@ -189,7 +191,8 @@ def sample_all(
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
-        parsed = [parse_reference(reference) for reference in references]
+        field = "benchmarks" if kind == "benchmark" else "dataset_name"
+        parsed = [parse_reference(reference, field=field) for reference in references]
         rewards = arguments.reward_funcs or None
         is_graded = rewards in GRADERS
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-from leash_trl.cli.arguments import CommandParser, make_dataclass
+from leash_trl.cli.arguments import CommandParser, check_chat_template, make_dataclass
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -44,6 +44,9 @@ class LeashScriptArguments(ScriptArguments):
     efforts: dict[str, Any] | str | None = None
     effort_suffix: str = EFFORT_SUFFIX
     rollout_func: str | None = None
+
+    def __post_init__(self) -> None:
+        check_chat_template(self.chat_template)
 
 
 # fields of TRL that the short help shows

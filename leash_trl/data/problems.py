@@ -70,7 +70,7 @@ def load_problems(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, but must be 1 or more")
-    named = parse_reference(reference)
+    named = parse_reference(reference, field="reference")
     splits = load_splits(named)
     usual = None if named.source is None else "train" if kind == "train" else named.source.split
     split = split or (next(iter(splits)) if len(splits) == 1 else usual)

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import yaml
 
+from leash_trl.paths import existing_path, looks_like_path
+
 
 Kind = Literal["train", "benchmark"]
 
@@ -105,7 +107,7 @@ def task_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def parse_reference(text: str, config: str | None = None) -> Reference:
+def parse_reference(text: str, config: str | None = None, field: str = "dataset_name") -> Reference:
     """Returns the data set for a name in a command line or recipe.
 
     The Hub id of a source means that source, unless another configuration is requested, which has other rows.
@@ -116,9 +118,10 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
             name or, in YAML, a mapping with its settings. A name in `SOURCES` has precedence over a path of the same
             name.
         config (`str`): Configuration on the Hub, which overrides the one in `text`.
+        field (`str`): Argument that has this value, for messages.
 
     Raises:
-        `ValueError`: If the text is none of these.
+        `ValueError`: If the text is none of these, or looks like a path that does not exist.
 
     Example:
         >>> parse_reference("openai/gsm8k:main").name, parse_reference("openai/gsm8k:socratic").config
@@ -128,11 +131,11 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
     if name == "reasoning_gym":
         return Reference(task_settings(task)["task"], SOURCES[name], config=task)
     source = SOURCES.get(text)
-    if source is None and text and Path(text).exists():
-        return Reference(Path(text).stem, path=Path(text), config=config)
-    name, equals, path = text.partition("=")
-    if equals and path and name in SOURCES:
-        return Reference(name, SOURCES[name], path=Path(path), config=config)
+    if source is None and text and (path := Path(text).expanduser()).exists():
+        return Reference(path.stem, path=path, config=config)
+    name, _, rows = text.partition("=")
+    if rows and name in SOURCES:
+        return Reference(name, SOURCES[name], path=Path(existing_path(rows, f"{name} in {field}")), config=config)
     if source is not None and source.hub_id is None:
         return Reference(source.name, source)
     hub_id, _, own_config = ((source and source.hub_id) or text).partition(":")
@@ -140,7 +143,12 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
     for known in SOURCES.values():
         if known.hub_id == hub_id and config in (None, known.config or "default"):
             return Reference(known.name, known, hub_id=hub_id, config=known.config)
-    if hub_id.count("/") == 1 and all(hub_id.split("/")) and file_builder(Path(hub_id)) is None:
+    is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
+    if is_file_name or looks_like_path(hub_id):
+        return Reference(Path(text).stem, path=Path(existing_path(text, field)), config=config)
+    if hub_id.count("/") == 1 and all(hub_id.split("/")) and "=" not in hub_id:
         return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config)
-    names = f"one of {', '.join(SOURCES)}, alone or as NAME=PATH"
-    raise ValueError(f"{text!r} is neither a file, a folder, a Hub id (owner/name or owner/name:config) nor {names}")
+    raise ValueError(
+        f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one of "
+        f"{', '.join(SOURCES)}, alone or as NAME=PATH"
+    )

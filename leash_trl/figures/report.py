@@ -22,6 +22,7 @@ from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
 from leash_trl.figures.training import dynamics_figure, logged, training_figure
 from leash_trl.files import write_whole
+from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe
 
 
@@ -59,9 +60,10 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
     The evaluated runs are compared with `baseline`, which defaults to the first of them. The same inputs give
     identical files.
     """
-    found = find_runs(paths)
+    found = find_runs([Path(existing_path(path, "paths")) for path in paths])
     evaluated = found["evaluation"]
     if baseline is not None:
+        baseline = Path(existing_path(baseline, "baseline"))
         others = [run for run in evaluated if run.resolve() != baseline.resolve()]
         evaluated = [*find_runs([baseline], ["evaluation"])["evaluation"], *others]
     sections = [comparison_section(run, f"comparison-{number}") for number, run in enumerate(found["comparison"], 1)]

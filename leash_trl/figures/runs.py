@@ -12,12 +12,21 @@ from leash_trl.figures.behavior import behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.style import NARROW
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
+from leash_trl.paths import existing_path
 from leash_trl.run_folder import TRAINER_STATE_FILE
 
 
 logger = logging.getLogger(__name__)
 
 KINDS = ("comparison", "evaluation", "training")  # in the order of a report
+FIGURES = {
+    "dynamics": ("training",),
+    "training": ("training",),
+    "behavior": ("evaluation",),
+    "budget": ("evaluation",),
+    "pareto": ("evaluation", "comparison"),
+}
+"""The kinds of runs that each figure can show."""
 
 
 def kinds_of(path: Path) -> list[str]:
@@ -45,6 +54,14 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
         for kind, run in runs:
             found[kind].append(run)
     return {kind: [*dict.fromkeys(runs)] for kind, runs in found.items()}
+
+
+def figures_of(path: Path) -> list[str]:
+    """Returns the figures that can show the run at a path or the runs in its folder; empty if there are none."""
+    kinds = {*kinds_of(path)}
+    for run in path.iterdir() if path.is_dir() else ():
+        kinds.update(kinds_of(run))
+    return [name for name, shown in FIGURES.items() if not kinds.isdisjoint(shown)]
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
@@ -82,6 +99,7 @@ def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
 
 def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
     """Draws the figure with the given name: `dynamics`, `training`, `behavior`, `budget` or `pareto`."""
+    paths = [Path(existing_path(path, "runs")) for path in paths]
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
         return pareto_figure(read_trade_offs(tables[0]), width=NARROW)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leash_trl.paths import existing_path
 from leash_trl.run_folder import complete_model_path
 
 
@@ -67,7 +68,8 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
 
     if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
         return AutoConfig.for_model(**PAPER_MODELS[model])
-    return AutoConfig.from_pretrained(config_file or complete_model_path(model))
+    path = complete_model_path(model) if config_file is None else existing_path(config_file, "model_config")
+    return AutoConfig.from_pretrained(path)
 
 
 def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> Architecture:

@@ -130,7 +130,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             raise TypeError(f"args is a {type(args).__name__}, but must be a LeashGRPOConfig(target_length=4096, ...)")
         self.length_control = args.make_length_control()
         if isinstance(model, str | Path):
-            model = complete_model_path(str(model))
+            model = complete_model_path(str(model), "model")
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         if opens_thinking(question_prompt(self.processing_class, **self.chat_template_kwargs)):
             self.reward_funcs = with_opened_thinking(self.reward_funcs)

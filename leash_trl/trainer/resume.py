@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
 from leash_trl.errors import TrainingError
+from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe, whole_checkpoints
 from leash_trl.saved_recipe import portable
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -33,7 +34,8 @@ def starting_point(
         recipe (`Mapping`): Recipe of this run, to compare with the checkpoint's.
 
     Raises:
-        `TrainingError`: If there is no such folder, it is incomplete, or holds no state of length control.
+        `ValueError`: If there is no such folder.
+        `TrainingError`: If the folder is incomplete, or holds no state of length control.
     """
     newest = next(whole_checkpoints(args.output_dir), None)
     if requested is None or requested is False:
@@ -45,7 +47,7 @@ def starting_point(
                 newest.name,
             )
         return None
-    folder = newest if requested is True else Path(str(requested))
+    folder = newest if requested is True else Path(existing_path(requested, "resume_from_checkpoint"))
     if folder is None or length_control_state(folder) is None:
         raise TrainingError(
             f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no complete "

@@ -1,5 +1,7 @@
 """What names on a command line stand for, and the templates that published data have around a question."""
 
+import re
+
 import pytest
 
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL, bare_question
@@ -36,12 +38,44 @@ def test_a_reference_may_be_a_path_and_a_source_comes_before_a_folder_of_its_nam
     assert parse_reference("./aime24").path is not None
 
 
-@pytest.mark.parametrize(
-    "text", ["aime42", "a/b/c", "owner/", "", "rows/missing.jsonl", "nothing=rows.jsonl", "amc23="]
-)
+@pytest.mark.parametrize("text", ["aime42", "owner/", "", "nothing=rows.jsonl", "nothing=./rows", "amc23="])
 def test_what_is_nothing_is_an_error_that_lists_the_names(text):
     with pytest.raises(ValueError, match="aime24"):
         parse_reference(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a/b/c",
+        "rows/missing.jsonl",
+        "rows.jsonl",
+        "./rows",
+        "~/missing.jsonl",
+        "/missing",
+        "here/missing",
+        "amc23=./rows",
+    ],
+)
+def test_a_path_that_does_not_exist_is_called_that(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "here").mkdir()
+    path = text.removeprefix("amc23=")
+    with pytest.raises(ValueError, match=f"benchmarks .*{re.escape(path)}") as failure:
+        parse_reference(text, field="benchmarks")
+    assert "\n" not in str(failure.value)
+    assert "aime24" not in str(failure.value)  # nor are the names of data sets of any use
+    assert (
+        parse_reference("there/name").hub_id == "there/name"
+    )  # a name on the Hub, without a folder of the owner here
+
+
+def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "rows.jsonl"
+    file.write_text("{}\n")
+    assert parse_reference("~/rows.jsonl").path == parse_reference("amc23=~/rows.jsonl").path == file
 
 
 QUESTION = "Let $x + 1 = 4$.\n\nWhat is $x$?"

@@ -8,6 +8,7 @@ from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.tables import summary_markdown, write_results
+from leash_trl.paths import existing_path
 
 
 @dataclass(kw_only=True)
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, "leash eval", takes_recipe=True)
     folder = Path(arguments.output_dir)
     with user_errors():
-        baseline = load_evaluated_run(arguments.baseline) if arguments.baseline else None
+        baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline")) if arguments.baseline else None
     sample_all(arguments, arguments.benchmarks, "benchmark", baseline.run["benchmarks"] if baseline else None)
     with user_errors():
         run = load_evaluated_run(folder)

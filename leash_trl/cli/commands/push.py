@@ -8,6 +8,7 @@ from typing import Literal
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
+from leash_trl.paths import existing_path
 
 
 @dataclass
@@ -39,8 +40,8 @@ def main(argv: list[str]) -> None:
     arguments = parse(PushArguments, argv, "leash push")
     from leash_trl.hub.repository import HubRepository
 
-    folder = Path(arguments.run)
     with user_errors(repo=arguments.repo):
+        folder = Path(existing_path(arguments.run, "run"))
         files = _written_files(arguments, folder)
         if arguments.repo is None:
             print(*sorted(files), sep="\n")
@@ -86,9 +87,10 @@ def _evaluation(arguments: PushArguments, folder: Path) -> str:
 
     if arguments.evaluation is None:
         return ""
-    results = load_evaluated_run(arguments.evaluation)
+    results = load_evaluated_run(existing_path(arguments.evaluation, "evaluation"))
+    baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline")) if arguments.baseline else None
     model, pushed = results.run["model"], folder.resolve()
     is_same = Path(model).resolve() == pushed if Path(model).exists() else Path(model).name == pushed.name
     if model != arguments.repo and not is_same:  # the card would show the numbers of another model
         raise ValueError(f"--evaluation is of the model {model}, but --run is {folder}; evaluate the latter")
-    return summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)
+    return summary_markdown(results, baseline)

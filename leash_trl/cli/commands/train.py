@@ -19,6 +19,7 @@ from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.figures.training import write_curves
+from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.run_folder import complete_model_path, whole_checkpoints
 from leash_trl.saved_recipe import mapping_field
 from leash_trl.trainer.callbacks import LeashProgressCallback
@@ -32,7 +33,8 @@ UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 def load_reward_funcs(script_args: LeashScriptArguments, columns: Collection[str]) -> list:
     """Returns the reward functions and models that a recipe names, or `math_reward`, or for problems of reasoning-gym
     their own reward."""
-    models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
+    model = script_args.reward_model_name_or_path
+    models = [path_or_hub_id(model, "reward_model_name_or_path")] if model else []
     usual = "reasoning_gym_reward" if "reasoning_gym" in columns else "math_reward"
     return models + reward_functions(script_args.reward_funcs or ([] if models else [usual]))
 
@@ -40,6 +42,8 @@ def load_reward_funcs(script_args: LeashScriptArguments, columns: Collection[str
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
     """Returns the rows to train on and those to evaluate on, or `None`, of a mixture, a named source, a file, a folder
     or a Hub id."""
+    for part in dataset_args.datasets:
+        part.path = path_or_hub_id(part.path, "path in datasets")
     with named_files("a part of the mixture"):
         mixture = get_dataset(dataset_args) if dataset_args.datasets else None
     return load_training_rows(
@@ -58,8 +62,10 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     """Returns `True` for the last checkpoint, `False` for none, or the path of a checkpoint, for the text of the
     option."""
     requested, folder = str(training_args.resume_from_checkpoint), training_args.output_dir
-    if requested.lower() not in ("none", "false"):
+    if requested.lower() == "true" or requested.startswith("hf://"):
         return requested.lower() == "true" or requested
+    if requested.lower() not in ("none", "false"):
+        return existing_path(requested, "resume_from_checkpoint")
     if (used := next(whole_checkpoints(folder), None)) is not None:
         raise ValueError(f"output_dir {folder} holds {used.name}; choose another, or --resume_from_checkpoint true")
     return False

@@ -1,0 +1,48 @@
+"""Decides whether a name means something on this machine or on the Hub, and finds what is on this machine.
+
+Everything that a user can name by a path is looked up here before any library may look for it on the network.
+"""
+
+import os
+
+
+def looks_like_path(name: str) -> bool:
+    """Returns whether a name means a file or folder: it starts with `.`, `/` or `~`, has more than one slash, or its
+    parent is a folder here. Other names may be those of models and data sets on the Hub, and so may addresses.
+
+    Example:
+        >>> looks_like_path("./model"), looks_like_path("runs/leash/checkpoint-8")
+        (True, True)
+        >>> looks_like_path("owner/name"), looks_like_path("gpt2"), looks_like_path("hf://owner/name/last-checkpoint")
+        (False, False, False)
+    """
+    if "://" in name:
+        return False
+    parent, slash, _ = name.rpartition("/")
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or (slash == "/" and os.path.isdir(parent))
+
+
+def existing_path(name: str | os.PathLike[str], field: str) -> str:
+    """Returns the path of an existing file or folder, in which a leading `~` is replaced by the home folder.
+
+    Args:
+        name (`str` or `os.PathLike`): Path, as the user wrote it.
+        field (`str`): Argument that has this value, for the message.
+
+    Raises:
+        `ValueError`: If there is no such file or folder.
+    """
+    name = os.fspath(name)
+    path = os.path.expanduser(name)
+    if not os.path.exists(path):
+        raise ValueError(f"{field} is {name!r}, but there is no such file or folder here; correct the path")
+    return path
+
+
+def path_or_hub_id(name: str, field: str) -> str:
+    """Returns the path of an existing file or folder, as [`existing_path`] does, or a name on the Hub unchanged.
+
+    Raises:
+        `ValueError`: If the name looks like a path, and there is no such file or folder.
+    """
+    return existing_path(name, field) if looks_like_path(name) else name
