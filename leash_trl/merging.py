@@ -5,19 +5,18 @@ from dataclasses import fields
 from pathlib import Path
 
 import torch
-from peft import PeftConfig, PeftModel
-from peft.helpers import rescale_adapter_scale
+from peft import PeftConfig, PeftModel, PeftType
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl import ModelConfig
 
-from leash_trl.run_folder import TRAINER_STATE_FILE, checkpoint_path, read_saved_recipe
+from leash_trl.paths import existing_path, looks_like_path
+from leash_trl.run_folder import ADAPTER_FILE, TRAINER_STATE_FILE, checkpoint_path, read_saved_recipe
 from leash_trl.saved_recipe import write_recipe
 
 
 # fields of TRL's ModelConfig that describe the model; the other fields configure adapters or quantization
 MODEL_FIELDS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "trust_remote_code")
-# parts of an adapter to which PEFT does not apply its scale
-UNSCALED = ("modules_to_save", "use_dora", "trainable_token_indices")
+MAX_STRENGTH = 2.0
 
 
 def merge_adapter(
@@ -29,9 +28,17 @@ def merge_adapter(
 ) -> PreTrainedModel:
     r"""Merges the adapter in a folder into its base model, on the CPU, saves the merged model, and returns it.
 
-    Every adapted matrix becomes `W + strength * scaling * B A`, added in the dtype of the weights. The base model is
-    loaded as it is stored, even if it was quantized during training (QLoRA). If the base model's embedding and head
-    share one matrix, but the adapter changes them differently, the merged model has two separate matrices.
+    Let $W$ be a weight of the base model and $W'$ the same weight with the adapter as trained, which for LoRA is
+    $W + s B A$ with PEFT's `scaling` $s$. The merged weight is
+
+    $$ W + \mathrm{strength} \cdot (W' - W) $$
+
+    This holds for every kind of adapter, its biases and the modules that it replaces, as in WiSE-FT. The base model is
+    loaded as it is stored, even if it was quantized during training (QLoRA), and sums are rounded to the dtype of its
+    weights. If the base model's embedding and head share one matrix, but the adapter changes them differently, the
+    merged model has two separate matrices.
+
+    Source: [Robust fine-tuning of zero-shot models](https://huggingface.co/papers/2109.01903).
 
     The tokenizer is saved too (the base model's, if the folder has none), and so are `trainer_state.json` and
     `leash_recipe.yaml`. The saved recipe has no fields that create an adapter or quantize the base model, so a resumed
@@ -39,20 +46,27 @@ def merge_adapter(
     architecture and remains the reference model of the KL penalty.
 
     Args:
-        folder (`Path`): Folder of the adapter.
+        folder (`Path`): Folder of the adapter, or its Hub id.
         output_dir (`Path`): Folder for the merged model, new or empty.
         dtype (`str`): Dtype of the merged model; `"auto"` is the base model's dtype.
         model_name_or_path (`str`): Base model, if it is not the one that the adapter's configuration names.
-        strength (`float`): Factor of the adapter: 1 is the adapter as trained, 0 is the base model.
+        strength (`float`): Factor from 0 to 2 of what the adapter changes: 1 is the adapter as trained, 0 is the base
+            model. Other values than 1 need memory for a second copy of the base model.
+
+    Raises:
+        `ValueError`: If `folder` or the base model does not exist, or has no adapter or no model; if `output_dir` is
+            not empty; if `strength` is out of range; or if the adapter adds tokens to prompts, and no weights.
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
-        raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
-    config = PeftConfig.from_pretrained(checkpoint_path(str(folder)))
-    unscaled = [name for name in UNSCALED if getattr(config, name, None)]
-    if strength != 1 and (unscaled or not isinstance(getattr(config, "init_lora_weights", True), bool)):
-        kind = ", ".join(unscaled) or f"init_lora_weights={config.init_lora_weights!r}"
-        raise ValueError(f"--strength is {strength}, but an adapter with {kind} cannot be scaled; omit the option")
-    path = checkpoint_path(model_name_or_path or config.base_model_name_or_path)
+        raise ValueError(f"output_dir is {str(output_dir)!r}, but is not empty; choose a new folder, or empty it")
+    if not 0 <= strength <= MAX_STRENGTH:
+        raise ValueError(
+            f"strength is {strength:g}, but must be a factor from 0, the base model, to {MAX_STRENGTH:g}; 1 is the "
+            "adapter as trained, so write 0.6 for 60 percent of it"
+        )
+    config = PeftConfig.from_pretrained(_adapter_path(folder))
+    named_by = "model_name_or_path" if model_name_or_path else f"base_model_name_or_path of {folder}"
+    path = checkpoint_path(model_name_or_path or config.base_model_name_or_path, named_by)
     revision = None if model_name_or_path else config.revision
     base = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
     tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else path)
@@ -68,17 +82,41 @@ def merge_adapter(
     return merged
 
 
+def _adapter_path(folder: Path) -> str:
+    """Returns the folder or Hub id of an adapter.
+
+    Raises:
+        `ValueError`: If the folder does not exist or has no adapter.
+    """
+    name = str(folder)
+    if name.count("/") == 1 and not looks_like_path(name) and not folder.exists():
+        return name
+    path = existing_path(name, "folder")
+    if not (Path(path) / ADAPTER_FILE).is_file():
+        raise ValueError(
+            f"folder is {path!r}, but has no {ADAPTER_FILE}; name the folder of an adapter, as use_peft saves"
+        )
+    return path
+
+
 def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
     """Returns the merged model. A head tied to the embedding gets its own matrix if the two differ after merging."""
+    base_weights = {name: weight.clone() for name, weight in base.state_dict().items()} if strength != 1 else {}
     matrix = base.get_input_embeddings().weight
     adapted = PeftModel.from_pretrained(base, str(folder))
+    if not hasattr(adapted, "merge_and_unload"):
+        name = PeftType(adapted.peft_type).value
+        raise ValueError(f"{folder} holds an adapter of type {name}, which has no weights to merge")
     for module in base.get_output_embeddings().modules():  # one of PEFT's wrapped modules holds the matrix
         for name, parameter in module.named_parameters(recurse=False):
             if parameter is matrix:
                 setattr(module, name, torch.nn.Parameter(matrix.detach().clone()))
     base.config.tie_word_embeddings = False
-    with rescale_adapter_scale(adapted, strength):
-        merged = adapted.merge_and_unload(safe_merge=True)
+    merged = adapted.merge_and_unload(safe_merge=True)
+    if strength != 1:
+        for name, weight in merged.named_parameters():
+            mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
+            weight.data.copy_(mixed)
     embedding, head = merged.get_input_embeddings().weight, merged.get_output_embeddings().weight
     merged.config.tie_word_embeddings = torch.equal(embedding, head)
     merged.tie_weights()

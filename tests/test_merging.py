@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import IA3Config, LoraConfig, PeftConfig, PeftModel, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file
 from saved_run import save
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from leash_trl.cli.main import main
+from leash_trl.merging import merge_adapter
 
 
 PROBLEM = [{"role": "user", "content": "16 (a) +9 (b) -8 = ?"}]
@@ -139,7 +140,7 @@ def test_what_is_there_is_not_written_over_and_a_folder_without_adapter_is_one_l
     assert merge(adapter, "--output_dir", tmp_path / "empty") == 0
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.5, -1.0])
+@pytest.mark.parametrize("strength", [0.0, 0.5, 2.0])
 def test_a_strength_weighs_what_the_adapter_adds(adapter, merged, tiny_model_path, tmp_path, strength):
     assert merge(adapter, "--output_dir", tmp_path / "out", "--strength", strength) == 0
     base, whole, part = (
@@ -151,11 +152,71 @@ def test_a_strength_weighs_what_the_adapter_adds(adapter, merged, tiny_model_pat
     torch.testing.assert_close(part[name], base[name] + strength * added)
 
 
+MODULES = {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+
+
 @pytest.mark.parametrize(
-    "part", [{"modules_to_save": ["lm_head"]}, {"use_dora": True}, {"init_lora_weights": "pissa"}]
+    "config",
+    [
+        LoraConfig(r=4, modules_to_save=["lm_head"], **MODULES),
+        LoraConfig(r=4, use_dora=True, **MODULES),
+        LoraConfig(r=4, init_lora_weights="pissa", **MODULES),
+        LoraConfig(r=4, init_lora_weights="gaussian", **MODULES),
+        LoraConfig(r=4, bias="all", **MODULES),
+        LoraConfig(r=4, bias="lora_only", **MODULES),
+        LoraConfig(r=4, trainable_token_indices=[3, 4], **MODULES),
+        IA3Config(feedforward_modules=[], **MODULES),
+    ],
+    ids=["saved_head", "DoRA", "pissa", "gaussian", "bias_all", "bias_lora_only", "tokens", "IA3"],
 )
-def test_a_strength_that_would_not_reach_a_part_of_the_adapter_is_refused(run, tmp_path, capsys, part):
-    config = json.loads((run / "adapter_config.json").read_text())
-    (run / "adapter_config.json").write_text(json.dumps({**config, **part}))
-    assert merge(run, "--output_dir", tmp_path / "out", "--strength", 0.5) == 2
-    assert next(iter(part)) in capsys.readouterr().err.splitlines()[-1]
+def test_a_strength_reaches_every_part_of_every_kind_of_adapter(config, tmp_path, tiny_model_path, tokenizer):
+    """At 0 the result is the base, at 1 the model as trained, and half of each weight's change at one half."""
+    torch.manual_seed(0)
+    biased = LlamaConfig.from_pretrained(tiny_model_path, attention_bias=True)
+    LlamaForCausalLM(biased).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    trained = get_peft_model(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), config)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) / 10)
+    trained.save_pretrained(tmp_path / "run")
+    for strength in ("0", "0.5", "1"):
+        assert merge(tmp_path / "run", "--output_dir", tmp_path / strength, "--strength", strength) == 0
+    base, *merged = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("base", "0", "0.5", "1"))
+    none, half, whole = (model.state_dict() for model in merged)
+    for name, weight in base.state_dict().items():
+        torch.testing.assert_close(none[name], weight, rtol=0, atol=0)
+        torch.testing.assert_close(half[name], (weight + whole[name]) / 2)
+    adapted = logits(PeftModel.from_pretrained(base, tmp_path / "run"))
+    assert (adapted - logits(merged[0])).abs().max() > 1e-3  # the adapter must change something
+    torch.testing.assert_close(logits(merged[2]), adapted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("strength", ["60", "2.5", "-0.5", "-1", "nan"])
+def test_a_strength_that_is_no_factor_from_0_to_2_is_refused(adapter, tmp_path, capsys, strength):
+    assert merge(adapter, "--output_dir", tmp_path / "out", f"--strength={strength}") == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "strength" in line
+    assert strength in line
+
+
+def test_what_is_no_adapter_is_refused_before_anything_is_looked_for_elsewhere(
+    adapter, tiny_model_path, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(PeftConfig, "from_pretrained", lambda name: pytest.fail(f"{name} was looked for"))
+    for run in ("nothing", "./nothing", "a/b/nothing", "~/nothing", tiny_model_path):
+        assert merge(run, "--output_dir", tmp_path / "merged") == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert line.startswith("leash merge: ")
+        assert Path(run).name in line
+        with pytest.raises(ValueError, match=Path(run).name):
+            merge_adapter(Path(run), tmp_path / "merged")
+
+
+def test_an_adapter_without_weights_is_one_line(tmp_path, tiny_model_path, capsys):
+    prompt = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model_path), prompt).save_pretrained(tmp_path / "run")
+    assert merge(tmp_path / "run", "--output_dir", tmp_path / "merged") == 2
+    assert "PROMPT_TUNING" in capsys.readouterr().err.splitlines()[-1]

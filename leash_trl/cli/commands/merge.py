@@ -7,6 +7,7 @@ from typing import Literal
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import check_writable, user_errors
+from leash_trl.paths import path_or_hub_id
 
 
 @dataclass(kw_only=True)
@@ -21,8 +22,8 @@ class MergeArguments:
         output_dir (`str`): New or empty folder for the merged model.
         model_name_or_path (`str`): Folder or Hub id of the base model (default: that of the adapter).
         dtype (`str`): Type of the weights; auto is the type of the base model.
-        strength (`float`): Factor for the weights of the adapter: 0.6 stays closer to the base model. Several merges
-            of one run give a curve of accuracy over tokens.
+        strength (`float`): Factor from 0 to 2 of what the adapter changes: 0.6 stays closer to the base model. Several
+            merges of one run give a curve of accuracy over tokens.
     """
 
     run: str = field(metadata={"positional": True})
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> None:
 
     with user_errors():
         check_writable(arguments.output_dir)
-        folder, merged = Path(arguments.run), Path(arguments.output_dir)
+        folder = Path(path_or_hub_id(arguments.run, "run"))
+        merged = Path(arguments.output_dir)
         model = merge_adapter(folder, merged, arguments.dtype, arguments.model_name_or_path, arguments.strength)
     print(f"Merged {folder} with a copy of its base {model.name_or_path} in {model.dtype}: {merged}")
