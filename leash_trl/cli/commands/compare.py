@@ -24,6 +24,7 @@ from leash_trl.run_folder import only_run_in
 
 
 BASE = "base"
+ALWAYS_EVALUATED = "which in table and figure is the model before training, whom every comparison evaluates"
 ONE_MODEL = ("model_name_or_path", "model_revision")
 REWARDS = ("reward_funcs", "reward_weights", "correctness_func")
 ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", *REWARDS)
@@ -42,7 +43,8 @@ class CompareArguments:
     fields, which all arms share; eval, options of leash eval (default: the settings of training); arms, each with its
     own fields, label and number of seeds (default: 3); and grid, with lists of values for fields that an arm does not
     set itself, where null removes a field. An arm with train: false is not trained: it is the base model, or its own
-    model_name_or_path, evaluated with options of leash eval such as prompt_ending or max_new_tokens.
+    model_name_or_path, evaluated with options of leash eval such as prompt_ending or max_new_tokens. In table and
+    figure, base is the model before training, which is always evaluated, so no arm may have this name or label.
 
     Args:
         comparison (`str`): File that describes the comparison.
@@ -75,16 +77,23 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
             comparison = {"base": comparison, "arms": {Path(config).stem: None}}
         base, arms, grid, own_eval = (comparison.pop(name, None) or {} for name in ("base", "arms", "grid", "eval"))
         base = load_recipe(base) if isinstance(base, str) else base
+    for section, fields in {"eval": own_eval, "grid": grid, "the command line": overrides}.items():
+        _check_no_seed(fields, f"{config}: {section}")
+    if BASE in [*arms, *(options.arms or [])]:
+        raise UserError(f"{config}: arms has {BASE!r}, {ALWAYS_EVALUATED}; rename or remove the arm")
     if unknown := [*comparison, *({*(options.arms or [])} - {*arms})]:
         raise UserError(f"{config}: {unknown[0]!r} is neither base, eval, arms or grid, nor one of {', '.join(arms)}")
     turns: list[list[ComparedRun]] = []
-    taken: dict[Any, str] = {BASE: BASE}
+    taken: dict[Any, str] = {}
     for name in options.arms or arms:
         own = {**(arms[name] or {})}
         label, num_seeds = own.pop("label", name), own.pop("seeds", DEFAULT_SEEDS)
         where, is_trained = f"{config}: arm {name!r}", own.pop("train", True)
         if not isinstance(is_trained, bool):
             raise UserError(f"{where}: train is {is_trained!r}, but must be true or false")
+        if label == BASE:
+            raise UserError(f"{where}: label is {BASE!r}, {ALWAYS_EVALUATED}; give the arm another label")
+        _check_no_seed({**own, **(own.get("grid") or {})}, where)
         for point, fields in _points(own, base if is_trained else {}, grid if is_trained else {}, where, overrides):
             asked = {} if is_trained else fields
             model = {field: asked.pop(field) for field in ONE_MODEL if asked.get(field)}
@@ -109,6 +118,15 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     if apart := {name for one in facts for other in facts for name in one.keys() & other if one[name] != other[name]}:
         raise UserError(f"{config}: arms differ in {', '.join(apart)}; use one model, and set the rest under eval")
     return [ComparedRun(BASE, BASE, trained[0].recipe, {}, trained[0].evaluation, False, None, folder / BASE), *runs]
+
+
+def _check_no_seed(fields: Mapping[str, Any], where: str) -> None:
+    """Raises `UserError` if a part of the comparison sets a seed, which every run gets from the comparison instead."""
+    if "seed" in fields:
+        raise UserError(
+            f"{where}: seed is {fields['seed']!r}, but every run has a seed of the comparison; remove it, and set "
+            "--seeds, or seeds of an arm to their number"
+        )
 
 
 def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dict[str, Any]:
