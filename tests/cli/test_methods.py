@@ -10,6 +10,7 @@ import leash_trl.length_control
 from leash_trl.cli.commands.methods import description, first_line, recipe_lines
 from leash_trl.cli.main import main
 from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.targets import check_target
 
 
 CODE = {"nemo_rl": "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"}
@@ -49,6 +50,14 @@ def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name)
     assert method(**kwargs) == method()
     # arguments that are inherited begin in the first column, as the method's own do in its docstring
     assert not re.search(r"^ +\w+ \(`", page.partition("\nFrom ")[2], re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_recipe_of_a_page_has_a_target_where_the_method_needs_one(name):
+    fields, method = yaml.safe_load(recipe_lines(METHODS[name])), METHODS[name]()
+    assert ("target_length" in fields) == (method.target_use == "required")
+    if method.target_use == "required":
+        check_target(fields["target_length"], method, generation_limit=2**20, num_generations=8)
 
 
 def test_a_page_is_found_by_name_and_a_users_method_has_its_import_path(capsys):

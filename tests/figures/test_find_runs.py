@@ -3,7 +3,8 @@
 import pytest
 from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
 
-from leash_trl.figures.runs import draw, find_runs, kinds_of, load_evaluated_runs, load_runs
+from leash_trl.cli.main import main
+from leash_trl.figures.runs import draw, figures_of, find_runs, kinds_of, load_evaluated_runs, load_runs
 
 
 ROWS = [{"leash/mean_length": 9.0}]
@@ -47,6 +48,26 @@ def test_runs_of_one_name_are_told_apart_by_folder_and_training_runs_are_called_
     assert [run.label for run in evaluations] == ["base", "leash (5)", "leash (9)"]
     assert [run.attrs["label"] for run in load_runs(runs, evaluations)] == ["leash (5)", "leash (9)", "seed-0"]
     assert [run.attrs["label"] for run in load_runs(runs[:2])] == ["seed-0 (a/seed-0)", "seed-0 (b/seed-0)"]
+
+
+def test_a_run_that_a_figure_cannot_show_names_the_figures_that_can(evaluated, tmp_path, capsys):
+    trained = write_training(tmp_path / "trained", ROWS)
+    evaluation, compared = evaluated("evals/a", "base"), write_comparison(tmp_path / "c", seeds_of("LEASH", 40, 0.9))
+    assert figures_of(trained) == ["dynamics", "training"]
+    assert figures_of(evaluation) == figures_of(evaluation.parent) == ["behavior", "budget", "pareto"]
+    assert figures_of(compared) == ["pareto"]
+    assert figures_of(tmp_path / "nowhere") == []
+    for figure, path, other in [
+        ("dynamics", evaluation, "budget"),
+        ("dynamics", evaluation.parent, "budget"),
+        ("training", compared, "pareto"),
+        ("budget", trained, "dynamics"),
+    ]:
+        assert main(["plot", str(path), "--figure", figure]) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "--figure" in line
+        assert figure in line
+        assert other in line
 
 
 def test_a_figure_is_of_benchmarks_that_all_runs_have(tmp_path):

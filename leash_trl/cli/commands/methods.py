@@ -14,6 +14,8 @@ from leash_trl.cli.errors import user_errors
 if TYPE_CHECKING:
     from leash_trl.length_control.method import LengthControl
 
+EXAMPLE_TARGET = 4096  # tokens; that of the LEASH paper
+
 
 @dataclass
 class MethodsArguments:
@@ -50,7 +52,8 @@ def first_line(method: "type[LengthControl]") -> str:
 
 
 def recipe_lines(method: "type[LengthControl]") -> str:
-    """Returns the YAML that selects a method, with its default hyper-parameters.
+    """Returns the YAML that selects a method, with its default hyper-parameters and, if it needs a target, an example
+    of one in tokens.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
@@ -64,8 +67,10 @@ def recipe_lines(method: "type[LengthControl]") -> str:
 
     is_ours = METHODS.get(method.name) is method
     name = method.name if is_ours else f"{method.__module__}.{method.__qualname__}"
+    target = {"target_length": EXAMPLE_TARGET} if method.target_use == "required" else {}
     defaults = {one.name: getattr(method(), one.name) for one in fields(method) if one.init}
-    return yaml.safe_dump({"length_control": name, "length_control_kwargs": defaults}, sort_keys=False).strip()
+    recipe = {"length_control": name, **target, "length_control_kwargs": defaults}
+    return yaml.safe_dump(recipe, sort_keys=False).strip()
 
 
 def description(method: "type[LengthControl]") -> str:
@@ -74,7 +79,8 @@ def description(method: "type[LengthControl]") -> str:
     from leash_trl.length_control.method import LengthControl
 
     title = f"{method.name}\n{'=' * len(method.name)}"
-    recipe = f"In a recipe, with its defaults:\n\n{textwrap.indent(recipe_lines(method), '    ')}"
+    example = " and a target as an example" if method.target_use == "required" else ""
+    recipe = f"In a recipe, with its defaults{example}:\n\n{textwrap.indent(recipe_lines(method), '    ')}"
     inherited = [
         f"From {base.name}:\n\n{textwrap.dedent((inspect.getdoc(base) or '').partition('Args:')[2]).strip()}"
         for base in method.__mro__[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import UserError, user_errors
 
 
 @dataclass
@@ -38,9 +38,15 @@ def main(argv: Sequence[str]) -> None:
     arguments = parse(PlotArguments, argv, "leash plot")
     output = arguments.output or f"{arguments.figure}.png"
 
-    from leash_trl.figures.runs import draw
+    from leash_trl.figures.runs import draw, figures_of
     from leash_trl.figures.style import write_figure
 
+    runs = [Path(run) for run in arguments.runs]
+    for run in runs:
+        figures = figures_of(run)
+        if figures and arguments.figure not in figures:
+            remedy = f"choose --figure {' or '.join(figures)}"
+            raise UserError(f"--figure is {arguments.figure!r}, for which {run} holds no run; {remedy}")
     with user_errors():
-        write_figure(draw(arguments.figure, [*map(Path, arguments.runs)], arguments.benchmark), output)
+        write_figure(draw(arguments.figure, runs, arguments.benchmark), output)
     print(f"wrote {output}")
