@@ -38,6 +38,7 @@ class ADLP(LengthControl):
     lambda_init: float = hyperparameter(0.001, ge=0)
     lambda_lr: float = hyperparameter(0.001, ge=0)
     accuracy_reference: float = hyperparameter(0.62, ge=0, le=1)
+    # numbers of correct and of scorable completions observed since the last update
     correct: int = state_field(int)
     scorable: int = state_field(int)
 
@@ -46,17 +47,21 @@ class ADLP(LengthControl):
         self.lam = float(self.lambda_init)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        return self.base_rewards(rollouts) - self.lam * rollouts.lengths.double()
+        penalties_N = self.lam * rollouts.lengths.double()  # lambda_t L_i
+        return self.base_rewards(rollouts) - penalties_N
 
     def observe(self, rollouts: Rollouts) -> None:
         self.correct += int(rollouts.is_correct.sum())
         self.scorable += int(rollouts.is_scorable.sum())
 
     def step(self) -> None:
-        if self.scorable > 0:
-            surplus = self.correct / self.scorable - self.accuracy_reference
-            self.lam = projected_ascent(self.lam, surplus, self.lambda_lr, 0.0, math.inf)
-        self.correct = self.scorable = 0
+        if self.scorable == 0:  # nothing was observed since the last update
+            return
+        accuracy = self.correct / self.scorable
+        surplus = accuracy - self.accuracy_reference
+        self.lam = projected_ascent(self.lam, violation=surplus, lr=self.lambda_lr, minimum=0.0, maximum=math.inf)
+        self.correct = 0
+        self.scorable = 0
 
     def statistics(self) -> dict[str, float]:
         return {"lambda": self.lam}

@@ -50,6 +50,7 @@ class ACOER(LengthControl):
         "2606.22716",
         "Jungseob Lee and Seungyoon Lee and Seongtae Hong and Minhyuk Kim and Chanjun Park and Heuiseok Lim",
     )
+    formula_from = "the authors' release"
 
     alpha_init: float = hyperparameter(0.02, ge=0)
     alpha_min: float = hyperparameter(0.01, ge=0)
@@ -64,9 +65,11 @@ class ACOER(LengthControl):
     budget_init: int = hyperparameter(4096, ge=1)
     log_scale: float = hyperparameter(5.0, gt=0)
     warmup_steps: int = hyperparameter(200, ge=0)
-    # mean accuracies after the last updates, mean length of correct answers in tokens, and data since the last update
+    # moving averages of the accuracy after each of the last `window` updates, the newest last
     accuracies: list[float] = state_field(list)
+    # moving average of the lengths of correct answers in tokens; `None` before the first correct answer
     mean_length: float | None = state_field(lambda: None)
+    # correctness (1 or 0) of all completions, and lengths of the correct ones, observed since the last update
     verdicts: list[float] = state_field(list)
     correct_lengths: list[float] = state_field(list)
     num_updates: int = state_field(int)
@@ -75,38 +78,53 @@ class ACOER(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.alpha, self.budget = float(self.alpha_init), float(self.budget_init)
+        self.alpha = float(self.alpha_init)
+        self.budget = float(self.budget_init)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        saved = 1.0 - (rollouts.lengths.double() / self.budget).clamp(max=1.0)
-        bonus = torch.log1p(self.log_scale * saved) / math.log1p(self.log_scale)
-        return self.base_rewards(rollouts) * (1.0 + self.alpha * bonus)
+        used_shares_N = (rollouts.lengths.double() / self.budget).clamp(max=1.0)  # min(L / B, 1)
+        unused_shares_N = 1.0 - used_shares_N
+        bonuses_N = torch.log1p(self.log_scale * unused_shares_N) / math.log1p(self.log_scale)  # from 0 to 1
+        return self.base_rewards(rollouts) * (1.0 + self.alpha * bonuses_N)
 
     def observe(self, rollouts: Rollouts) -> None:
         self.verdicts += rollouts.correctness[rollouts.is_scorable].tolist()
         self.correct_lengths += rollouts.lengths[rollouts.is_correct].tolist()
 
     def step(self) -> None:
-        if not self.verdicts:
+        if not self.verdicts:  # nothing scorable was observed since the last update
             return
+        self._update_averages()
+        self.num_updates += 1
+        is_window_full = len(self.accuracies) == self.window
+        if self.num_updates > self.warmup_steps and is_window_full:
+            self._update_weight_and_budget()
+
+    def _update_averages(self) -> None:
         accuracy = sum(self.verdicts) / len(self.verdicts)
-        self.accuracies.append(self._averaged(self.accuracies[-1] if self.accuracies else None, accuracy))
+        previous_average = self.accuracies[-1] if self.accuracies else None
+        self.accuracies.append(self._moving_average(previous_average, accuracy))
         self.accuracies = self.accuracies[-self.window :]
         if self.correct_lengths:
-            self.mean_length = self._averaged(self.mean_length, sum(self.correct_lengths) / len(self.correct_lengths))
-        self.verdicts, self.correct_lengths = [], []
-        self.num_updates += 1
-        if self.num_updates <= self.warmup_steps or len(self.accuracies) < self.window:
-            return
-        if self.accuracies[0] - self.accuracies[-1] > self.max_accuracy_drop:
+            mean_length = sum(self.correct_lengths) / len(self.correct_lengths)
+            self.mean_length = self._moving_average(self.mean_length, mean_length)
+        self.verdicts = []
+        self.correct_lengths = []
+
+    def _moving_average(self, previous: float | None, newest: float) -> float:
+        if previous is None:
+            return newest
+        newest_weight = 2.0 / (self.ema_span + 1)
+        return previous + newest_weight * (newest - previous)
+
+    def _update_weight_and_budget(self) -> None:
+        accuracy_drop = self.accuracies[0] - self.accuracies[-1]  # over the window
+        if accuracy_drop > self.max_accuracy_drop:
             self.alpha = max(self.alpha_min, self.alpha * self.alpha_down)
         else:
             self.alpha = min(self.alpha_max, self.alpha * self.alpha_up)
         if self.mean_length is not None:
             self.budget = max(float(self.min_budget), self.budget_ratio * self.mean_length)
-
-    def _averaged(self, mean: float | None, new: float) -> float:
-        return new if mean is None else mean + 2.0 / (self.ema_span + 1) * (new - mean)
 
     def statistics(self) -> dict[str, float]:
         return {"alpha": self.alpha, "budget": self.budget}

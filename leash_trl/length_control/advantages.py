@@ -12,6 +12,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 Scaling = Literal["group", "batch", "none"]  # standard deviation that advantages are divided by, as in TRL
+ROUNDING_ERROR = 1e-12  # shaped rewards that differ by no more than this are equal
 NEGLIGIBLE = 1e-6  # advantages up to this may be rounding errors divided by a tiny standard deviation
 
 
@@ -36,15 +37,19 @@ def mean_and_std(
         >>> means.item(), stds.item()
         (3.0, 2.0)
     """
-    values = values.double()
-    counted = (torch.ones_like(values) if weights is None else weights.double()).where(~torch.isnan(values), 0.0)
-    totals = counted.sum(dim=-1, keepdim=True)
-    means = (values * counted).nansum(dim=-1, keepdim=True) / totals.clamp(min=1.0)
-    squares = ((values - means) ** 2 * counted).nansum(dim=-1, keepdim=True)
-    return means, (squares / (totals - correction).clamp(min=1.0)).sqrt()
+    values = values.double()  # (..., G)
+    if weights is None:
+        weights = torch.ones_like(values)
+    weights = weights.double().where(~torch.isnan(values), 0.0)
+    # (..., 1) from here on; the clamps avoid 0 / 0 in a group without values and in one with a single value
+    total_weights = weights.sum(dim=-1, keepdim=True)
+    means = (values * weights).nansum(dim=-1, keepdim=True) / total_weights.clamp(min=1.0)
+    sums_of_squares = ((values - means) ** 2 * weights).nansum(dim=-1, keepdim=True)
+    variances = sums_of_squares / (total_weights - correction).clamp(min=1.0)
+    return means, variances.sqrt()
 
 
-def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
+def min_max_scaled(lengths: torch.Tensor) -> torch.Tensor:
     r"""`torch.Tensor` of shape `(P, G)`: Relative position of each length between its group's shortest and longest, in
     [0, 1].
 
@@ -53,19 +58,20 @@ def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
     It is 0 in a group of equal lengths. A length of NaN is ignored in its group.
     """
     lengths_PG = lengths.double()
-    shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
-    longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
-    return (lengths_PG - shortest_P1) / (longest_P1 - shortest_P1).clamp(min=1.0)
+    shortest_P1 = lengths_PG.nan_to_num(nan=torch.inf).amin(dim=1, keepdim=True)
+    longest_P1 = lengths_PG.nan_to_num(nan=-torch.inf).amax(dim=1, keepdim=True)
+    ranges_P1 = (longest_P1 - shortest_P1).clamp(min=1.0)  # 0 / 1 instead of 0 / 0 where all lengths are equal
+    return (lengths_PG - shortest_P1) / ranges_P1
 
 
 def standardized(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
     r"""Returns $(v_i - \bar v) / (\sigma + \epsilon)$ along the last axis; for the arguments, see [`mean_and_std`].
 
     Example:
-        >>> standardized(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
+        >>> standardized(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), correction=0, epsilon=0.0).tolist()
         [1.0, -1.0, nan]
     """
-    means, stds = mean_and_std(values, weights, correction)
+    means, stds = mean_and_std(values, weights, correction=correction)
     return (values.double() - means) / (stds + epsilon)
 
 
@@ -81,9 +87,12 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
         [False, True, False]
     """
     shaped_PG = shaped_rewards.view(-1, num_generations)
-    spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
-    largest_P = advantages.view(-1, num_generations).abs().amax(dim=1)
-    return (spread_P > 1e-12) & (largest_P > NEGLIGIBLE)
+    # NaN becomes what can be neither the highest nor the lowest reward of a group
+    highest_P = shaped_PG.nan_to_num(nan=-torch.inf).amax(dim=1)
+    lowest_P = shaped_PG.nan_to_num(nan=torch.inf).amin(dim=1)
+    largest_advantage_P = advantages.view(-1, num_generations).abs().amax(dim=1)
+    differs_P = highest_P - lowest_P > ROUNDING_ERROR
+    return differs_P & (largest_advantage_P > NEGLIGIBLE)
 
 
 def group_advantages(
@@ -116,11 +125,14 @@ def group_advantages(
         [1.0, 1.0, -1.0, -1.0]
     """
     rewards_PG = rewards.double().view(-1, num_generations)
-    centered_PG = rewards_PG - mean_and_std(rewards_PG)[0]
-    if scale_rewards != "none":
-        _, stds = mean_and_std(rewards_PG if scale_rewards == "group" else rewards_PG.flatten(), correction=correction)
-        centered_PG = centered_PG / (stds + epsilon)
-    return centered_PG.nan_to_num(nan=0.0).flatten()
+    means_P1, stds_P1 = mean_and_std(rewards_PG, correction=correction)
+    advantages_PG = rewards_PG - means_P1
+    if scale_rewards == "group":
+        advantages_PG = advantages_PG / (stds_P1 + epsilon)
+    elif scale_rewards == "batch":
+        _, batch_std = mean_and_std(rewards_PG.flatten(), correction=correction)
+        advantages_PG = advantages_PG / (batch_std + epsilon)
+    return advantages_PG.nan_to_num(nan=0.0).flatten()
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,13 @@ class ALP(LengthControl):
 
     name = "alp"
     paper = Paper("Just Enough Thinking: Efficient Reasoning with Adaptive Length Penalties", "2506.05256")
+    formula_from = "secondary sources"
     needs_group = True
 
     beta: float = hyperparameter(1e-7, ge=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        rates = rollouts.solve_rates.clamp(min=1.0 / rollouts.num_generations)
-        return self.base_rewards(rollouts) - self.beta * rollouts.lengths.double() * rates
+        lowest_rate = 1.0 / rollouts.num_generations  # 1 / K
+        rates_N = rollouts.solve_rates.clamp(min=lowest_rate)  # max(p, 1 / K)
+        penalties_N = self.beta * rollouts.lengths.double() * rates_N
+        return self.base_rewards(rollouts) - penalties_N

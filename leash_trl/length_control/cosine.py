@@ -46,17 +46,20 @@ class Cosine(LengthControl):
     max_length: int | None = hyperparameter(None, ge=1)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        return self._by_correctness(rollouts, self.correct_at_zero, self.wrong_at_zero)
+        return self._by_correctness(rollouts, correct=self.correct_at_zero, wrong=self.wrong_at_zero)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        max_length = self.max_length or rollouts.max_completion_length
-        at_maximum = self._by_correctness(rollouts, self.correct_at_max, self.wrong_at_max)
-        waves = torch.cos(math.pi * (rollouts.lengths.double() / max_length).clamp(max=1.0))
-        rewards = at_maximum + 0.5 * (self.base_rewards(rollouts) - at_maximum) * (1.0 + waves)
+        max_length = self.max_length or rollouts.max_completion_length  # L_max
+        at_zero_N = self.base_rewards(rollouts)  # r_0
+        at_max_N = self._by_correctness(rollouts, correct=self.correct_at_max, wrong=self.wrong_at_max)  # r_L
+        # L_i / L_max; beyond L_max, where the cosine would rise again, the reward stays at r_L
+        shares_N = (rollouts.lengths.double() / max_length).clamp(max=1.0)
+        rewards_N = at_max_N + 0.5 * (at_zero_N - at_max_N) * (1.0 + torch.cos(math.pi * shares_N))
         if self.exceeded is None:
-            return rewards
-        is_exceeding = (rollouts.lengths + self.margin >= max_length) & rollouts.is_scorable
-        return rewards.masked_fill(is_exceeding, self.exceeded)
+            return rewards_N
+        is_exceeding_N = rollouts.lengths + self.margin >= max_length
+        return rewards_N.masked_fill(is_exceeding_N & rollouts.is_scorable, self.exceeded)
 
     def _by_correctness(self, rollouts: Rollouts, correct: float, wrong: float) -> torch.Tensor:
+        # not `torch.where`, so that unscorable completions, whose correctness is NaN, stay NaN
         return wrong + (correct - wrong) * rollouts.correctness

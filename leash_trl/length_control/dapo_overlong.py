@@ -31,14 +31,16 @@ class DapoOverlong(LengthControl):
     max_length: int | None = hyperparameter(None, ge=2)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
+        max_length = self.max_length or max_completion_length
+        if self.cache_length is not None and self.cache_length >= max_length:
             raise ValueError(f"cache_length is {self.cache_length}, but must be below {max_length} tokens")
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        return 2.0 * rollouts.correctness - 1.0
+        return 2.0 * rollouts.correctness - 1.0  # 1 or -1
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        max_length = self.max_length or rollouts.max_completion_length
-        cache_length = self.cache_length or max(1, int(max_length // 5))
-        punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length
-        return self.base_rewards(rollouts) + punishment.clamp(-1.0, 0.0)
+        max_length = self.max_length or rollouts.max_completion_length  # L_max
+        cache_length = self.cache_length or max(1, int(max_length // 5))  # L_cache
+        # the second case of the formula, which is above 0 in the first case and below -1 in the third
+        punishments_N = (max_length - cache_length - rollouts.lengths.double()) / cache_length
+        return self.base_rewards(rollouts) + punishments_N.clamp(min=-1.0, max=0.0)

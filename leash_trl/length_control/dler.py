@@ -51,28 +51,39 @@ class DLER(LengthControl):
         self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # for the solve rate of the prompt
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        is_finished = self._is_finished(rollouts, self.limits(rollouts))
-        return rollouts.correctness.where(is_finished, 0.0 * rollouts.correctness)
+        return self._rewards_within(self.limits(rollouts), rollouts)
 
-    def _is_finished(self, rollouts: Rollouts, limits: torch.Tensor) -> torch.Tensor:
-        return ~rollouts.is_truncated & (rollouts.lengths <= limits)
+    def _rewards_within(self, limits_N: torch.Tensor, rollouts: Rollouts) -> torch.Tensor:
+        is_within_N = ~rollouts.is_truncated & (rollouts.lengths <= limits_N)
+        # not 0, so that unscorable completions, whose correctness is NaN, stay NaN
+        zeros_N = 0.0 * rollouts.correctness
+        return rollouts.correctness.where(is_within_N, zeros_N)
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The limit of each completion in tokens."""
-        limits = rollouts.target_lengths
+        targets_N = rollouts.target_lengths
         if self.easy_limit is None:
-            return limits
-        is_solved = rollouts.correctness.where(self._is_finished(rollouts, limits), 0.0 * rollouts.correctness)
-        solve_rates_P1 = rollouts.by_group(is_solved).nanmean(dim=1, keepdim=True)
-        limits_PG = rollouts.by_group(limits)
-        return limits_PG.clamp(max=self.easy_limit).where(solve_rates_P1 > self.easy_threshold, limits_PG).flatten()
+            return targets_N
+        # a prompt is easy if it is solved often enough within the full target
+        rewards_PG = rollouts.by_group(self._rewards_within(targets_N, rollouts))
+        is_easy_P1 = rewards_PG.nanmean(dim=1, keepdim=True) > self.easy_threshold
+        targets_PG = rollouts.by_group(targets_N)
+        easy_limits_PG = targets_PG.clamp(max=self.easy_limit)
+        return easy_limits_PG.where(is_easy_P1, targets_PG).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         score = super().score(rollouts, rule)
-        centered = group_advantages(score.shaped, rollouts.num_generations, "none", rule.epsilon)
-        centered = centered.masked_fill(torch.isnan(score.shaped), torch.nan)
-        advantages = standardized(centered, torch.ones_like(centered), 0, rule.epsilon)
-        return replace(score, advantages=advantages.nan_to_num(nan=0.0))
+        # R_i minus the mean of its group
+        centered_N = group_advantages(
+            score.shaped, rollouts.num_generations, scale_rewards="none", epsilon=rule.epsilon
+        )
+        # unscorable completions have 0 here, which must not count in mean and deviation of the batch
+        centered_N = centered_N.masked_fill(torch.isnan(score.shaped), torch.nan)
+        weights_N = torch.ones_like(centered_N)
+        advantages_N = standardized(centered_N, weights_N, correction=0, epsilon=rule.epsilon)
+        return replace(score, advantages=advantages_N.nan_to_num(nan=0.0))
 
     def generation_cap(self, target_length: float | None) -> int | None:
-        return int(target_length) if self.cut_generation and target_length is not None else None
+        if target_length is None or not self.cut_generation:
+            return None
+        return int(target_length)

@@ -45,6 +45,7 @@ class DRPO(LengthControl):
     paper = Paper(
         "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization", "2510.04474", "Gang Li and others"
     )
+    formula_from = "the authors' release"
     needs_group = True
     own_advantages = "group"
 
@@ -54,17 +55,23 @@ class DRPO(LengthControl):
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)
+        # relative to the shortest correct answer, so that no exponential overflows or all of a group underflow
         excess_PG = (lengths_PG - shortest_P1).where(is_correct_PG, 0.0)
-        weights_PG = torch.exp(-excess_PG / (self.temperature * rollouts.max_completion_length))
+        scale = self.temperature * rollouts.max_completion_length  # lambda C
+        weights_PG = torch.exp(-excess_PG / scale)
         return self.base_rewards(rollouts) * weights_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         score = super().score(rollouts, rule)
-        is_right_PG = rollouts.by_group(rollouts.is_correct)
+        is_correct_PG = rollouts.by_group(rollouts.is_correct)
         is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)
-        weights_PG = rollouts.by_group(score.shaped).where(is_right_PG, 0.0)
-        right_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)  # the shortest has weight 1
-        wrong_PG = is_wrong_PG.double() / is_wrong_PG.sum(dim=1, keepdim=True).clamp(min=1)
-        is_mixed_P1 = is_right_PG.any(dim=1, keepdim=True) & is_wrong_PG.any(dim=1, keepdim=True)
-        advantages_PG = (rollouts.num_generations * (right_PG - wrong_PG)).where(is_mixed_P1, 0.0)
-        return replace(score, advantages=advantages_PG.flatten())
+        # omega_i: shares of the correct answers; without one, the clamp avoids 0 / 0 (else the sum is at least 1, the
+        # weight of the shortest)
+        weights_PG = rollouts.by_group(score.shaped).where(is_correct_PG, 0.0)
+        omegas_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)
+        # 1 / n_-: equal shares of the wrong answers
+        num_wrong_P1 = is_wrong_PG.sum(dim=1, keepdim=True)
+        wrong_shares_PG = is_wrong_PG.double() / num_wrong_P1.clamp(min=1)
+        advantages_PG = rollouts.num_generations * (omegas_PG - wrong_shares_PG)
+        has_both_P1 = is_correct_PG.any(dim=1, keepdim=True) & is_wrong_PG.any(dim=1, keepdim=True)
+        return replace(score, advantages=advantages_PG.where(has_both_P1, 0.0).flatten())

@@ -21,9 +21,13 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
         >>> violation([4096, 12288], [4096, 4096])
         1.0
     """
-    pairs = zip(lengths, target_lengths, strict=True)
-    overshoots = [length / target - 1.0 for length, target in pairs if not math.isnan(target)]
-    return math.fsum(overshoots) / len(overshoots) if overshoots else math.nan
+    overshoots = []
+    for length, target in zip(lengths, target_lengths, strict=True):
+        if not math.isnan(target):
+            overshoots.append(length / target - 1.0)
+    if not overshoots:
+        return math.nan
+    return math.fsum(overshoots) / len(overshoots)  # `fsum` is exact, so that the order does not matter
 
 
 def projected_ascent(lam: float, violation: float, lr: float, minimum: float, maximum: float) -> float:
@@ -38,4 +42,5 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
         >>> projected_ascent(0.25, violation=1.0, lr=0.125, minimum=0.0, maximum=1.0)
         0.375
     """
-    return min(max(lam + lr * violation, minimum), maximum)
+    ascended = lam + lr * violation
+    return min(max(ascended, minimum), maximum)

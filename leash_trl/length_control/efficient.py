@@ -35,10 +35,14 @@ class Efficient(LengthControl):
     requires_eos: bool = True
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        is_endless = rollouts.is_truncated & rollouts.is_scorable & self.requires_eos
-        return rollouts.correctness.masked_fill(is_endless, 0.0)
+        if not self.requires_eos:
+            return rollouts.correctness
+        counts_as_wrong_N = rollouts.is_truncated & rollouts.is_scorable
+        return rollouts.correctness.masked_fill(counts_as_wrong_N, 0.0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
-        scores_PG = standardized(by_group(rollouts.lengths), by_group(rewards > 0), correction=0, epsilon=1e-7)
-        return rewards * (1.0 - self.alpha * scores_PG.sigmoid().flatten())
+        rewards_N = self.base_rewards(rollouts)  # c_i
+        lengths_PG = rollouts.by_group(rollouts.lengths)
+        is_correct_PG = rollouts.by_group(rewards_N > 0)
+        z_scores_PG = standardized(lengths_PG, is_correct_PG, correction=0, epsilon=1e-7)
+        return rewards_N * (1.0 - self.alpha * z_scores_PG.sigmoid().flatten())

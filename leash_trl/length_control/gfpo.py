@@ -51,18 +51,28 @@ class GFPO(LengthControl):
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to train on."""
+        num_kept = self.num_kept
+        if num_kept is None:
+            half = rollouts.num_generations // 2
+            num_kept = min(max(2, half), 8)
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
-        num_kept = self.num_kept or min(max(2, rollouts.num_generations // 2), 8)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
-        scores_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=1)
-        is_scored_PG = ~torch.isnan(rewards_PG)
-        order_PG = scores_PG.where(is_scored_PG, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        ranks_PG = order_PG.argsort(dim=1)
-        return ((ranks_PG < num_kept) & is_scored_PG).flatten()
+        # the higher, the better
+        metric_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=1)
+        # unscorable completions come last, and are not kept even if fewer than k others are left
+        is_scorable_PG = ~torch.isnan(rewards_PG)
+        metric_PG = metric_PG.where(is_scorable_PG, -torch.inf)
+        best_first_PG = metric_PG.argsort(dim=1, descending=True, stable=True)
+        ranks_PG = best_first_PG.argsort(dim=1)  # the inverse permutation: the rank of each completion, 0 is best
+        is_kept_PG = (ranks_PG < num_kept) & is_scorable_PG
+        return is_kept_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Computes advantages over the kept completions; the others have advantage 0."""
-        score, size = super().score(rollouts, rule), rollouts.num_generations
-        rewards = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
-        advantages = group_advantages(rewards, size, rule.scale_rewards, rule.epsilon, correction=0)
-        return replace(score, advantages=advantages)
+        score = super().score(rollouts, rule)
+        # a reward of NaN has no part in mean and deviation, and its advantage is 0
+        kept_rewards_N = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
+        advantages_N = group_advantages(
+            kept_rewards_N, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction=0
+        )
+        return replace(score, advantages=advantages_N)

@@ -25,6 +25,7 @@ class GR3(LengthControl):
 
     name = "gr3"
     paper = Paper("GR3", "2603.10535")
+    formula_from = "prime-rl"
     needs_group = True
     own_advantages = "group"
 
@@ -32,8 +33,9 @@ class GR3(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
-        shares_PG = lengths_PG / lengths_PG.nanmean(dim=1, keepdim=True).clamp(min=1.0)
-        return self.base_rewards(rollouts) / (1.0 + self.alpha * shares_PG.flatten())
+        means_P1 = lengths_PG.nanmean(dim=1, keepdim=True)
+        relative_lengths_N = (lengths_PG / means_P1.clamp(min=1.0)).flatten()  # L_i / mean length
+        return self.base_rewards(rollouts) / (1.0 + self.alpha * relative_lengths_N)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         return super().score(rollouts, replace(rule, scale_rewards="none"))

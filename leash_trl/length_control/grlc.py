@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.advantages import places_in_range
+from leash_trl.length_control.advantages import min_max_scaled
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
@@ -20,8 +20,9 @@ def centered_weights(lengths: torch.Tensor) -> torch.Tensor:
         >>> centered_weights(torch.tensor([[500.0, 1500.0]])).tolist()
         [[0.5, -0.5]]
     """
-    weights_PG = 1.0 - places_in_range(lengths)
-    return weights_PG - weights_PG.nanmean(dim=1, keepdim=True)
+    weights_PG = 1.0 - min_max_scaled(lengths)  # w_i
+    means_P1 = weights_PG.nanmean(dim=1, keepdim=True)
+    return weights_PG - means_P1
 
 
 class GRLC(LengthControl):

@@ -45,21 +45,24 @@ class GRPOLead(LengthControl):
     weight_steepness: float = 10.0
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        return 2.0 * rollouts.correctness - 1.0
+        return 2.0 * rollouts.correctness - 1.0  # 1 or -1
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
-        scores_PG = standardized(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
-        factors_PG = torch.exp(-self.alpha * scores_PG.where(is_correct_PG, 0.0))
+        z_scores_PG = standardized(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
+        z_scores_PG = z_scores_PG.where(is_correct_PG, 0.0)  # the factor of wrong answers is then 1
+        factors_PG = torch.exp(-self.alpha * z_scores_PG)
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         score = super().score(rollouts, replace(rule, scale_rewards="group"))
-        rates = torch.where(score.advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
-        return replace(score, advantages=(score.advantages * self.weights(rates)).nan_to_num(nan=0.0))
+        rates_N = rollouts.solve_rates  # rho
+        weights_N = torch.where(score.advantages > 0, self.weights(rates_N), self.weights(1.0 - rates_N))
+        advantages_N = (score.advantages * weights_N).nan_to_num(nan=0.0)  # an unscorable prompt has no solve rate
+        return replace(score, advantages=advantages_N)
 
     def weights(self, rates: torch.Tensor) -> torch.Tensor:
         """Returns the weights $w$ for solve rates, dimensionless."""
-        falls = 1.0 + torch.exp(self.weight_steepness * (rates - self.weight_midpoint))
-        return self.weight_min + (self.weight_max - self.weight_min) / falls
+        growths = torch.exp(self.weight_steepness * (rates - self.weight_midpoint))  # exp(k (rho - rho_0))
+        return self.weight_min + (self.weight_max - self.weight_min) / (1.0 + growths)

@@ -36,17 +36,22 @@ class HAPO(LengthControl):
     shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        known = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]
-        shortest = torch.tensor(known, dtype=torch.float64)
-        waves = torch.cos((math.pi / 2 * rollouts.lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
-        rewards = torch.where(rollouts.is_correct, waves.clamp(min=self.correct_minimum), waves.clamp(max=0.0))
-        return self.base_rewards(rollouts) + self.weight * rewards.where(~torch.isnan(shortest), 0.0)
+        shortest = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]
+        shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
+        angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=1)
+        waves_N = torch.cos(angles_N.clamp(max=math.pi))  # f_i
+        length_rewards_N = torch.where(
+            rollouts.is_correct, waves_N.clamp(min=self.correct_minimum), waves_N.clamp(max=0.0)
+        )
+        length_rewards_N = length_rewards_N.where(~torch.isnan(shortest_N), 0.0)
+        return self.base_rewards(rollouts) + self.weight * length_rewards_N
 
     def observe(self, rollouts: Rollouts) -> None:
-        is_correct = rollouts.is_correct
-        lengths, questions = rollouts.lengths[is_correct].tolist(), rollouts.questions[is_correct].tolist()
-        for question, length in zip(map(str, questions), lengths, strict=True):
-            self.shortest[question] = min(self.shortest.get(question, length), length)
+        lengths = rollouts.lengths[rollouts.is_correct].tolist()
+        questions = rollouts.questions[rollouts.is_correct].tolist()
+        for question, length in zip(questions, lengths, strict=True):
+            key = str(question)
+            self.shortest[key] = min(self.shortest.get(key, length), length)
 
     def statistics(self) -> dict[str, float]:
         return {"questions_with_history": float(len(self.shortest))}

@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.advantages import places_in_range
+from leash_trl.length_control.advantages import min_max_scaled
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
@@ -41,7 +41,8 @@ class Kimi(LengthControl):
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
-        places_PG = places_in_range(rollouts.by_group(rollouts.scorable_lengths))
-        earned_PG = (0.5 - places_PG).where((places_PG > 0).any(dim=1, keepdim=True), 0.0)
-        rewards = torch.where(rollouts.is_correct, earned_PG.flatten(), earned_PG.clamp(max=0.0).flatten())
-        return self.base_rewards(rollouts) + self.weight * rewards
+        positions_PG = min_max_scaled(rollouts.by_group(rollouts.scorable_lengths))  # 0 if all lengths are equal
+        has_range_P1 = (positions_PG > 0).any(dim=1, keepdim=True)
+        lambdas_N = (0.5 - positions_PG).where(has_range_P1, 0.0).flatten()
+        length_rewards_N = torch.where(rollouts.is_correct, lambdas_N, lambdas_N.clamp(max=0.0))
+        return self.base_rewards(rollouts) + self.weight * length_rewards_N

@@ -37,9 +37,10 @@ class L1Exact(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = self.budget_range or (1, 1)
-        if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
-            raise ValueError(f"budget_range is {self.budget_range!r}, but must be whole numbers, 1 <= low <= high")
+        if self.budget_range is not None:
+            low, high = self.budget_range
+            if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
+                raise ValueError(f"budget_range is {self.budget_range!r}, but must be whole numbers, 1 <= low <= high")
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{n}}, the requested length, or be ""')
 
@@ -50,16 +51,20 @@ class L1Exact(LengthControl):
             raise ValueError(f"budget_range is {self.budget_range!r}, but the limit is {max_completion_length} tokens")
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
+        distances_N = (rollouts.target_lengths - rollouts.lengths).abs()  # |n_gold - n_y|
+        return self.base_rewards(rollouts) - self.alpha * distances_N
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """Returns the requested length, in tokens, of a prompt without its own target."""
         if self.budget_range is None:
             return target_length
-        return float(random.Random(question).randint(*self.budget_range))
+        low, high = self.budget_range
+        return float(random.Random(question).randint(low, high))
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
-        return "" if target_length is None else self.suffix.replace("{n}", str(round(target_length)))
+        if target_length is None:
+            return ""
+        return self.suffix.replace("{n}", str(round(target_length)))
 
 
 class L1Max(L1Exact):
@@ -84,5 +89,6 @@ class L1Max(L1Exact):
     delta: float = hyperparameter(0.5, ge=0, le=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        kept = self.alpha * (rollouts.target_lengths - rollouts.lengths) + self.delta
-        return self.base_rewards(rollouts) * kept.clamp(0.0, 1.0)
+        unused_N = rollouts.target_lengths - rollouts.lengths  # n_gold - n_y
+        factors_N = (self.alpha * unused_N + self.delta).clamp(min=0.0, max=1.0)
+        return self.base_rewards(rollouts) * factors_N

@@ -9,7 +9,9 @@ import torch
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
-WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
+# rewards before the bonus of a wrong answer that ends, and of one that is truncated
+WRONG_SCORE = -0.5
+MALFORMED_SCORE = -1.0
 DIFFICULTIES = ("hard", "medium", "easy")
 
 
@@ -39,12 +41,14 @@ class Laser(LengthControl):
     alpha: float = hyperparameter(0.5, ge=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
-        return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
+        wrong_scores_N = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
+        scores_N = torch.where(rollouts.is_correct, 1.0, wrong_scores_N)  # C(y)
+        return scores_N.masked_fill(~rollouts.is_scorable, torch.nan)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        is_rewarded = rollouts.is_correct & (rollouts.lengths <= self.limits(rollouts))
-        return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()
+        is_within_N = rollouts.lengths <= self.limits(rollouts)  # L(y) <= L_T
+        has_bonus_N = rollouts.is_correct & is_within_N
+        return self.base_rewards(rollouts) + self.alpha * has_bonus_N.double()
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Maximum length in tokens at which each completion earns the bonus."""
@@ -58,21 +62,24 @@ def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]
     Source: reward and monitor of the [release](https://github.com/hkust-nlp/Laser).
     """
     rates = solve_rates.double()
-    passes = torch.ge if when == "shaping" else torch.gt
-    return passes(rates, 1 / 3).long() + passes(rates, 2 / 3).long()
+    if when == "shaping":
+        return (rates >= 1 / 3).long() + (rates >= 2 / 3).long()
+    return (rates > 1 / 3).long() + (rates > 2 / 3).long()
 
 
 def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
     """Returns the lengths of all completions, correct and wrong, for each of `DIFFICULTIES`, without unscorable
     prompts."""
-    levels = difficulty(rollouts.solve_rates, "monitoring").masked_fill(torch.isnan(rollouts.solve_rates), -1)
-    return [rollouts.lengths[levels == level].tolist() for level in range(len(DIFFICULTIES))]
+    is_unscorable_N = torch.isnan(rollouts.solve_rates)
+    levels_N = difficulty(rollouts.solve_rates, when="monitoring").masked_fill(is_unscorable_N, -1)
+    return [rollouts.lengths[levels_N == level].tolist() for level in range(len(DIFFICULTIES))]
 
 
 def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list[int]:
     """Returns the candidates for targets in tokens, a grid that starts at the lower bound. Source: the release."""
-    first = interval if lower_bound < interval else lower_bound + interval
-    return [lower_bound, *range(first, upper_bound + 1, interval)]
+    # a lower bound below the interval is followed by the interval itself, so that 100 gives 100, 1024, 2048, ...
+    second = interval if lower_bound < interval else lower_bound + interval
+    return [lower_bound, *range(second, upper_bound + 1, interval)]
 
 
 def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right: int, expected: int) -> int | None:
@@ -94,9 +101,15 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
         >>> smallest_target([100, 200, 300, 400], [128, 256, 512], num_right=2, expected=1)
         256
     """
+    if not lengths:
+        return None
     ordered = sorted(lengths)
-    enough = (c for c in candidates if ordered and bisect_right(ordered, c) * num_right >= expected * len(ordered))
-    return next(enough, None)
+    for candidate in candidates:
+        num_within = bisect_right(ordered, candidate)  # P_{l,d} = num_within / len(ordered)
+        # both sides of the inequality times len(ordered), so that the comparison is exact
+        if num_within * num_right >= expected * len(ordered):
+            return candidate
+    return None
 
 
 def right_answers(num_generations: int) -> list[int]:
@@ -104,7 +117,11 @@ def right_answers(num_generations: int) -> list[int]:
 
     Source: for K = 8, the paper has 6, 3 and 1; the release, which rounds down, 5, 2 and 1.
     """
-    return [max(1, (thirds * num_generations + 2) // 3) for thirds in range(len(DIFFICULTIES))]
+    num_right = []
+    for thirds in range(len(DIFFICULTIES)):  # the lowest solve rates are 0, 1/3 and 2/3
+        rounded_up = (thirds * num_generations + 2) // 3
+        num_right.append(max(1, rounded_up))
+    return num_right
 
 
 class LaserD(Laser):
@@ -136,15 +153,19 @@ class LaserD(Laser):
     interval: int = hyperparameter(1024, ge=1)
     upper_bound: int = hyperparameter(16384, ge=1)
     expected_correct: int = hyperparameter(1, ge=1)
+    # target in tokens for each of `DIFFICULTIES`, or `None` for the longest answer of the batch; empty before the
+    # first choice
     targets: list[int | None] = state_field(list)
     steps_since_refresh: int = state_field(int)
+    # lengths for each of `DIFFICULTIES`, smallest target and group size of the batches since the last choice; the
+    # numbers are 0 if there was none
     window: list[list[int]] = state_field(lambda: [[] for _ in DIFFICULTIES])
     lower_bound: int = state_field(int)
     num_generations: int = state_field(int)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if no candidate is between the target and `upper_bound`."""
-        if (target_length or 0) > self.upper_bound:
+        if target_length is not None and target_length > self.upper_bound:
             raise ValueError(
                 f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
@@ -152,33 +173,42 @@ class LaserD(Laser):
     def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
         """Returns a target in tokens for each of `DIFFICULTIES`; `None` stands for the longest answer of a batch."""
         candidates = candidate_targets(lowest, self.upper_bound, self.interval)
-        levels = zip(lengths, right_answers(num_generations), strict=True)
-        return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
+        targets = []
+        for lengths_of_level, num_right in zip(lengths, right_answers(num_generations), strict=True):
+            targets.append(smallest_target(lengths_of_level, candidates, num_right, self.expected_correct))
+        return targets
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Target of each completion in tokens, by the solve rate of its prompt."""
-        lengths, lowest = lengths_by_difficulty(rollouts), _lowest(rollouts)
-        chosen = self.targets or self.choose_targets(lengths, lowest, rollouts.num_generations)
-        targets = torch.tensor([int(rollouts.lengths.max()) if target is None else target for target in chosen])
-        return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
+        targets = self.targets
+        if not targets:
+            lengths = lengths_by_difficulty(rollouts)
+            targets = self.choose_targets(lengths, _smallest_target_of(rollouts), rollouts.num_generations)
+        longest = int(rollouts.lengths.max())
+        target_by_level = torch.tensor([longest if target is None else target for target in targets])
+        levels_N = difficulty(rollouts.solve_rates.nan_to_num(), when="shaping")  # indices into `DIFFICULTIES`
+        return target_by_level[levels_N]
 
     def observe(self, rollouts: Rollouts) -> None:
-        lowest = _lowest(rollouts)
-        self.lower_bound = min(self.lower_bound or lowest, lowest)
+        smallest = _smallest_target_of(rollouts)
+        self.lower_bound = min(self.lower_bound, smallest) if self.lower_bound else smallest
         self.num_generations = rollouts.num_generations
-        for seen, new in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
-            seen += new
+        for window_lengths, batch_lengths in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
+            window_lengths.extend(batch_lengths)
 
     def step(self) -> None:
         self.steps_since_refresh += 1
-        if self.steps_since_refresh >= self.refresh_steps and any(self.window):
+        is_due = self.steps_since_refresh >= self.refresh_steps
+        if is_due and any(self.window):  # without observed lengths, the choice stays due
             self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
-            self.steps_since_refresh = self.lower_bound = self.num_generations = 0
+            self.steps_since_refresh = 0
             self.window = [[] for _ in DIFFICULTIES]
+            self.lower_bound = 0
+            self.num_generations = 0
 
     def statistics(self) -> dict[str, float]:
-        chosen = zip(DIFFICULTIES, self.targets, strict=False)
-        return {f"target_{name}": float(target) for name, target in chosen if target is not None}
+        targets = zip(DIFFICULTIES, self.targets, strict=False)  # there are no targets before the first choice
+        return {f"target_{name}": float(target) for name, target in targets if target is not None}
 
 
 class LaserDE(LaserD):
@@ -197,10 +227,12 @@ class LaserDE(LaserD):
     name = "laser_de"
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        is_beyond = rollouts.lengths > self.limits(rollouts)
-        explores = (self.base_rewards(rollouts) == WRONG_SCORE) & is_beyond
-        return super().shape(rollouts) + self.alpha * explores.double()
+        is_beyond_N = rollouts.lengths > self.limits(rollouts)  # L(y) > L_A
+        is_wrong_N = self.base_rewards(rollouts) == WRONG_SCORE  # wrong, scorable and not truncated
+        has_bonus_N = is_wrong_N & is_beyond_N
+        return super().shape(rollouts) + self.alpha * has_bonus_N.double()
 
 
-def _lowest(rollouts: Rollouts) -> int:
+def _smallest_target_of(rollouts: Rollouts) -> int:
+    """Returns the smallest target among the prompts, in whole tokens."""
     return max(1, int(rollouts.target_lengths.min()))

@@ -19,7 +19,7 @@ from leash_trl.length_control.method import (
 )
 
 
-TINY = 1e-8
+TINY = 1e-8  # added under the root and below each fraction, as in the release
 
 
 def efficiency_rewards(
@@ -36,10 +36,11 @@ def efficiency_rewards(
     Source: `lead_lstar_mode=max_sym` of the [release](https://github.com/CrazyMint/LEAD), which its training script
     uses and which its README says is the paper's.
     """
-    lengths = lengths.double()
-    means_P1 = lengths.where(is_correct, torch.nan).nanmean(dim=1, keepdim=True)
-    targets_P1 = means_P1.nan_to_num(upper_bound).clamp(lower_bound, upper_bound)
-    return (1.0 - (lengths - targets_P1).abs() / targets_P1).clamp(min=-1.0)
+    lengths_PG = lengths.double()
+    mean_correct_P1 = lengths_PG.where(is_correct, torch.nan).nanmean(dim=1, keepdim=True)  # NaN without a correct one
+    targets_P1 = mean_correct_P1.nan_to_num(nan=upper_bound).clamp(min=lower_bound, max=upper_bound)  # L*
+    relative_distances_PG = (lengths_PG - targets_P1).abs() / targets_P1
+    return (1.0 - relative_distances_PG).clamp(min=-1.0)
 
 
 def correctness_weight(
@@ -63,29 +64,34 @@ def correctness_weight(
             prompt that has correct answers.
         alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
     """
-    mean_c, ratio_c = _mean_and_variation(correctness)
-    mean_e, ratio_e = _mean_and_variation(efficiency)
-    ratios = ratio_c + ratio_e + TINY
-    instability_c = ratio_c / ratios * (1.0 - mean_c) ** alpha
-    instability_e = ratio_e / ratios * ((1.0 - mean_e) / 2.0) ** alpha
-    return instability_c / (instability_c + instability_e + TINY)
+    mu_c, v_c = _mean_and_variation(correctness)
+    mu_e, v_e = _mean_and_variation(efficiency)
+    p_c = 1.0 - mu_c  # distance to the best reward, divided by the range of rewards, which is 1 here and 2 below
+    p_e = (1.0 - mu_e) / 2.0
+    v_sum = v_c + v_e + TINY
+    D_c = v_c / v_sum * p_c**alpha
+    D_e = v_e / v_sum * p_e**alpha
+    return D_c / (D_c + D_e + TINY)
 
 
 def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Returns the mean of the groups' means and the ratio of standard deviation to absolute mean; both 0 without
-    groups."""
+    r"""Returns $\mu$, the mean of the groups' means, and $v = \sigma / |\mu|$; both are 0 without groups."""
     if not groups:
         return 0.0, 0.0
     means = [mean for mean, _ in groups]
-    variance = fmean(variance for _, variance in groups) + pvariance(means)
-    return fmean(means), math.sqrt(variance + TINY) / (abs(fmean(means)) + TINY)
+    variances = [variance for _, variance in groups]
+    mu = fmean(means)
+    sigma_squared = fmean(variances) + pvariance(means)
+    v = math.sqrt(sigma_squared + TINY) / (abs(mu) + TINY)
+    return mu, v
 
 
 def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
     """Returns mean and population variance of each group, ignoring NaN; groups without values are left out."""
-    counted_PG = rewards_PG[~torch.isnan(rewards_PG).all(dim=1)]
-    means_P1 = counted_PG.nanmean(dim=1, keepdim=True)
-    variances_P1 = ((counted_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
+    has_values_P = ~torch.isnan(rewards_PG).all(dim=1)
+    rewards_PG = rewards_PG[has_values_P]
+    means_P1 = rewards_PG.nanmean(dim=1, keepdim=True)
+    variances_P1 = ((rewards_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
     return torch.cat([means_P1, variances_P1], dim=1).tolist()
 
 
@@ -128,6 +134,7 @@ class LEAD(LengthControl):
         "2605.09806",
         "Songtao Wei and others",
     )
+    formula_from = "the authors' release"
     needs_group = True
     own_advantages = True
 
@@ -137,44 +144,59 @@ class LEAD(LengthControl):
     alpha: float = hyperparameter(1.0, ge=0)
     beta: float = hyperparameter(0.95, ge=0, le=1)
     weight: float = state_field(lambda: 0.5)
+    # mean and variance of each group observed since the last update, as `correctness_weight` takes them
     observed_correctness: list[list[float]] = state_field(list)
     observed_efficiency: list[list[float]] = state_field(list)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
-            raise ValueError(f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {most}")
+        upper_bound = self.upper_bound or max_completion_length
+        if not self.lower_bound <= upper_bound < math.inf:
+            raise ValueError(
+                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {upper_bound}"
+            )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        return self._weighed(rollouts.correctness, self._efficiency(rollouts))
+        return self._weighted_sum(rollouts.correctness, self._efficiency(rollouts))
 
-    def _weighed(self, correctness: torch.Tensor, efficiency: torch.Tensor) -> torch.Tensor:
-        share = max(self.weight, self.weight_min)
-        return share * correctness + (1.0 - share) * efficiency
+    @property
+    def _weight_of_correctness(self) -> float:
+        return max(self.weight, self.weight_min)
+
+    def _weighted_sum(self, of_correctness: torch.Tensor, of_efficiency: torch.Tensor) -> torch.Tensor:
+        w_c = self._weight_of_correctness
+        return w_c * of_correctness + (1.0 - w_c) * of_efficiency
 
     def _efficiency(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Efficiency $e_i$ of each completion; NaN where unscorable."""
         upper_bound = self.upper_bound or rollouts.max_completion_length
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         return efficiency_rewards(is_correct_PG, lengths_PG, self.lower_bound, upper_bound).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        size, objectives = rollouts.num_generations, (rollouts.correctness, self._efficiency(rollouts))
-        apart = (group_advantages(rewards, size, "group", rule.epsilon) for rewards in objectives)
-        advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)
-        whitened = standardized(advantages, rollouts.lengths.clamp(min=1), 1, rule.epsilon).nan_to_num(nan=0.0)
-        return replace(super().score(rollouts, rule), advantages=whitened)
+        def normalized_in_group(rewards_N: torch.Tensor) -> torch.Tensor:
+            return group_advantages(rewards_N, rollouts.num_generations, scale_rewards="group", epsilon=rule.epsilon)
+
+        A_c_N = normalized_in_group(rollouts.correctness)
+        A_e_N = normalized_in_group(self._efficiency(rollouts))
+        advantages_N = self._weighted_sum(A_c_N, A_e_N).masked_fill(~rollouts.is_scorable, torch.nan)
+        # over the tokens of the batch: each completion counts as often as it has tokens
+        num_tokens_N = rollouts.lengths.clamp(min=1)
+        advantages_N = standardized(advantages_N, num_tokens_N, correction=1, epsilon=rule.epsilon)
+        return replace(super().score(rollouts, rule), advantages=advantages_N.nan_to_num(nan=0.0))
 
     def observe(self, rollouts: Rollouts) -> None:
-        efficiency = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
+        efficiency_of_correct_N = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
         self.observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
-        self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency))
+        self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency_of_correct_N))
 
     def step(self) -> None:
-        if not self.observed_correctness:
+        if not self.observed_correctness:  # nothing scorable was observed since the last update
             return
         wanted = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
         self.weight = self.beta * self.weight + (1.0 - self.beta) * wanted
-        self.observed_correctness, self.observed_efficiency = [], []
+        self.observed_correctness = []
+        self.observed_efficiency = []
 
     def statistics(self) -> dict[str, float]:
-        return {"correctness_weight": max(self.weight, self.weight_min)}
+        return {"correctness_weight": self._weight_of_correctness}

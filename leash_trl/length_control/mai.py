@@ -5,7 +5,7 @@ import torch
 from leash_trl.length_control.method import LengthControl, Rollouts, hyperparameter
 
 
-def solve_rate_prices(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def solve_rate_penalties(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     r"""`torch.Tensor` of shape `(P, G)`: Length penalty of each completion, dimensionless, in float64.
 
     $$ \rho \frac{L_i}{L_{\max}}, \qquad \rho = \frac{1}{G} \sum_j r_j $$
@@ -14,11 +14,12 @@ def solve_rate_prices(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Ten
     longest, and its penalty is NaN.
 
     Example:
-        >>> solve_rate_prices(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()
+        >>> solve_rate_penalties(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()
         [[0.25, 0.5]]
     """
-    longest_P1 = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
-    return rewards.double().nanmean(dim=1, keepdim=True) * lengths.double() / longest_P1
+    rates_P1 = rewards.double().nanmean(dim=1, keepdim=True)  # rho
+    longest_P1 = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)  # L_max; NaN counts as 0
+    return rates_P1 * lengths.double() / longest_P1
 
 
 class MAI(LengthControl):
@@ -47,11 +48,14 @@ class MAI(LengthControl):
     """
 
     name = "mai"
+    formula_from = "NeMo-RL and prime-rl"
     needs_group = True
 
     weight: float = hyperparameter(0.2, ge=0, le=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
-        prices_PG = solve_rate_prices(by_group(rewards), by_group(rollouts.correct_lengths))
-        return rewards - self.weight * prices_PG.nan_to_num().flatten()
+        rewards_N = self.base_rewards(rollouts)
+        correct_lengths_PG = rollouts.by_group(rollouts.correct_lengths)
+        penalties_PG = solve_rate_penalties(rollouts.by_group(rewards_N), correct_lengths_PG)
+        penalties_N = penalties_PG.nan_to_num().flatten()  # NaN, that is none, for all but correct answers
+        return rewards_N - self.weight * penalties_N

@@ -79,6 +79,8 @@ class LengthControl:
 
     name: ClassVar[str]
     paper: ClassVar[Paper | None] = None
+    # where the formula comes from if not from the paper, such as "prime-rl"; `leash methods` says so
+    formula_from: ClassVar[str | None] = None
     # attributes that checkpoints save, in types that JSON can hold: those named here and the fields made by
     # `state_field`. A hyper-parameter named here must have the same value when a run is resumed.
     state: ClassVar[tuple[str, ...]] = ()

@@ -2,15 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from leash_trl.length_control.method import LengthControl, Rollouts, is_number
 
 
-Band = tuple[float, float, float]
-NO_BAND = (math.nan, math.nan, math.nan)
+class Band(NamedTuple):
+    """A band of lengths: from `a` to `b` tokens, the factor of the reward falls from 1 to `f`."""
+
+    a: float
+    b: float
+    f: float
+
+
+NO_BAND = Band(math.nan, math.nan, math.nan)
 
 
 def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
@@ -28,8 +35,9 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
         [1.0, 0.75, 0.5, 0.5]
     """
     a_N, b_N, f_N = bands.double().unbind(dim=1)
-    shares_N = ((lengths - a_N) / (b_N - a_N)).clamp(0.0, 1.0)
-    return (1.0 - (1.0 - f_N) * shares_N).nan_to_num(nan=1.0)
+    shares_N = ((lengths - a_N) / (b_N - a_N)).clamp(min=0.0, max=1.0)  # how far a length is within the band
+    factors_N = 1.0 - (1.0 - f_N) * shares_N
+    return factors_N.nan_to_num(nan=1.0)
 
 
 def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") -> Band:
@@ -38,20 +46,31 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
     Args:
         value (`Mapping`): The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the
             same mapping under the key `total`, as in NeMo-RL's data. Values of None and NaN count as absent.
-        configured (`tuple[float, float, float]`): The band for rows without their own.
+        configured (`Band`): The band for rows without their own.
         name (`str`): Name of the value for the error message.
 
     Raises:
         `ValueError`: If the value is not a band.
     """
-    row = value if isinstance(value, Mapping) else {"a": value}
-    row = row["total"] if isinstance(row.get("total"), Mapping) else row
-    band = {k: v for k, v in row.items() if k not in ("reasoning", "answer") and v is not None and v == v}
-    if not band:
+    if _is_absent(value):
         return configured
-    if not (all(is_number(band.get(key)) for key in "abf") and 0 <= band["a"] < band["b"] and 0 <= band["f"] <= 1):
+    fields = value if isinstance(value, Mapping) else {"value": value}  # which is no band, as it has no `a`
+    if isinstance(fields.get("total"), Mapping):
+        fields = fields["total"]
+    # NeMo-RL's data also has bands for `reasoning` and `answer`, which are not available here
+    is_empty = all(key in ("reasoning", "answer") or _is_absent(number) for key, number in fields.items())
+    if is_empty:
+        return configured
+    # NaN, which is no number, for what is missing
+    band = Band(a=fields.get("a", math.nan), b=fields.get("b", math.nan), f=fields.get("f", math.nan))
+    is_valid = all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1
+    if not is_valid:
         raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
-    return band["a"], band["b"], band["f"]
+    return band
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or value != value  # NaN, which tables have for a missing value
 
 
 class NemoRL(LengthControl):
@@ -95,11 +114,13 @@ class NemoRL(LengthControl):
         self.configured = band_of(self.profile_band)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        if math.isnan(self.configured[0]) and self.profile_band_column is None:
+        if math.isnan(self.configured.a) and self.profile_band_column is None:
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
 
     def columns_read(self) -> tuple[str, ...]:
-        return (self.profile_band_column,) if self.profile_band_column else ()
+        if not self.profile_band_column:
+            return ()
+        return (self.profile_band_column,)
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
         """Raises `ValueError` for an invalid band, and returns a warning if no row has a band."""
@@ -109,12 +130,16 @@ class NemoRL(LengthControl):
         return None
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        column = self.profile_band_column
-        bands_N3 = self._bands(rollouts.columns[column] if column else [None] * len(rollouts.lengths))
+        if self.profile_band_column:
+            rows = rollouts.columns[self.profile_band_column]
+        else:
+            rows = [None] * len(rollouts.lengths)  # each has the configured band
+        bands_N3 = self._bands(rows)
         return self.base_rewards(rollouts) * band_factors(rollouts.lengths, bands_N3)
 
     def _bands(self, rows: Sequence[Any]) -> torch.Tensor:
         """`torch.Tensor` of shape `(N, 3)`: Bands of the rows, else the configured one, in float64; NaN for none."""
-        where = f"column {self.profile_band_column} of row"
-        bands = [band_of(row, self.configured, f"{where} {index}") for index, row in enumerate(rows)]
-        return torch.tensor(bands, dtype=torch.float64).view(-1, 3)
+        bands = []
+        for index, row in enumerate(rows):
+            bands.append(band_of(row, self.configured, name=f"column {self.profile_band_column} of row {index}"))
+        return torch.tensor(bands, dtype=torch.float64).view(-1, 3)  # `view` for no rows at all

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.mai import solve_rate_prices
+from leash_trl.length_control.mai import solve_rate_penalties
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter
 
 
@@ -38,7 +38,8 @@ class PrimeRL(LengthControl):
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
-        return (rewards_PG - self.weight * solve_rate_prices(rewards_PG, lengths_PG)).flatten()
+        penalties_PG = self.weight * solve_rate_penalties(rewards_PG, lengths_PG)
+        return (rewards_PG - penalties_PG).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         return super().score(rollouts, replace(rule, scale_rewards="none"))

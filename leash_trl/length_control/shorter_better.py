@@ -47,5 +47,7 @@ class ShorterBetter(LengthControl):
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)
         means_P1 = lengths_PG.nanmean(dim=1, keepdim=True)
-        distances_PG = (lengths_PG - shortest_P1.where(shortest_P1 < torch.inf, means_P1)).abs()
+        has_correct_P1 = is_correct_PG.any(dim=1, keepdim=True)
+        targets_P1 = shortest_P1.where(has_correct_P1, means_P1)  # l^SOL
+        distances_PG = (lengths_PG - targets_P1).abs()
         return self.base_rewards(rollouts) - self.beta * distances_PG.flatten()

@@ -1,10 +1,11 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 
-from leash_trl.length_control.advantages import standardized
+from leash_trl.length_control.advantages import ROUNDING_ERROR, standardized
 from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
@@ -21,41 +22,65 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     clipping. Means ignore unknown values and are NaN if there are no others. If the method has several budgets, each
     has its own keys, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
-    lengths, shaped = rollouts.lengths.double(), score.shaped
-    clipped = (score.base - score.penalty - shaped).abs() > 1e-12
-    names = method.budgets(rollouts) or []
-    states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
-    keys = next(iter(states.values()), {})
-    mean_state = {key: math.fsum(states[name][key] for name in names) / len(names) for key in keys}
-    by_budget: dict[str, float] = {}
-    for name, state in states.items():
-        is_own = torch.tensor([each == name for each in names])
-        own = {**state, **_of_budget(method, rollouts, score, is_own)}
-        by_budget |= {f"{key}/{name}": value for key, value in own.items()}
-    of_correct: dict[str, float] = {}
+    lengths_N = rollouts.lengths.double()
+    all_rows_N = torch.ones_like(rollouts.is_truncated)
+    logged = dict(method.statistics())
+    budget_names = method.budgets(rollouts) or []  # the budget of each completion
+    if budget_names:
+        logged |= _mean_budget_statistics(method, budget_names)
+    logged |= _constraint_statistics(method, rollouts, score, all_rows_N)
     if rollouts.is_correctness_known:
-        correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
-        of_correct = {
-            "paying_share": _mean(score.penalty[correct] > 0),
-            "mean_correct_length": _mean(lengths[correct]),
-            "mean_wrong_length": _mean(lengths[wrong]),
-            "length_accuracy_correlation": length_accuracy_correlation(rollouts),
-        }
-    return {
-        **method.statistics(),
-        **mean_state,
-        **_of_budget(method, rollouts, score, torch.ones_like(rollouts.is_truncated)),
-        **of_correct,
-        "mean_effective_penalty": _mean(score.base - shaped),
-        **({} if rollouts.answer_lengths is None else {"mean_answer_length": _mean(rollouts.answer_lengths)}),
-        "p95_length": lengths.quantile(0.95).item(),
-        "max_length": lengths.max().item(),
-        "truncated_share": _mean(rollouts.is_truncated),
-        "task_reward": _mean(rollouts.task_rewards),
-        "shaped_reward": _mean(shaped),
-        "clipped_share": _mean(clipped[~torch.isnan(shaped)]),
-        **by_budget,
-    }
+        is_wrong_N = rollouts.is_scorable & ~rollouts.is_correct
+        logged["paying_share"] = _mean(score.penalty[rollouts.is_correct] > 0)
+        logged["mean_correct_length"] = _mean(lengths_N[rollouts.is_correct])
+        logged["mean_wrong_length"] = _mean(lengths_N[is_wrong_N])
+        logged["length_accuracy_correlation"] = length_accuracy_correlation(rollouts)
+    logged["mean_effective_penalty"] = _mean(score.base - score.shaped)
+    if rollouts.answer_lengths is not None:
+        logged["mean_answer_length"] = _mean(rollouts.answer_lengths)
+    logged["p95_length"] = lengths_N.quantile(0.95).item()
+    logged["max_length"] = lengths_N.max().item()
+    logged["truncated_share"] = _mean(rollouts.is_truncated)
+    logged["task_reward"] = _mean(rollouts.task_rewards)
+    logged["shaped_reward"] = _mean(score.shaped)
+    # a reward is clipped where it is not the base reward minus the penalty
+    is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
+    logged["clipped_share"] = _mean(is_clipped_N[~torch.isnan(score.shaped)])
+    for name in dict.fromkeys(budget_names):  # each budget once, in the order of the batch
+        rows_N = torch.tensor([budget == name for budget in budget_names])
+        statistics = method.budget_statistics(name) | _constraint_statistics(method, rollouts, score, rows_N)
+        logged |= {f"{key}/{name}": value for key, value in statistics.items()}
+    return logged
+
+
+def _mean_budget_statistics(method: LengthControl, budget_names: Sequence[str]) -> dict[str, float]:
+    """Returns the state of the budgets, such as `lambda`, as means over completions."""
+    statistics_by_budget = {name: method.budget_statistics(name) for name in set(budget_names)}
+    keys = statistics_by_budget[budget_names[0]].keys()
+    means = {}
+    for key in keys:
+        values = [statistics_by_budget[name][key] for name in budget_names]
+        means[key] = math.fsum(values) / len(values)
+    return means
+
+
+def _constraint_statistics(
+    method: LengthControl, rollouts: Rollouts, score: Score, rows_N: torch.Tensor
+) -> dict[str, float]:
+    """Returns statistics of the completions for which `rows_N` is True, which exist once per budget."""
+    lengths = rollouts.lengths[rows_N].double()
+    targets = rollouts.target_lengths[rows_N]
+    logged = {}
+    if method.target_use != "none":
+        is_satisfied = (lengths <= targets).double().masked_fill(torch.isnan(targets), torch.nan)
+        logged["target_length"] = _mean(targets)
+        logged["satisfaction_rate"] = _mean(is_satisfied)
+    logged["violation"] = method.violation(lengths.tolist(), targets.tolist())
+    logged["mean_penalty"] = _mean(score.penalty[rows_N])
+    logged["mean_length"] = _mean(lengths)
+    if rollouts.is_correctness_known:
+        logged["accuracy"] = _mean(rollouts.correctness[rows_N])
+    return logged
 
 
 def length_accuracy_correlation(rollouts: Rollouts) -> float:
@@ -71,23 +96,14 @@ def length_accuracy_correlation(rollouts: Rollouts) -> float:
 
     Differs: unscorable completions and prompts whose answers are equally long are ignored.
     """
-    correct_PG, lengths_PG = rollouts.by_group(rollouts.correctness), rollouts.by_group(rollouts.scorable_lengths)
-    ones_PG = torch.ones_like(lengths_PG)
-    scores_PG = standardized(correct_PG, ones_PG, 0, 0.0) * standardized(lengths_PG, ones_PG, 0, 0.0)
-    return _mean(scores_PG.nanmean(dim=1))
-
-
-def _of_budget(method: LengthControl, rollouts: Rollouts, score: Score, rows: torch.Tensor) -> dict[str, float]:
-    """Returns statistics of the completions of one budget."""
-    lengths, targets = rollouts.lengths[rows].double(), rollouts.target_lengths[rows]
-    aims = {"target_length": _mean(targets), "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets)}
-    return {
-        **({} if method.target_use == "none" else aims),
-        "violation": method.violation(lengths.tolist(), targets.tolist()),
-        "mean_penalty": _mean(score.penalty[rows]),
-        "mean_length": _mean(lengths),
-        **({"accuracy": _mean(rollouts.correctness[rows])} if rollouts.is_correctness_known else {}),
-    }
+    correctness_PG = rollouts.by_group(rollouts.correctness)
+    lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
+    weights_PG = torch.ones_like(lengths_PG)
+    # z-scores; 0 / 0, that is NaN, in a group without variance
+    z_lengths_PG = standardized(lengths_PG, weights_PG, correction=0, epsilon=0.0)
+    z_correctness_PG = standardized(correctness_PG, weights_PG, correction=0, epsilon=0.0)
+    correlations_P = (z_correctness_PG * z_lengths_PG).nanmean(dim=1)
+    return _mean(correlations_P)
 
 
 def table_columns(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:

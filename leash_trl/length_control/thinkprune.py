@@ -39,7 +39,8 @@ class ThinkPrune(LengthControl):
         super().__post_init__()
         # keys from JSON and the command line are strings
         self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
-        if min(self.stages, default=-1) != 0 or min(self.stages.values()) < 1:
+        starts_at_zero = min(self.stages, default=-1) == 0
+        if not starts_at_zero or min(self.stages.values()) < 1:
             raise ValueError(f"stages is {self.stages!r}, but must map updates, from 0 on, to limits in tokens")
         if self.suffix and "{limit}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{limit}} or be ""')
@@ -48,10 +49,12 @@ class ThinkPrune(LengthControl):
         self.steps_done += 1
 
     def generation_cap(self, target_length: float | None) -> int:
-        return self.stages[max(start for start in self.stages if start <= self.steps_done)]
+        current_start = max(start for start in self.stages if start <= self.steps_done)
+        return self.stages[current_start]
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
-        return self.suffix.replace("{limit}", str(int(min(self.generation_cap(None), generation_limit))))
+        limit = int(min(self.generation_cap(None), generation_limit))
+        return self.suffix.replace("{limit}", str(limit))
 
     def statistics(self) -> dict[str, float]:
         return {"generation_cap": float(self.generation_cap(None))}

@@ -42,10 +42,10 @@ class Toggle(LengthControl):
     period: int = hyperparameter(20, ge=1)
     accuracy_threshold: float = hyperparameter(0.5, ge=0, le=1)
     percentile: float = hyperparameter(75.0, ge=0, le=100)
-    limits: dict[str, float] = state_field(
-        dict
-    )  # budgets in tokens, by question number as text, since JSON has text keys
+    # budgets in tokens, by question number as text, since JSON has text keys
+    limits: dict[str, float] = state_field(dict)
     batches_done: int = state_field(int)
+    # whether a batch was observed since the last update, as an update that reuses completions is no new iteration
     is_observed: bool = state_field(bool)
 
     @property
@@ -56,23 +56,30 @@ class Toggle(LengthControl):
     def is_budgeted(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the budget is on and the solve rate of the prompt is high
         enough."""
-        return ~(rollouts.solve_rates < self.accuracy_threshold) & self.is_on
+        is_hard_N = rollouts.solve_rates < self.accuracy_threshold  # False for a prompt without a solve rate
+        return ~is_hard_N & self.is_on
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        known = self._estimates(rollouts) | self.limits
-        limits = [known.get(str(question), math.inf) for question in rollouts.questions.tolist()]
-        is_above = rollouts.lengths > torch.tensor(limits, dtype=torch.float64)
-        return self.base_rewards(rollouts) * ~(is_above & self.is_budgeted(rollouts))
+        budget_by_question = self._estimates(rollouts) | self.limits  # an earlier estimate stays in force
+        budgets = [budget_by_question.get(str(question), math.inf) for question in rollouts.questions.tolist()]
+        is_above_N = rollouts.lengths > torch.tensor(budgets, dtype=torch.float64)
+        is_kept_N = ~(is_above_N & self.is_budgeted(rollouts))
+        return self.base_rewards(rollouts) * is_kept_N
 
     def observe(self, rollouts: Rollouts) -> None:
         self.is_observed = True
         self.limits = self._estimates(rollouts) | self.limits
 
     def _estimates(self, rollouts: Rollouts) -> dict[str, float]:
-        is_correct = rollouts.is_correct
-        lengths, questions = rollouts.lengths[is_correct].double(), rollouts.questions[is_correct]
+        """Returns the budget that this batch gives to each question with a correct answer in it."""
+        correct_lengths = rollouts.lengths[rollouts.is_correct].double()
+        correct_questions = rollouts.questions[rollouts.is_correct]
         share = self.percentile / 100
-        return {str(each): lengths[questions == each].quantile(share).item() for each in {*questions.tolist()}}
+        budgets = {}
+        for question in set(correct_questions.tolist()):
+            lengths = correct_lengths[correct_questions == question]
+            budgets[str(question)] = lengths.quantile(share).item()
+        return budgets
 
     def step(self) -> None:
         self.batches_done += self.is_observed
