@@ -28,6 +28,8 @@ def markdown_row(name):
     method, defaults = METHODS[name], hyper_parameters(METHODS[name])
     paper = method.paper
     source = f"[{paper.title}](https://huggingface.co/papers/{paper.id})" if paper else (CODE | OURS)[name]
+    if method.formula_from:
+        source += f"; formula from {method.formula_from}, not from the paper"
     names = sorted(defaults, key=lambda knob: knob not in method.__annotations__)[:3]
     knobs = [yaml.safe_dump({k: defaults[k]}, default_flow_style=True, width=999).strip()[1:-1] for k in names]
     return f"| `{name}` | {first_line(method)} | {source} | {', '.join(f'`{knob}`' for knob in knobs)} |"
@@ -37,6 +39,23 @@ def test_the_readme_has_the_table_of_all_methods():
     table = "\n".join(["|---|---|---|---|", *map(markdown_row, METHODS)])
     readme = Path(leash_trl.length_control.__path__[0], "README.md").read_text(encoding="utf-8")
     assert table in readme, f"the table of README.md must be:\n{table}"
+
+
+def test_the_table_says_which_formulas_come_from_code_and_not_from_the_paper(capsys):
+    origins = {
+        "acoer": "the authors' release",
+        "alp": "secondary sources",
+        "mai": "NeMo-RL and prime-rl",
+        "gr3": "prime-rl",
+        "lead": "the authors' release",
+        "drpo": "the authors' release",
+    }
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    marked = {line.split()[0]: line for line in lines if "not from the paper" in line}
+    assert marked.keys() == origins.keys()
+    for name, origin in origins.items():
+        assert origin in marked[name]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -42,7 +42,10 @@ def table() -> str:
     """Returns one line per method, with its name and what it does."""
     from leash_trl.length_control.methods import METHODS
 
-    lines = [f"{name:<18}{first_line(method)}" for name, method in METHODS.items()]
+    lines = []
+    for name, method in METHODS.items():
+        origin = f" Formula from {method.formula_from}, not from the paper." if method.formula_from else ""
+        lines.append(f"{name:<18}{first_line(method)}{origin}")
     return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and use of a method."])
 
 
