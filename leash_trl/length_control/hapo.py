@@ -36,7 +36,8 @@ class HAPO(LengthControl):
     shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        shortest = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]
+        questions = rollouts.questions.tolist()
+        shortest = [self.shortest.get(str(question), math.nan) for question in questions]
         shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
         angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=1)
         waves_N = torch.cos(angles_N.clamp(max=math.pi))  # f_i

@@ -191,7 +191,9 @@ class LaserD(Laser):
 
     def observe(self, rollouts: Rollouts) -> None:
         smallest = _smallest_target_of(rollouts)
-        self.lower_bound = min(self.lower_bound, smallest) if self.lower_bound else smallest
+        if self.lower_bound == 0:  # the first batch since the last choice
+            self.lower_bound = smallest
+        self.lower_bound = min(self.lower_bound, smallest)
         self.num_generations = rollouts.num_generations
         for window_lengths, batch_lengths in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
             window_lengths.extend(batch_lengths)

@@ -61,12 +61,12 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
     is_empty = all(key in ("reasoning", "answer") or _is_absent(number) for key, number in fields.items())
     if is_empty:
         return configured
-    # NaN, which is no number, for what is missing
-    band = Band(a=fields.get("a", math.nan), b=fields.get("b", math.nan), f=fields.get("f", math.nan))
-    is_valid = all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1
-    if not is_valid:
-        raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
-    return band
+    numbers: list[Any] = [fields.get(key) for key in Band._fields]
+    if all(is_number(number) for number in numbers):
+        band = Band(*numbers)
+        if 0 <= band.a < band.b and 0 <= band.f <= 1:
+            return band
+    raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
 
 
 def _is_absent(value: Any) -> bool:

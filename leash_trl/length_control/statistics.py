@@ -23,7 +23,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     has its own keys, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
     lengths_N = rollouts.lengths.double()
-    all_rows_N = torch.ones_like(rollouts.is_truncated)
+    all_rows_N = torch.ones_like(rollouts.is_truncated)  # True for every completion
     logged = dict(method.statistics())
     budget_names = method.budgets(rollouts) or []  # the budget of each completion
     if budget_names:

@@ -61,7 +61,8 @@ class Toggle(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         budget_by_question = self._estimates(rollouts) | self.limits  # an earlier estimate stays in force
-        budgets = [budget_by_question.get(str(question), math.inf) for question in rollouts.questions.tolist()]
+        questions = rollouts.questions.tolist()
+        budgets = [budget_by_question.get(str(question), math.inf) for question in questions]
         is_above_N = rollouts.lengths > torch.tensor(budgets, dtype=torch.float64)
         is_kept_N = ~(is_above_N & self.is_budgeted(rollouts))
         return self.base_rewards(rollouts) * is_kept_N
