@@ -1,4 +1,4 @@
-"""Advantages in float64, and the means, deviations and robust scores they are made of, by hand."""
+"""Advantages in float64, and the means and deviations that they are made of, by hand."""
 
 import math
 
@@ -11,7 +11,7 @@ from toy_rollouts import close
 from leash_trl.length_control.advantages import group_advantages, has_signal, mean_and_std
 
 
-NAN = float("nan")
+NAN = math.nan
 
 
 def doubles(*values):
@@ -19,24 +19,37 @@ def doubles(*values):
 
 
 def test_mean_and_sample_standard_deviation_by_hand():
-    # 100, 110, 150: mean 120, squares 400 + 100 + 900, over n - 1: 700; 50, 90: mean 70, 2 * 400 / 1; one; none
-    means, stds = mean_and_std(
-        torch.tensor([[100.0, 110.0, NAN, 150.0], [NAN, 50.0, 90.0, NAN], [7.0] + [NAN] * 3, [NAN] * 4])
+    groups = torch.tensor(
+        [
+            [100.0, 110.0, NAN, 150.0],  # mean 120, squares 400 + 100 + 900, over n - 1 = 2
+            [NAN, 50.0, 90.0, NAN],  # mean 70, squares 400 + 400, over 1
+            [7.0, NAN, NAN, NAN],
+            [NAN, NAN, NAN, NAN],
+        ]
     )
+    means, stds = mean_and_std(groups)
     close(means, [[120], [70], [7], [0]])
     close(stds, [[math.sqrt(700)], [math.sqrt(800)], [0], [0]])
 
 
-@pytest.mark.parametrize(("correction", "variance"), [(0, 8), (1, 12)])
+@pytest.mark.parametrize(("correction", "variance"), [(0, 24 / 3), (1, 24 / 2)])
 def test_weighted_mean_and_standard_deviation_by_hand(correction, variance):
-    # 4 of weight 2, 10 of 1, 1 of 0: mean 18 / 3 = 6; squares 2 * 4 + 16 = 24, over 3 for the population, over 2
-    mean, std = mean_and_std(torch.tensor([4.0, 10.0, 1.0, NAN]), torch.tensor([2, 1, 0, 5]), correction)
-    assert (mean.item(), std.item()) == (6, pytest.approx(math.sqrt(variance), rel=1e-12))
+    values = torch.tensor([4.0, 10.0, 1.0, NAN])
+    weights = torch.tensor([2, 1, 0, 5])
+    # mean (2 * 4 + 10) / 3 = 6, squares 2 * 4 + 16 = 24
+    mean, std = mean_and_std(values, weights, correction)
+    assert mean.item() == 6
+    assert std.item() == pytest.approx(math.sqrt(variance), rel=1e-12)
 
 
-# deviations: of the first group sqrt(4 / 3); of the second, around 0.5, sqrt(1 / 3)
-# of the batch: mean 0.25, squares 4 * 0.5625 + 2 * 1.5625 + 2 * 0.0625 = 5.5, over 7
-SCALES = {"none": (1, 1), "group": ((4 / 3) ** 0.5, (1 / 3) ** 0.5), "batch": ((5.5 / 7) ** 0.5,) * 2}
+# standard deviations that the first and the second group of the next test are divided by
+SCALES = {
+    "none": (1, 1),
+    # squares of the first group 4 * 1, of the second, around 0.5, 4 * 0.25; each over 3
+    "group": (math.sqrt(4 / 3), math.sqrt(1 / 3)),
+    # mean of the batch 0.25, squares 4 * 0.5625 + 2 * 1.5625 + 2 * 0.0625 = 5.5, over 7
+    "batch": (math.sqrt(5.5 / 7), math.sqrt(5.5 / 7)),
+}
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -44,14 +57,17 @@ def test_every_scale_by_hand(scale):
     first, second = SCALES[scale]
     rewards = torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, 0.0, 0.0])
     centered = doubles(1, 1, -1, -1, 0.5, 0.5, -0.5, -0.5)
-    close(group_advantages(rewards, 4, scale, 1e-14), centered / doubles(*[first] * 4, *[second] * 4))
-    close(group_advantages(rewards, 4, scale, 0.25)[0], 1 / (first + 0.25) if scale != "none" else 1)
+    stds = doubles(first, first, first, first, second, second, second, second)
+    close(group_advantages(rewards, 4, scale, epsilon=1e-14), centered / stds)
+    with_epsilon = 1 if scale == "none" else 1 / (first + 0.25)
+    close(group_advantages(rewards, 4, scale, epsilon=0.25)[0], with_epsilon)
 
 
 @given(st.floats(-1, 1), st.integers(2, 64))
 def test_equal_rewards_give_no_advantage_worth_the_name(reward, size):
     # in float32 this fails with advantages up to 0.9
-    advantages = group_advantages(torch.full((size,), reward, dtype=torch.float64), size, "group", 1e-8)
+    rewards = torch.full((size,), reward, dtype=torch.float64)
+    advantages = group_advantages(rewards, size, "group", epsilon=1e-8)
     assert advantages.abs().max() < 1e-6
 
 

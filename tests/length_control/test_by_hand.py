@@ -1,7 +1,6 @@
 """Shaped rewards by hand, with the arithmetic; each group is a prompt, NAN could not be scored."""
 
 import math
-from itertools import chain
 
 import pytest
 import torch
@@ -26,72 +25,100 @@ from leash_trl.length_control.shorter_better import ShorterBetter
 from leash_trl.length_control.thinkprune import ThinkPrune
 
 
-NAN, ROOT = math.nan, math.sqrt(0.5)
+NAN = math.nan
+ROOT = math.sqrt(0.5)
 
 
-def case(method, rewards, lengths, shaped, **others):
-    """Groups of rewards and lengths, the shaped rewards of all, and other parts of the rollouts."""
-    batch = toy_rollouts([*chain(*rewards)], [*chain(*lengths)], num_generations=len(rewards[0]), **others)
-    return method, batch, shaped
-
-
-def remembering(method, length, question):
+def hapo_with_history(length, question):
+    method = HAPO()
     method.observe(toy_rollouts([1], [length], questions=[question]))
     return method
 
 
+# method, rollouts with one group per prompt, expected shaped rewards
 CASES = {
-    # p = 1/2 among the two scorable ones, then p = 0, priced as 1/3
-    "alp": case(
-        ALP(0.001), [[1, 0, NAN], [0, 0, 0]], [[100, 200, 300]] * 2, [0.95, -0.1, NAN, -0.1 / 3, -0.2 / 3, -0.1]
+    # p = 1/2 among the two scorable ones, then p = 0, which counts as 1/3
+    "alp": (
+        ALP(beta=0.001),
+        toy_rollouts([1, 0, NAN, 0, 0, 0], [100, 200, 300, 100, 200, 300], num_generations=3),
+        [1 - 0.1 / 2, -0.2 / 2, NAN, -0.1 / 3, -0.2 / 3, -0.3 / 3],
     ),
     # mean lengths 100 and 50: 1 / (1 + 0.5), 0, then 1 / (1 + 0.6), 1 / (1 + 1.4)
-    "gr3": case(GR3(1.0), [[1, -1], [1, 1]], [[50, 150], [30, 70]], [1 / 1.5, 0, 1 / 1.6, 1 / 2.4]),
+    "gr3": (
+        GR3(alpha=1.0),
+        toy_rollouts([1, -1, 1, 1], [50, 150, 30, 70], num_generations=2),
+        [1 / 1.5, 0, 1 / 1.6, 1 / 2.4],
+    ),
     # w = (1, 0.5, 0), mean 0.5; equal lengths: 0
-    "grlc": case(GRLC(), [[1, -1, 1], [1, 0, 1]], [[100, 200, 300], [7, 7, 7]], [1.25, 0, 0.75, 1, 0, 1]),
-    # range 100 to 300
-    "kimi": case(Kimi(), [[1, 1, -1]], [[100, 300, 250]], [1 + 0.4 * 0.5, 1 - 0.4 * 0.5, -0.4 * 0.25]),
-    # a right answer without an end is right all the same
-    "laser": case(
+    "grlc": (
+        GRLC(weight=0.5),
+        toy_rollouts([1, -1, 1, 1, 0, 1], [100, 200, 300, 7, 7, 7], num_generations=3),
+        [1.25, 0, 0.75, 1, 0, 1],
+    ),
+    # range 100 to 300: lambda 0.5, -0.5 and 0.5 - 150/200
+    "kimi": (
+        Kimi(weight=0.4),
+        toy_rollouts([1, 1, -1], [100, 300, 250]),
+        [1 + 0.4 * 0.5, 1 - 0.4 * 0.5, -0.4 * 0.25],
+    ),
+    # targets 60 and 40; a correct answer that is truncated is correct all the same
+    "laser": (
         Laser(alpha=0.25),
-        [[1, 0, NAN], [1, 1, 0]],
-        [[50, 50, 50], [50, 10, 90]],
+        toy_rollouts(
+            [1, 0, NAN, 1, 1, 0],
+            [50, 50, 50, 50, 10, 90],
+            num_generations=3,
+            target=[60.0, 60.0, 60.0, 40.0, 40.0, 40.0],
+            truncated=[False, False, True, True, False, True],
+        ),
         [1.25, -0.5, NAN, 1, 1.25, -1],
-        target=[60.0] * 3 + [40.0] * 3,
-        truncated=[False, False, True, True, False, True],
     ),
-    # SOL 400: distances 0, 600, 300 and 1600 at 0.001; without a right answer their mean: 300, at 0.01
-    "shorter_better": case(ShorterBetter(), [[1, 1, -1, -1]], [[400, 1000, 100, 2000]], [2, 1.4, -0.3, -1.6]),
-    "shorter_better, wrong": case(ShorterBetter(beta=0.01), [[0, 0, 0, NAN]], [[100, 200, 600, 9]], [-2, -1, -3, NAN]),
-    # halfway: cos(pi / 2) = 0, the mean of both ends; 84 + 16 reaches 100, which costs right answers as much
-    "cosine": case(
+    # SOL 400: distances 0, 600, 300 and 1600 at 0.001
+    "shorter_better": (
+        ShorterBetter(alpha=2.0, beta=0.001),
+        toy_rollouts([1, 1, -1, -1], [400, 1000, 100, 2000]),
+        [2, 1.4, -0.3, -1.6],
+    ),
+    # without a correct answer, the mean 300 of scorable lengths takes the place of SOL: distances 200, 100, 300
+    "shorter_better, wrong": (
+        ShorterBetter(beta=0.01),
+        toy_rollouts([0, 0, 0, NAN], [100, 200, 600, 9]),
+        [-2, -1, -3, NAN],
+    ),
+    # halfway: cos(pi / 2) = 0, the mean of both ends; 84 + 16 reaches 100, for correct answers too
+    "cosine": (
         Cosine(),
-        [[1, -1], [1, 0]],
-        [[50, 50], [83, 84]],
+        toy_rollouts([1, -1, 1, 0], [50, 50, 83, 84], num_generations=2, limit=100),
         [1.5, -5, 0.5 * math.cos(0.83 * math.pi) + 1.5, -10],
-        limit=100,
     ),
-    "cosine, own maximum": case(Cosine(max_length=200, exceeded=None), [[1]], [[100]], [1.5], limit=100),
-    # 1, -1 - 15 / 20, unscorable, 1 - 1; by default the range is a fifth of the limit
-    "dapo_overlong": case(
-        DapoOverlong(cache_length=None), [[1, 0], [NAN, 1]], [[80, 95], [100, 100]], [1, -1.75, NAN, 0], limit=100
+    "cosine, own maximum": (Cosine(max_length=200, exceeded=None), toy_rollouts([1], [100], limit=100), [1.5]),
+    # by default the punishment grows over the last fifth of the limit: 1, -1 - 15 / 20, unscorable, 1 - 1
+    "dapo_overlong": (
+        DapoOverlong(cache_length=None),
+        toy_rollouts([1, 0, NAN, 1], [80, 95, 100, 100], num_generations=2, limit=100),
+        [1, -1.75, NAN, 0],
     ),
-    "efficient, no end": case(
-        Efficient(0.2, requires_eos=False), [[1, NAN]], [[10, 20]], [0.9, NAN], truncated=[True] * 2
+    # a single correct answer has z = 0, and the sigmoid of 0 is a half
+    "efficient, no end": (
+        Efficient(alpha=0.2, requires_eos=False),
+        toy_rollouts([1, NAN], [10, 20], truncated=[True, True]),
+        [1 - 0.2 / 2, NAN],
     ),
-    # overshoot 1000 / 100 - 1 at 1
-    "laconic, no clip": case(Laconic(1.0, lambda_max=1.0), [[0]], [[1000]], [-9], target=100.0),
+    # overshoot 1000 / 100 - 1 at lambda 1
+    "laconic, no clip": (Laconic(lambda_init=1.0, lambda_max=1.0), toy_rollouts([0], [1000], target=100.0), [-9]),
     # history 100 for question 7 only: cos(pi / 4), then cos(3 pi / 4) = -0.707 for a wrong answer
-    "hapo": case(
-        remembering(HAPO(), 100, 7),
-        [[1, -1], [1, -1]],
-        [[50, 150]] * 2,
+    "hapo": (
+        hapo_with_history(100, question=7),
+        toy_rollouts([1, -1, 1, -1], [50, 150, 50, 150], num_generations=2, questions=[7, 7, 8, 8]),
         [1 + ROOT, -ROOT, 1, 0],
-        questions=[7, 7, 8, 8],
     ),
-    # solve rates 2/3 and 1, longest right 400 and 50, weight 0.3: 1 - 0.3 * 2/3 * 100/400, 1 - 0.3 * 2/3;
+    # solve rates 2/3 and 1, longest correct answers 400 and 50: 1 - 0.3 * 2/3 * 100/400, 1 - 0.3 * 2/3, 0;
     # 1 - 0.3 * 10/50, 1 - 0.3 twice
-    "mai": case(MAI(0.3), [[1, 1, 0], [1, 1, 1]], [[100, 400, 900], [10, 50, 50]], [0.95, 0.8, 0, 0.94, 0.7, 0.7]),
+    "mai": (
+        MAI(weight=0.3),
+        toy_rollouts([1, 1, 0, 1, 1, 1], [100, 400, 900, 10, 50, 50], num_generations=3),
+        [0.95, 0.8, 0, 0.94, 0.7, 0.7],
+    ),
 }
 
 
@@ -104,45 +131,70 @@ def test_shaped_rewards_by_hand(name):
 
 
 def test_during_kimis_warm_up_length_has_no_part():
-    method, rollouts = Kimi(warmup_steps=2), toy_rollouts([1, 1], [100, 300])
-    for is_warm in (False, False, True):
-        assert (method.shape(rollouts).tolist() != [1.0, 1.0]) == is_warm
+    method = Kimi(weight=0.4, warmup_steps=2)
+    rollouts = toy_rollouts([1, 1], [100, 300])
+    for _ in range(2):
+        assert method.shape(rollouts).tolist() == [1.0, 1.0]
         method.step()
+    assert method.shape(rollouts).tolist() == [1.2, 0.8]
 
 
 def test_deviations_have_the_releases_epsilon_added():
-    # mean 1.5, deviation of the population 0.5, of the sample sqrt(0.5)
-    place = torch.tensor([-0.5, 0.5], dtype=torch.float64)
     batch = toy_rollouts([1, 1], [1, 2])
-    close(Efficient(alpha=0.1).shape(batch), 1 - 0.1 * place.div(0.5 + 1e-7).sigmoid(), rtol=1e-12)
-    close(GRPOLead().shape(batch), (-0.05 * place / (ROOT + 1e-6)).exp(), rtol=1e-12)
+    # mean 1.5, deviation of the population 0.5, of the sample sqrt(0.5)
+    centered = torch.tensor([-0.5, 0.5], dtype=torch.float64)
+    z_of_population = centered / (0.5 + 1e-7)
+    z_of_sample = centered / (ROOT + 1e-6)
+    close(Efficient(alpha=0.1).shape(batch), 1 - 0.1 * torch.sigmoid(z_of_population), rtol=1e-12)
+    close(GRPOLead(alpha=0.05).shape(batch), torch.exp(-0.05 * z_of_sample), rtol=1e-12)
 
 
-def test_a_dlps_price_pools_batches_counts_them_once_and_has_no_ceiling():
+def test_a_dlps_multiplier_pools_batches_counts_them_once_and_has_no_ceiling():
     method = ADLP(lambda_init=0.5, lambda_lr=100.0, accuracy_reference=0.5)
-    for rewards in ([1, NAN, 1], [1, 0]):
-        method.observe(toy_rollouts(rewards, [1] * len(rewards)))
-    for _ in range(2):
+    method.observe(toy_rollouts([1, NAN, 1], [1, 1, 1]))
+    method.observe(toy_rollouts([1, 0], [1, 1]))
+    for _ in range(2):  # the second step has nothing new
         method.step()
-        assert method.lam == pytest.approx(25.5)  # 0.5 + 100 * (3/4 - 0.5)
+        assert method.lam == pytest.approx(0.5 + 100 * (3 / 4 - 0.5))
 
 
 def test_budgets_of_l1_are_uniform_over_the_range_and_the_same_every_time():
     method = L1Max(budget_range=(10, 19))
     drawn = [method.target_for(question, None) for question in range(2000)]
-    assert drawn == [L1Exact(budget_range=[10, 19]).target_for(question, 5.0) for question in range(2000)]
-    assert {drawn.count(float(n)) // 100 for n in range(10, 20)} <= {1, 2}
+    again = [L1Exact(budget_range=[10, 19]).target_for(question, 5.0) for question in range(2000)]
+    assert drawn == again
+    # 200 of each are expected
+    for budget in range(10, 20):
+        assert 100 <= drawn.count(float(budget)) < 300
+
+
+def test_l1_without_a_range_requests_the_target():
     assert L1Max(budget_range=None).target_for(7, 300.0) == 300.0
-    assert (L1Exact(suffix="").prompt_suffix(9.0, 99), L1Exact().prompt_suffix(None, 99)) == ("", "")
+
+
+def test_l1s_prompt_says_nothing_without_a_suffix_or_a_target():
+    assert L1Exact(suffix="").prompt_suffix(9.0, 99) == ""
+    assert L1Exact().prompt_suffix(None, 99) == ""
 
 
 def test_thinkprunes_limit_and_prompt_follow_the_stages():
-    method, default = ThinkPrune(stages={"2": "2000", "0": "4000"}), ThinkPrune()  # as JSON has them
+    method = ThinkPrune(stages={"2": "2000", "0": "4000"})  # as JSON has them
     for limit in (4000, 4000, 2000, 2000):
-        assert (method.generation_cap(None), method.statistics()) == (limit, {"generation_cap": limit})
+        assert method.generation_cap(None) == limit
+        assert method.statistics() == {"generation_cap": limit}
         assert method.prompt_suffix(None, math.inf) == f" The output should be within {limit} tokens."
         method.step()
+
+
+def test_thinkprunes_default_lowers_the_limit_after_180_updates():
+    method = ThinkPrune()
+    limits = []
+    for _ in range(181):
+        limits.append(method.generation_cap(None))
+        method.step()
+    assert limits == [4000] * 180 + [3000]
+
+
+def test_thinkprunes_prompt_states_the_limit_of_the_run_if_it_is_lower():
+    assert ThinkPrune().prompt_suffix(None, 512) == " The output should be within 512 tokens."
     assert ThinkPrune(suffix="").prompt_suffix(512.0, math.inf) == ""
-    assert default.prompt_suffix(None, 512) == " The output should be within 512 tokens."
-    caps = [(default.generation_cap(None), default.step())[0] for _ in range(181)]
-    assert caps == [4000] * 180 + [3000]

@@ -1,22 +1,38 @@
 """DLER by hand."""
 
+import math
+
 from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.dler import DLER
 
 
-def test_easy_prompts_have_the_easy_limit_which_widens_no_target():
-    # first prompt: 2 of 3 within 100, easy, so that 60 is over 50; second: 1 of 3 within 100, the full limit
-    rollouts = toy_rollouts([1, 1, 0, 1, 0, 1], [60, 50, 10, 60, 10, 101], target=100.0, num_generations=3)
-    assert DLER(easy_limit=50).shape(rollouts).tolist() == [0, 1, 0, 1, 0, 0]
-    assert DLER().shape(rollouts).tolist() == [1, 1, 0, 1, 0, 0]
-    # 2 of 4 is not above the threshold; of 2 of 3 that could be scored, one has no end
-    for rewards, truncated in (([1, 1, 0, 0], [False] * 4), ([1, 1, 0, float("nan")], [True] + [False] * 3)):
-        rollouts = toy_rollouts(rewards, [60, 40, 10, 10], target=100.0, truncated=truncated)
-        assert DLER(easy_limit=50).limits(rollouts).tolist() == [100.0] * 4
-    assert DLER(easy_limit=50).limits(toy_rollouts([1, 1], [20, 30], target=30.0)).tolist() == [30.0] * 2
+# first prompt: 2 of 3 are correct within 100 tokens, so it is easy; second: 1 of 3, as 101 is above the target
+EASY_AND_HARD = toy_rollouts([1, 1, 0, 1, 0, 1], [60, 50, 10, 60, 10, 101], target=100.0, num_generations=3)
 
 
-def test_generation_is_cut_only_on_request_and_never_beyond_the_target():
-    assert [*map(DLER().generation_cap, (None, 4000.0, 24.9))] == [None, 4000, 24]
+def test_easy_prompts_have_the_easy_limit():
+    # of the first prompt, 60 is above the limit of 50
+    assert DLER(easy_limit=50).shape(EASY_AND_HARD).tolist() == [0, 1, 0, 1, 0, 0]
+    assert DLER().shape(EASY_AND_HARD).tolist() == [1, 1, 0, 1, 0, 0]
+
+
+def test_a_prompt_is_easy_only_above_the_threshold():
+    half = toy_rollouts([1, 1, 0, 0], [60, 40, 10, 10], target=100.0)
+    assert DLER(easy_limit=50).limits(half).tolist() == [100.0] * 4
+    # of three scorable answers two are correct, but one of them is truncated
+    truncated = toy_rollouts(
+        [1, 1, 0, math.nan], [60, 40, 10, 10], target=100.0, truncated=[True, False, False, False]
+    )
+    assert DLER(easy_limit=50).limits(truncated).tolist() == [100.0] * 4
+
+
+def test_the_easy_limit_raises_no_target():
+    assert DLER(easy_limit=50).limits(toy_rollouts([1, 1], [20, 30], target=30.0)).tolist() == [30.0, 30.0]
+
+
+def test_generation_is_cut_at_whole_tokens_of_the_target_unless_turned_off():
+    assert DLER().generation_cap(None) is None
+    assert DLER().generation_cap(4000.0) == 4000
+    assert DLER().generation_cap(24.9) == 24
     assert DLER(cut_generation=False).generation_cap(4000.0) is None

@@ -18,6 +18,7 @@ from leash_trl.length_control.rollouts import Score, joined
 
 EPSILON = 1e-8
 RULES = {scale: AdvantageRule(scale, EPSILON) for scale in ("group", "batch", "none")}
+NOT_NAN = 7.0  # takes the place of NaN where two tensors must be equal, since NaN is not equal to itself
 every_method = pytest.mark.parametrize("name", FACTS)
 
 
@@ -27,26 +28,35 @@ def same(actual, expected):
 
 def same_scores(actual: Score, expected: Score) -> None:
     for field in fields(Score):
-        if (value := getattr(expected, field.name)) is None:
-            assert getattr(actual, field.name) is None
-        else:
-            same(getattr(actual, field.name), value)
+        same(getattr(actual, field.name), getattr(expected, field.name))
+
+
+def exactly_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return torch.equal(first.nan_to_num(NOT_NAN), second.nan_to_num(NOT_NAN))
 
 
 def test_the_table_has_every_method_and_no_other():
     assert {name.split(":")[0] for name in FACTS} == METHODS.keys(), "a line in FACTS says what is particular to it"
-    assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+    for name, method in METHODS.items():
+        assert method.name == name
+
+
+def shuffled_rows(batch, random, within_prompts):
+    """Row numbers of a batch in random order, in which the completions of a prompt stay together."""
+    prompts = batch.by_group(torch.arange(len(batch.lengths))).tolist()
+    if within_prompts:
+        prompts = [random.sample(rows, len(rows)) for rows in prompts]
+    random.shuffle(prompts)
+    return torch.tensor(prompts).flatten()
 
 
 @every_method
 def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
     method = WARM[name]
     for seed, batch in enumerate(BATCHES):
-        rows = batch.by_group(torch.arange(len(batch.lengths))).tolist()
-        random = Random(seed)
-        if not FACTS[name].breaks_ties_by_order or len(set(batch.lengths.tolist())) == len(batch.lengths):
-            rows = [random.sample(row, len(row)) for row in rows]
-        order = torch.tensor([i for row in random.sample(rows, len(rows)) for i in row])
+        has_ties = len(set(batch.lengths.tolist())) < len(batch.lengths)
+        order_matters = FACTS[name].breaks_ties_by_order and has_ties
+        order = shuffled_rows(batch, Random(seed), within_prompts=not order_matters)
         for rule in RULES.values():
             score = method.score(batch, rule)
             same_scores(method.score(joined([batch], order), rule), joined([score], order))
@@ -54,35 +64,39 @@ def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
 
 @every_method
 def test_scores_are_float64_finite_and_bounded_and_unscorable_completions_have_none(name):
-    method, facts = WARM[name], FACTS[name]
+    method = WARM[name]
+    lowest, highest = FACTS[name].bounds
     for batch in BATCHES:
+        is_scorable = batch.is_scorable
         for rule in RULES.values():
-            score, scorable = method.score(batch, rule), batch.is_scorable
-            for rewards in (score.base, score.penalty, score.shaped):
+            score = method.score(batch, rule)
+            for rewards in (score.base, score.penalty, score.shaped, score.advantages):
                 assert rewards.dtype == torch.float64
-                assert torch.equal(torch.isnan(rewards), ~scorable) or rewards is score.penalty
-            assert torch.equal(score.shaped.nan_to_num(7.0), method.shape(batch).nan_to_num(7.0))
-            assert (score.shaped[scorable] >= facts.bounds[0] - 1e-9).all()
-            assert (score.shaped[scorable] <= facts.bounds[1] + 1e-9).all()
-            assert score.advantages.dtype == torch.float64
+            assert torch.equal(torch.isnan(score.base), ~is_scorable)
+            assert torch.equal(torch.isnan(score.shaped), ~is_scorable)
+            assert exactly_equal(score.shaped, method.shape(batch))
+            assert (score.shaped[is_scorable] >= lowest - 1e-9).all()
+            assert (score.shaped[is_scorable] <= highest + 1e-9).all()
             assert score.advantages.isfinite().all()
-            assert (score.advantages[~scorable] == 0).all()
+            assert (score.advantages[~is_scorable] == 0).all()
 
 
 @every_method
 def test_advantages_of_a_prompt_sum_to_zero(name):
-    method = WARM[name]
+    if not FACTS[name].zero_mean:
+        return
     for batch in BATCHES:
-        groups = torch.zeros(len(batch.lengths) // batch.num_generations, dtype=torch.float64)
-        for rule in RULES.values() if FACTS[name].zero_mean else ():
-            same(batch.by_group(method.score(batch, rule).advantages).sum(dim=1), groups)
+        for rule in RULES.values():
+            advantages = batch.by_group(WARM[name].score(batch, rule).advantages)
+            same(advantages.sum(dim=1), torch.zeros(len(advantages), dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", ["dler", "drpo", "gr3", "grpo_lead", "lead", "prime_rl"])
 def test_scale_rewards_has_no_effect_where_the_docstring_says_so(name):
     for batch in BATCHES:
-        group, *others = (WARM[name].score(batch, RULES[scale]).advantages for scale in ("group", "batch", "none"))
-        assert all(torch.equal(each, group) for each in others)
+        expected = WARM[name].score(batch, RULES["group"]).advantages
+        for scale in ("batch", "none"):
+            assert torch.equal(WARM[name].score(batch, RULES[scale]).advantages, expected)
 
 
 @every_method
@@ -95,7 +109,7 @@ def test_no_constant_passes_through_float32(name):
             again = WARM[name].score(batch, RULES["group"])
         finally:
             torch.set_default_dtype(usual)
-        assert torch.equal(again.shaped.nan_to_num(7.0), score.shaped.nan_to_num(7.0))
+        assert exactly_equal(again.shaped, score.shaped)
         assert torch.equal(again.advantages, score.advantages)
 
 
@@ -104,11 +118,13 @@ def test_the_length_of_an_unscorable_completion_changes_nothing_for_the_others(n
     if FACTS[name].sees_unscorable:
         return
     for seed, batch in enumerate(BATCHES):
-        lengths = batch.lengths.where(batch.is_scorable, Random(seed).randint(1, LIMIT))
+        other_lengths = batch.lengths.where(batch.is_scorable, Random(seed).randint(1, LIMIT))
+        other_batch = replace(batch, lengths=other_lengths)
         for rule in RULES.values():
-            score, other = (WARM[name].score(each, rule) for each in (batch, replace(batch, lengths=lengths)))
-            same(other.shaped, score.shaped)
-            same(other.advantages, score.advantages)
+            score = WARM[name].score(batch, rule)
+            other_score = WARM[name].score(other_batch, rule)
+            same(other_score.shaped, score.shaped)
+            same(other_score.advantages, score.advantages)
 
 
 # Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
@@ -119,26 +135,43 @@ REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5
 @every_method
 def test_answers_feel_their_length_only_as_the_table_says(name, scale):
     """Right ones never gain from it unless they can be too short; wrong ones, at -1, do not, pay, or may gain."""
-    facts, (right, wrong) = FACTS[name], REWARD_SCALES[scale]
+    facts = FACTS[name]
+    right, wrong = REWARD_SCALES[scale]
     for batch in BATCHES:
         rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
         scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
         shaped = WARM[name].shape(scaled).tolist()
         if facts.right_never_gains:
-            assert all(shaped[long] <= shaped[short] + 1e-12 for short, long in pairs(batch, batch.is_correct))
-        for short, long in pairs(batch, batch.is_scorable & ~batch.is_correct & ~batch.is_truncated):
-            assert facts.wrong == "may gain" or shaped[long] <= shaped[short] + 1e-12
-            assert facts.wrong != "unmoved" or shaped[long] == shaped[short] or wrong > -1
-    shaped = WARM[name].shape(batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4))
-    assert (shaped[2] != shaped[1]) == (facts.wrong != "unmoved")
-    assert (shaped[2] < shaped[1]) or facts.wrong != "pays"
+            for shorter, longer in pairs(batch, batch.is_correct):
+                assert shaped[longer] <= shaped[shorter] + 1e-12
+        is_wrong = batch.is_scorable & ~batch.is_correct & ~batch.is_truncated
+        for shorter, longer in pairs(batch, is_wrong):
+            if facts.wrong != "may gain":
+                assert shaped[longer] <= shaped[shorter] + 1e-12
+            if facts.wrong == "unmoved" and wrong <= -1:
+                assert shaped[longer] == shaped[shorter]
+
+
+@every_method
+def test_a_long_wrong_answer_differs_from_a_short_one_only_where_the_table_says_so(name):
+    wrong = FACTS[name].wrong
+    batch = batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, num_generations=4)
+    _, shorter, longer, _ = WARM[name].shape(batch).tolist()
+    if wrong == "unmoved":
+        assert longer == shorter
+    if wrong == "pays":
+        assert longer < shorter
+    if wrong == "may gain":
+        assert longer != shorter
 
 
 @every_method
 def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(name):
-    for batch in BATCHES if not name.startswith("laser_d") else ():
-        groups = torch.arange(len(batch.lengths)).split(batch.num_generations)
-        alone = [WARM[name].score(joined([batch], rows), RULES["none"]) for rows in groups]
+    if name.startswith("laser_d"):
+        return
+    for batch in BATCHES:
+        rows_of_prompts = torch.arange(len(batch.lengths)).split(batch.num_generations)
+        alone = [WARM[name].score(joined([batch], rows), RULES["none"]) for rows in rows_of_prompts]
         together = WARM[name].score(batch, RULES["none"])
         same(together.shaped, torch.cat([score.shaped for score in alone]))
         if WARM[name].own_advantages in (False, "group"):
@@ -147,23 +180,29 @@ def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(na
 
 @every_method
 def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_the_group(name):
-    method, differs = WARM[name], False
+    method = WARM[name]
+    differs = False
     for batch in BATCHES:
-        rows = torch.arange(len(batch.lengths)).split(1)
-        alone = torch.cat([method.shape(replace(joined([batch], row), num_generations=1)) for row in rows])
-        differs |= not torch.equal(alone.nan_to_num(7.0), method.shape(batch).nan_to_num(7.0))
+        shaped_alone = []
+        for row in torch.arange(len(batch.lengths)).split(1):
+            completion = replace(joined([batch], row), num_generations=1)
+            shaped_alone.append(method.shape(completion))
+        differs |= not exactly_equal(torch.cat(shaped_alone), method.shape(batch))
     # toggle looks at the group, but does not always change what it sees there
     assert differs == method.needs_group or method.name == "toggle"
 
 
-def assert_alike(name, changed):
-    """A method scores other batches as it scores `BATCHES`, and they move its state alike."""
-    method, twin = warm(method_named(name)), warm(method_named(name))
+def assert_alike(name, change):
+    """A method scores changed batches as it scores `BATCHES`, and they change its state alike."""
+    method = warm(method_named(name))
+    twin = warm(method_named(name))
     for batch in BATCHES:
-        same_scores(twin.score(changed(batch), RULES["group"]), method.score(batch, RULES["group"]))
-        for each, seen in ((method, batch), (twin, changed(batch))):
-            each.observe(seen)
-            each.step()
+        changed = change(batch)
+        same_scores(twin.score(changed, RULES["group"]), method.score(batch, RULES["group"]))
+        method.observe(batch)
+        method.step()
+        twin.observe(changed)
+        twin.step()
         assert method.state_dict() == twin.state_dict()
 
 
@@ -178,75 +217,103 @@ def test_a_method_without_a_target_is_the_same_with_any(name):
 
 
 def with_bonus(batch):
-    return replace(
-        batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards + batch.lengths / 100
-    )
+    """The task reward decides what is correct, and a second function is added to it."""
+    bonus = batch.lengths / 100
+    return replace(batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards + bonus)
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is None])
 def test_a_method_of_the_task_rewards_hears_every_function(name):
-    batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, 3)
+    batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
     assert LengthControl.reward_scale_problem(method_named(name), with_bonus(batch)) is None
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
 def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
-    method, (right, wrong) = method_named(name), FACTS[name].base
-    first = batch_of([1, 0, 0, 1, math.nan, 0], [10, 20, 30, 40, 50, 60], [50.0] * 6, 3)
-    second = replace(first, task_rewards=2 * first.task_rewards - 1)
+    method = method_named(name)
+    right, wrong = FACTS[name].base
+    zero_or_one = batch_of([1, 0, 0, 1, math.nan, 0], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
+    minus_or_plus_one = replace(zero_or_one, task_rewards=2 * zero_or_one.task_rewards - 1)
     expected = torch.tensor([right, wrong, wrong, right, math.nan, wrong], dtype=torch.float64)
-    for batch in (first, second):
+    for batch in (zero_or_one, minus_or_plus_one):
         same(method.score(batch, RULES["group"]).base, expected)
         assert method.reward_scale_problem(batch) is None
-    assert "\n" not in method.reward_scale_problem(with_bonus(second))
-    assert method.reward_scale_problem(replace(second, correctness_rewards=second.task_rewards / 2)) is None
-    same(method.shape(second), method.shape(first))
-    # what the deciding function cannot score is unscorable, whatever the others say
-    assert_alike(
-        name, lambda b: replace(b, task_rewards=b.task_rewards.nan_to_num(0.5), correctness_rewards=b.task_rewards)
-    )
+    same(method.shape(minus_or_plus_one), method.shape(zero_or_one))
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
+def test_a_method_with_a_scale_of_its_own_warns_of_functions_that_it_does_not_hear(name):
+    method = method_named(name)
+    batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
+    assert "\n" not in method.reward_scale_problem(with_bonus(batch))
+    # the same function with another weight is no other function
+    assert method.reward_scale_problem(replace(batch, correctness_rewards=batch.task_rewards / 2)) is None
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
+def test_what_the_deciding_function_cannot_score_is_unscorable_whatever_the_others_say(name):
+    def with_another_function(batch):
+        rewards = batch.task_rewards.nan_to_num(0.5)
+        return replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
+
+    assert_alike(name, with_another_function)
 
 
 @every_method
-def test_looking_at_a_batch_moves_nothing_and_instances_share_nothing(name):
-    method, fresh = WARM[name], method_named(name)
-    before, untouched = json.dumps(method.state_dict()), json.dumps(fresh.state_dict())
-    warm(method_named(name))
+def test_looking_at_a_batch_changes_nothing(name):
+    method = WARM[name]
+    before = json.dumps(method.state_dict())
     for batch in BATCHES:
         method.score(batch, RULES["group"])
         method.statistics()
         method.generation_cap(80.0)
     assert json.dumps(method.state_dict()) == before
-    assert json.dumps(fresh.state_dict()) == untouched
-    assert json.dumps(warm(fresh).state_dict()) == before
-    held = copy.deepcopy(method)
-    saved = held.state_dict()
-    warm(held)
-    assert json.dumps(saved) == before  # a saved state is a copy
+
+
+@every_method
+def test_instances_share_nothing(name):
+    method = method_named(name)
+    before = json.dumps(method.state_dict())
+    warm(method_named(name))
+    assert json.dumps(method.state_dict()) == before
+    assert json.dumps(warm(method).state_dict()) == json.dumps(WARM[name].state_dict())
+
+
+@every_method
+def test_a_saved_state_is_a_copy(name):
+    method = copy.deepcopy(WARM[name])
+    saved = method.state_dict()
+    before = json.dumps(saved)
+    warm(method)
+    assert json.dumps(saved) == before
 
 
 @every_method
 def test_a_method_restored_from_json_goes_on_as_the_saved_one_does(name):
     for batch in BATCHES[:8]:
-        method, restored = copy.deepcopy(WARM[name]), method_named(name)
-        method.observe(batch_of([1, 1], [150, 190], [50.0] * 2, 2))  # and the update that should follow was skipped
-        saved = json.loads(json.dumps(method.state_dict()))
-        restored.load_state_dict(saved)
+        method = copy.deepcopy(WARM[name])
+        # mixed precision skips the update that should follow
+        method.observe(batch_of([1, 1], [150, 190], [50.0, 50.0], num_generations=2))
+        saved = json.dumps(method.state_dict())
+        loaded = json.loads(saved)
+        restored = method_named(name)
+        restored.load_state_dict(loaded)
         for _ in range(2):
             assert restored.state_dict() == method.state_dict()
             assert restored.statistics() == method.statistics()
             assert restored.generation_cap(80.0) == method.generation_cap(80.0)
             same_scores(restored.score(batch, RULES["group"]), method.score(batch, RULES["group"]))
-            for each in (method, restored):
-                each.observe(batch)
-                each.step()
-        assert saved == json.loads(json.dumps(saved))
+            method.observe(batch)
+            method.step()
+            restored.observe(batch)
+            restored.step()
+        assert loaded == json.loads(saved)  # the restored method has a copy
 
 
 @every_method
 def test_a_batch_that_nothing_could_score_is_survived(name):
     method = copy.deepcopy(WARM[name])
-    batch = batch_of([math.nan] * 4, [10, 20, 30, LIMIT], [50.0] * 4, 2)
+    batch = batch_of([math.nan] * 4, [10, 20, 30, LIMIT], [50.0] * 4, num_generations=2)
     score = method.score(batch, RULES["group"])
     assert score.shaped.isnan().all()
     assert (score.advantages == 0).all()

@@ -16,21 +16,25 @@ TWO_GROUPS = toy_rollouts([1, 1, -1, 1, -1, -1], [50, 150, 300, 80, 40, 120], nu
 def test_efficiency_by_hand():
     is_correct = torch.tensor([[True, True, False, False], [True, False, False, False], [False] * 4, [True] * 4])
     lengths = torch.tensor([[1500, 2500, 9000, 500], [200, 500, 1000, 1500], [4000, 8000, 2000, 6000], [9000] * 4])
-    # L* = 2000: 1 - 500/2000 twice, 1 - 7000/2000 = -2.5 held at -1, 1 - 1500/2000
-    # L* = 1000, the lower bound: 1 - 0.8, 1 - 0.5, 1, 1 - 0.5
-    # L* = 8000, as nothing is correct: 1 - 0.5, 1, 1 - 0.75, 1 - 0.25; and 8000 as the upper bound, 1 - 0.125
-    expected = [[0.75, 0.75, -1.0, 0.25], [0.2, 0.5, 1.0, 0.5], [0.5, 1.0, 0.25, 0.75], [0.875] * 4]
-    close(efficiency_rewards(is_correct, lengths, 1000, 8000), expected)
+    expected = [
+        [0.75, 0.75, -1.0, 0.25],  # L* = 2000: 1 - 500/2000 twice, 1 - 7000/2000 = -2.5 held at -1, 1 - 1500/2000
+        [0.2, 0.5, 1.0, 0.5],  # L* = 1000, the lower bound: 1 - 0.8, 1 - 0.5, 1, 1 - 0.5
+        [0.5, 1.0, 0.25, 0.75],  # L* = 8000, as nothing is correct: 1 - 0.5, 1, 1 - 0.75, 1 - 0.25
+        [0.875, 0.875, 0.875, 0.875],  # L* = 8000, the upper bound: 1 - 0.125
+    ]
+    close(efficiency_rewards(is_correct, lengths, lower_bound=1000, upper_bound=8000), expected)
 
 
 def test_the_wanted_weight_by_hand():
     # correctness: means 0.5 and 1, variances 0.25 and 0: mu 0.75, sigma^2 = 0.1875, v = 0.43301 / 0.75 = 0.57735
     # efficiency: means 0.5 and 0.7, variances 0.02 and 0.04: mu 0.6, sigma^2 = 0.03 + 0.01, v = 0.2 / 0.6 = 0.33333
     # potentials 0.25 and 0.2; D_c : D_e = 0.57735 * 0.25 : 0.33333 * 0.2 = 0.144338 : 0.066667
-    wanted = correctness_weight([[0.5, 0.25], [1.0, 0.0]], [[0.5, 0.02], [0.7, 0.04]], 1.0)
+    correctness = [[0.5, 0.25], [1.0, 0.0]]
+    efficiency = [[0.5, 0.02], [0.7, 0.04]]
+    wanted = correctness_weight(correctness, efficiency, alpha=1.0)
     assert wanted == pytest.approx(0.1443376 / (0.1443376 + 0.0666667), rel=1e-5)
     # alpha = 2 squares the potentials: 0.57735 * 0.0625 : 0.33333 * 0.04 = 0.0360844 : 0.0133333
-    squared = correctness_weight([[0.5, 0.25], [1.0, 0.0]], [[0.5, 0.02], [0.7, 0.04]], 2.0)
+    squared = correctness_weight(correctness, efficiency, alpha=2.0)
     assert squared == pytest.approx(0.0360844 / (0.0360844 + 0.0133333), rel=1e-5)
 
 
@@ -41,26 +45,28 @@ def test_advantages_by_hand_where_efficiency_differs_from_correctness():
     # 0.075666; 0.8 c + 0.2 e: 0.829017 (twice), -0.980347, -0.677687
     # over tokens 150 * 0.829017 + 250 * 0.829017 - 600 * 0.980347 - 50 * 0.677687 = -290.486, of 1050: -0.276653
     # variance (400 * 1.105670^2 + 600 * 0.703694^2 + 50 * 0.401034^2) / 1049 = 0.757060, root 0.870092
-    method, rollouts = LEAD(lower_bound=100), toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
+    method = LEAD(lower_bound=100)
     method.weight = 0.8
-    advantages = method.score(rollouts, AdvantageRule("group", 1e-12)).advantages
+    rollouts = toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
+    advantages = method.score(rollouts, AdvantageRule("group", epsilon=1e-12)).advantages
     close(advantages, [1.2707516, 1.2707516, -0.8087586, -0.4609102], rtol=1e-6)
 
 
-def test_the_weight_moves_after_the_batches_of_an_update_by_what_they_ask_for_together():
-    method, rows = LEAD(lower_bound=10, beta=0.9), torch.arange(6)
-    for group in rows.split(3):
-        method.observe(joined([TWO_GROUPS], group))
+def test_the_weight_changes_after_the_batches_of_an_update_by_what_they_ask_for_together():
+    method = LEAD(lower_bound=10, beta=0.9)
+    for rows in torch.arange(6).split(3):
+        method.observe(joined([TWO_GROUPS], rows))
         assert method.statistics() == {"correctness_weight": 0.5}
     # correctness: means 2/3 and 1/3, variances 2/9 each; efficiency of correct ones: 0.5, 0.5 | 1: means 0.5, 1
-    wanted = correctness_weight([[2 / 3, 2 / 9], [1 / 3, 2 / 9]], [[0.5, 0.0], [1.0, 0.0]], 1.0)
+    wanted = correctness_weight([[2 / 3, 2 / 9], [1 / 3, 2 / 9]], [[0.5, 0.0], [1.0, 0.0]], alpha=1.0)
     for _ in range(2):  # the second step has nothing new
         method.step()
         assert method.statistics()["correctness_weight"] == pytest.approx(0.9 * 0.5 + 0.1 * wanted, abs=1e-12)
 
 
 def test_correctness_keeps_its_least_weight_and_the_state_goes_below_it():
-    method, solved = LEAD(lower_bound=10, beta=0.5), toy_rollouts([1, 1], [50, 90], limit=400)
+    method = LEAD(lower_bound=10, beta=0.5)
+    solved = toy_rollouts([1, 1], [50, 90], limit=400)
     for _ in range(3):
         method.observe(solved)
         method.step()

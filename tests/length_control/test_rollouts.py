@@ -1,12 +1,14 @@
 """The value object a method sees, and the score it makes."""
 
+import math
+
 import torch
 from toy_rollouts import close, toy_rollouts
 
 from leash_trl.length_control.rollouts import Score, joined
 
 
-NAN = float("nan")
+NAN = math.nan
 
 
 def test_unscorable_is_neither_scorable_nor_correct_and_has_no_part_in_solve_rates():
@@ -23,10 +25,10 @@ def test_rows_are_joined_and_selected_with_their_columns():
     second = toy_rollouts([1, 1, 0, 0], [3, 4, 5, 6], num_generations=2, columns={"effort": ["a", "a", "b", "b"]})
     both = joined([first, second])
     assert both.lengths.tolist() == [1, 2, 3, 4, 5, 6]
-    assert list(both.columns["effort"]) == ["low", "low", "a", "a", "b", "b"]
+    assert both.columns["effort"] == ["low", "low", "a", "a", "b", "b"]
     picked = joined([both], torch.tensor([4, 5, 0, 1]))
     assert picked.lengths.tolist() == [5, 6, 1, 2]
-    assert list(picked.columns["effort"]) == ["b", "b", "low", "low"]
+    assert picked.columns["effort"] == ["b", "b", "low", "low"]
     close(picked.target_lengths, [NAN, NAN, 9, 9])
 
 
@@ -36,6 +38,6 @@ def score_of(*values):
 
 
 def test_scores_are_joined_and_selected():
-    first, second = score_of(1, 2), score_of(3, 4)
-    picked = joined([first, second], torch.tensor([3, 0]))
-    assert (picked.base.tolist(), picked.advantages.tolist()) == ([4, 1], [34, 31])
+    picked = joined([score_of(1, 2), score_of(3, 4)], torch.tensor([3, 0]))
+    assert picked.base.tolist() == [4, 1]
+    assert picked.advantages.tolist() == [34, 31]

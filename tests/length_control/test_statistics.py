@@ -18,7 +18,8 @@ NAN = math.nan
 
 def statistics(rewards, lengths, target=100, method=None, **others):
     rollouts = toy_rollouts(rewards, lengths, target, num_generations=2, **others)
-    method = method or Leash(lambda_init=0.5)
+    if method is None:
+        method = Leash(lambda_init=0.5)
     return length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
 
 
@@ -30,8 +31,8 @@ def test_statistics_by_hand():
         "violation": 0.75,  # mean length 175
         "satisfaction_rate": 0.25,
         "mean_penalty": 0.5 * (0.5 + 1.0 + 2.0) / 4,
-        "mean_effective_penalty": 0.5 * 0.5 / 4,  # the wrong one pays nothing
-        "paying_share": 0.5,
+        "mean_effective_penalty": 0.5 * 0.5 / 4,  # wrong answers cannot fall below -1
+        "paying_share": 0.5,  # of the correct ones, 150
         "length_accuracy_correlation": NAN,  # no prompt has both right and wrong
         "mean_length": 175,
         "p95_length": 285,  # 200 + 0.85 * 100
@@ -53,20 +54,31 @@ def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
     assert statistics([1.5, 1.5], [50, 250])["mean_effective_penalty"] == pytest.approx(0.125)
 
 
-def test_what_is_about_targets_is_logged_only_for_methods_that_aim_at_them():
-    for method, aims in ((NoControl(), False), (Kimi(), False), (Toggle(), False), (Leash(), True)):
-        logged = statistics([1, -1], [50, 150], method=method)
-        assert ({"target_length", "satisfaction_rate"} <= logged.keys()) == aims
-    # a completion at its target satisfies it, and one without a target does not count
-    mixed = statistics([1, -1, 1, 1, 1, 1], [99, 100, 101, 300, 1, 1], [100.0] * 4 + [NAN] * 2)
-    assert mixed["satisfaction_rate"] == 0.5
+@pytest.mark.parametrize(
+    ("method", "has_target"), [(NoControl(), False), (Kimi(), False), (Toggle(), False), (Leash(), True)]
+)
+def test_targets_are_logged_only_for_methods_that_have_one(method, has_target):
+    logged = statistics([1, -1], [50, 150], method=method)
+    assert ("target_length" in logged) == has_target
+    assert ("satisfaction_rate" in logged) == has_target
+
+
+def test_a_completion_at_its_target_satisfies_it_and_one_without_a_target_does_not_count():
+    targets = [100.0, 100.0, 100.0, 100.0, NAN, NAN]
+    logged = statistics([1, -1, 1, 1, 1, 1], [99, 100, 101, 300, 1, 1], targets)
+    assert logged["satisfaction_rate"] == 0.5
+
+
+def test_without_a_target_only_the_violation_is_not_known():
     logged = statistics([1, -1], [50, 150], target=None, method=NoControl())
-    assert {key for key, value in logged.items() if math.isnan(value)} == {"violation"}
+    assert [key for key, value in logged.items() if math.isnan(value)] == ["violation"]
 
 
 def test_keys_do_not_depend_on_the_batch():
-    mixed, wrong, unscorable = (statistics(rewards, [50, 150]) for rewards in ([1, -1], [-1, -1], [NAN, NAN]))
-    assert [*mixed] == [*wrong] == [*unscorable]
+    mixed = statistics([1, -1], [50, 150])
+    wrong = statistics([-1, -1], [50, 150])
+    unscorable = statistics([NAN, NAN], [50, 150])
+    assert list(mixed) == list(wrong) == list(unscorable)
     assert math.isnan(wrong["mean_correct_length"])
     assert math.isnan(unscorable["accuracy"])
 
@@ -84,20 +96,32 @@ def test_the_logged_violation_is_what_the_dual_step_takes():
         def violation(self, lengths, target_lengths):
             return super().violation([max(lengths)], [min(target_lengths)])
 
-    method, rollouts = ByTheLongest(lambda_init=0.5, lambda_lr=0.1), toy_rollouts([1, 1], [50, 300], target=100.0)
-    assert length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))["violation"] == 2.0
+    method = ByTheLongest(lambda_init=0.5, lambda_lr=0.1)
+    rollouts = toy_rollouts([1, 1], [50, 300], target=100.0)
+    logged = length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
+    assert logged["violation"] == 300 / 100 - 1
     method.observe(rollouts)
     method.step()
-    assert method.lam == pytest.approx(0.7)
+    assert method.lam == pytest.approx(0.5 + 0.1 * 2)
+
+
+FIRST_CORRELATION = -5 / (math.sqrt(125) * 0.5)
 
 
 def test_the_correlation_of_length_and_correctness_by_hand():
-    # covariance -20 / 4, deviations 125 ** 0.5 and 0.5; then a group of equal lengths, and one that is all right
+    rewards = [1, 1, -1, -1, 1, -1, 1, -1, 1, 1, 1, 1]
     lengths = [10, 20, 30, 40, 7, 7, 7, 7, 5, 6, 7, 8]
-    rollouts = toy_rollouts([1, 1, -1, -1, 1, -1, 1, -1, 1, 1, 1, 1], lengths, num_generations=4)
-    first = -5 / (125**0.5 * 0.5)
-    assert length_accuracy_correlation(rollouts) == pytest.approx(first)
-    # 10 and 30 with wrong and right; what could not be scored does not count
-    more = toy_rollouts([-1, 1, NAN, NAN, 1, 1, -1, -1], [10, 30, 1, 999, 10, 20, 30, 40], num_generations=4)
-    assert length_accuracy_correlation(more) == pytest.approx((1 + first) / 2)
+    rollouts = toy_rollouts(rewards, lengths, num_generations=4)
+    # of the first group, covariance -20 / 4, deviations sqrt(125) and 0.5; the second has equal lengths, and the third
+    # only correct answers
+    assert length_accuracy_correlation(rollouts) == pytest.approx(FIRST_CORRELATION)
+
+
+def test_unscorable_completions_have_no_part_in_the_correlation():
+    # of the first group, only 10, which is wrong, and 30, which is correct, count: their correlation is 1
+    rollouts = toy_rollouts([-1, 1, NAN, NAN, 1, 1, -1, -1], [10, 30, 1, 999, 10, 20, 30, 40], num_generations=4)
+    assert length_accuracy_correlation(rollouts) == pytest.approx((1 + FIRST_CORRELATION) / 2)
+
+
+def test_there_is_no_correlation_without_correct_and_wrong_answers():
     assert math.isnan(length_accuracy_correlation(toy_rollouts([1, 1], [5, 6])))

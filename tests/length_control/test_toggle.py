@@ -9,12 +9,13 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.toggle import Toggle
 
 
-NAN, RULE = math.nan, AdvantageRule()
+NAN = math.nan
+RULE = AdvantageRule()
 ANY = toy_rollouts([-1, -1], [5, 6])
 
 
 def off(method: Toggle) -> Toggle:
-    """The method at the first batch of a period without a budget, its own state as at the start."""
+    """The method at the first batch of a period without a budget, before any question was solved."""
     for _ in range(method.period):
         method.observe(ANY)
         method.step()
@@ -24,9 +25,9 @@ def off(method: Toggle) -> Toggle:
 def test_the_report_by_hand():
     # question 7: correct lengths 10, 20, 40; their median is 20; 3 of 4 correct, so the budget holds: 40 earns 0
     # question 8: 1 of 4 correct, less than the threshold of 0.5: spared
-    batch = toy_rollouts(
-        [1, 1, -1, 1, 1, -1, -1, -1], [10, 20, 30, 40, 90, 5, 5, 5], num_generations=4, questions=[7] * 4 + [8] * 4
-    )
+    rewards = [1, 1, -1, 1, 1, -1, -1, -1]
+    lengths = [10, 20, 30, 40, 90, 5, 5, 5]
+    batch = toy_rollouts(rewards, lengths, num_generations=4, questions=[7, 7, 7, 7, 8, 8, 8, 8])
     method = Toggle(period=3, percentile=50.0)
     close(method.score(batch, RULE).shaped, [1, 1, 0, 0, 1, 0, 0, 0])
     close(method.score(batch, RULE).penalty, [0, 0, 0, 1, 0, 0, 0, 0])
@@ -36,11 +37,12 @@ def test_the_report_by_hand():
 
 def test_a_budget_is_estimated_once_from_any_phase_and_stays():
     method = off(Toggle(period=1, percentile=100.0))
-    for rewards, lengths in (([-1, -1], [5, 6]), ([1, -1], [50, 6]), ([1, 1], [10, 90])):
-        method.observe(toy_rollouts(rewards, lengths, questions=[9, 9]))
+    method.observe(toy_rollouts([-1, -1], [5, 6], questions=[9, 9]))
+    method.observe(toy_rollouts([1, -1], [50, 6], questions=[9, 9]))
+    method.observe(toy_rollouts([1, 1], [10, 90], questions=[9, 9]))
     assert method.statistics() == {"budget_on": 0.0, "questions_with_budget": 1.0}
     method.step()
-    close(method.shape(toy_rollouts([1, 1, 1], [50, 51, 10], questions=[9] * 3)), [1, 0, 1])
+    close(method.shape(toy_rollouts([1, 1, 1], [50, 51, 10], questions=[9, 9, 9])), [1, 0, 1])
 
 
 def test_the_budget_holds_from_the_threshold_on_as_in_the_formula():
@@ -52,7 +54,8 @@ def test_the_budget_holds_from_the_threshold_on_as_in_the_formula():
 @pytest.mark.parametrize("period", [1, 3])
 @pytest.mark.parametrize("updates", [1, 2])
 def test_half_of_the_batches_have_a_budget_whatever_their_updates(period, updates):
-    method, phases = Toggle(period=period), []
+    method = Toggle(period=period)
+    phases = []
     for _ in range(4 * period):
         phases.append(method.statistics()["budget_on"])
         method.observe(ANY)

@@ -13,23 +13,44 @@ from leash_trl.length_control.methods import METHODS
 FILE = Path(__file__).parents[1] / "fixtures" / "method_vectors.jsonl"
 VECTORS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 
+DESCRIPTION = {"id", "method", "source", "note"}
+# `settings` are what differs from the defaults, `state` is loaded before the batch is scored, `target` is that of
+# `prompt_suffix`
+INPUTS = {"settings", "state", "rewards", "lengths", "batch", "epsilon", "target"}
+# `after` is the state after a step
+EXPECTATIONS = {"prompt_suffix", "shaped", "advantages", "penalty", "kept", "after"}
+
 
 def close(values):
     return pytest.approx(values, rel=1e-6, abs=1e-9, nan_ok=True)
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
-def test_a_vector_is_met(vector):
-    """`settings` are what differs from the defaults, `state` is loaded first, `after` is the state after a step."""
+def check_keys(vector, state):
+    """A vector with a mistyped key would expect less than it seems to, or nothing at all."""
+    unknown = vector.keys() - DESCRIPTION - INPUTS - EXPECTATIONS
+    assert not unknown, f"unknown keys of the vector: {unknown}"
+    expectations = vector.keys() & EXPECTATIONS
+    assert expectations, "the vector expects nothing"
+    assert "prompt_suffix" not in expectations or len(expectations) == 1, "a prompt has no score; make it two vectors"
+    unknown_state = vector.get("state", {}).keys() - state.keys()
+    assert not unknown_state, f"unknown keys of the state: {unknown_state}"
+
+
+def check_vector(vector):
     method = METHODS[vector["method"]](**vector.get("settings", {}))
-    method.load_state_dict({**method.state_dict(), **vector.get("state", {})})
+    state = method.state_dict()
+    check_keys(vector, state)
+    method.load_state_dict(state | vector.get("state", {}))
     if "prompt_suffix" in vector:
         assert method.prompt_suffix(vector["target"], 4000) == vector["prompt_suffix"]
         return
+
     batch = toy_rollouts(vector["rewards"], vector["lengths"], **vector.get("batch", {}))
-    score = method.score(batch, AdvantageRule("group", vector.get("epsilon", 1e-8)))
-    for part in vector.keys() & {"shaped", "advantages"}:
-        assert getattr(score, part).tolist() == close(vector[part])
+    score = method.score(batch, AdvantageRule("group", epsilon=vector.get("epsilon", 1e-8)))
+    if "shaped" in vector:
+        assert score.shaped.tolist() == close(vector["shaped"])
+    if "advantages" in vector:
+        assert score.advantages.tolist() == close(vector["advantages"])
     if "penalty" in vector:  # 1e-7 a token would drown beside a reward of 1
         assert score.penalty.tolist() == pytest.approx(vector["penalty"], rel=1e-6, abs=1e-12)
     if "kept" in vector:
@@ -37,7 +58,32 @@ def test_a_vector_is_met(vector):
     if "after" in vector:
         method.observe(batch)
         method.step()
-        assert {name: getattr(method, name) for name in vector["after"]} == {
-            name: expected if isinstance(expected, dict) else close(expected)
-            for name, expected in vector["after"].items()
-        }
+        for name, expected in vector["after"].items():
+            # the values of a dictionary are whole numbers
+            assert getattr(method, name) == (expected if isinstance(expected, dict) else close(expected))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
+def test_a_vector_is_met(vector):
+    check_vector(vector)
+
+
+MET = {"id": "two answers", "method": "a_dlp", "rewards": [1, 0], "lengths": [100, 200], "shaped": [0.9, -0.2]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"shapd": [0.9, -0.2]}, "shapd"),
+        ({"shaped": None, "shapd": [0.9, -0.2]}, "shapd"),
+        ({"shaped": None}, "expects nothing"),
+        ({"state": {"lamda": 0.5}}, "lamda"),
+        ({"prompt_suffix": "", "target": 9.0}, "two vectors"),
+        ({"shaped": [0.9, 0.2]}, "0.2"),
+    ],
+)
+def test_a_vector_with_an_unknown_key_or_without_an_expectation_is_refused(changes, wrong):
+    check_vector(MET)
+    vector = {key: value for key, value in (MET | changes).items() if value is not None}
+    with pytest.raises(AssertionError, match=wrong):
+        check_vector(vector)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import permutations
 from random import Random
 from typing import Any, Literal
 
@@ -18,21 +19,22 @@ LIMIT = 200
 
 @dataclass(frozen=True)
 class Facts:
-    """What is particular to a method, with hyper-parameters that fit lengths of 1 to 200 and targets of 50 and 80.
+    """What is particular to a method, with hyper-parameters that fit lengths of 1 to 200 and targets of 50 and 80."""
 
-    `base`: rewards of a right and a wrong answer before length; None where the task rewards are taken as they are.
-    `bounds`: of the shaped rewards. `wrong`: what its own length does to the shaped reward of a wrong answer; where it
-    may gain, longer is not always worse. `right_never_gains` is False where a right answer can be too short.
-    `sees_unscorable`: the length of an unscorable completion is in the statistics of the others.
-    """
-
+    # rewards of a right and of a wrong answer before length; `None` where the task rewards are taken as they are
     base: tuple[float, float] | None
+    # lowest and highest shaped reward
     bounds: tuple[float, float]
+    # what its own length does to the shaped reward of a wrong answer; where it may gain, longer is not always worse
     wrong: Literal["unmoved", "pays", "may gain"]
     settings: dict[str, Any] | None = None
+    # False where a right answer can be too short
     right_never_gains: bool = True
+    # the length of an unscorable completion is in the statistics of the others
     sees_unscorable: bool = False
+    # the advantages of a prompt sum to 0
     zero_mean: bool = True
+    # of completions that are equally good, the first ones are preferred
     breaks_ties_by_order: bool = False
 
 
@@ -90,7 +92,9 @@ FACTS = {
 
 
 def method_named(name: str) -> LengthControl:
-    return METHODS[name.split(":")[0]](**(FACTS[name].settings or {}))
+    """The method of a line of `FACTS`, in its first state."""
+    settings = FACTS[name].settings or {}
+    return METHODS[name.split(":")[0]](**settings)
 
 
 def batch_of(rewards, lengths, targets, num_generations) -> Rollouts:
@@ -100,26 +104,30 @@ def batch_of(rewards, lengths, targets, num_generations) -> Rollouts:
 
 def warm(method: LengthControl) -> LengthControl:
     """The method after two policy updates on batches whose questions come again."""
+    rewards = [1, -1, 1, -1, 1, 1, -1, 1]
+    targets = [50.0, 50.0, 50.0, 50.0, 80.0, 80.0, 80.0, 80.0]
     for lengths in ([60, 20, 90, 180, 70, 30, 120, 160], [50, 200, 80, 90, 150, 60, 40, 100]):
-        method.observe(batch_of([1, -1, 1, -1, 1, 1, -1, 1], lengths, [50.0] * 4 + [80.0] * 4, 4))
+        method.observe(batch_of(rewards, lengths, targets, num_generations=4))
         method.step()
     return method
 
 
 def random_batch(random: Random) -> Rollouts:
     """Groups of 2 to 4, of one answer or of several, with lengths that often meet, or lie on a target or the limit."""
-    size, prompts = random.randint(2, 4), random.randint(1, 3)
-    count = size * prompts
+    num_generations = random.randint(2, 4)
+    num_prompts = random.randint(1, 3)
+    num_completions = num_prompts * num_generations
     mixed = [1.0, -1.0, 1.0, -1.0, math.nan]
-    rewards = random.choice(([1.0], [1.0, -1.0], mixed, mixed))
-    lengths = random.choice((range(1, LIMIT + 1), range(1, LIMIT + 1), (1, 49, 50, 51, 80, LIMIT), (30, 31)))
-    targets = [random.choice((50.0, 80.0)) for _ in range(prompts)]
-    return batch_of(
-        random.choices(rewards, k=count),
-        random.choices(lengths, k=count),
-        [target for target in targets for _ in range(size)],
-        size,
-    )
+    possible_rewards = random.choice(([1.0], [1.0, -1.0], mixed, mixed))
+    all_lengths = range(1, LIMIT + 1)
+    possible_lengths = random.choice((all_lengths, all_lengths, (1, 49, 50, 51, 80, LIMIT), (30, 31)))
+    targets = []
+    for _ in range(num_prompts):
+        target = random.choice((50.0, 80.0))
+        targets += [target] * num_generations
+    rewards = random.choices(possible_rewards, k=num_completions)
+    lengths = random.choices(possible_lengths, k=num_completions)
+    return batch_of(rewards, lengths, targets, num_generations)
 
 
 BATCHES = [random_batch(Random(seed)) for seed in range(16)]
@@ -127,6 +135,10 @@ WARM = {name: warm(method_named(name)) for name in FACTS}
 
 
 def pairs(batch: Rollouts, is_chosen: torch.Tensor):
-    """Indices of all chosen completions of one prompt, the shorter first."""
-    size, lengths, chosen = batch.num_generations, batch.lengths.tolist(), is_chosen.nonzero().flatten().tolist()
-    yield from ((i, j) for i in chosen for j in chosen if i // size == j // size and lengths[i] < lengths[j])
+    """Row numbers of all pairs of a shorter and a longer chosen completion of the same prompt."""
+    lengths = batch.lengths.tolist()
+    chosen_rows = is_chosen.nonzero().flatten().tolist()
+    for first, second in permutations(chosen_rows, 2):
+        is_same_prompt = first // batch.num_generations == second // batch.num_generations
+        if is_same_prompt and lengths[first] < lengths[second]:
+            yield first, second
