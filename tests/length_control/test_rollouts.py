@@ -1,6 +1,7 @@
 """The value object a method sees, and the score it makes."""
 
 import math
+from dataclasses import replace
 
 import torch
 from toy_rollouts import close, toy_rollouts
@@ -18,6 +19,14 @@ def test_unscorable_is_neither_scorable_nor_correct_and_has_no_part_in_solve_rat
     close(rollouts.solve_rates, [1 / 2] * 3 + [2 / 3] * 3)
     close(rollouts.scorable_lengths, [1, NAN, 3, 4, 5, 6])
     close(rollouts.correct_lengths, [1, NAN, NAN, NAN, 5, 6])
+
+
+def test_the_length_of_a_completion_counts_its_answer_too_where_only_its_thinking_is_controlled():
+    completions = toy_rollouts([1, 0, 1], [7, 5, 0])
+    assert completions.completion_lengths.tolist() == [7, 5, 0]
+    thinking = replace(completions, answer_lengths=torch.tensor([2, 0, 9]))
+    assert thinking.completion_lengths.tolist() == [9, 5, 9]
+    assert thinking.lengths.tolist() == [7, 5, 0]
 
 
 def test_rows_are_joined_and_selected_with_their_columns():
