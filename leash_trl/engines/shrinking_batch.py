@@ -15,13 +15,37 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from leash_trl.engines.token_choice import TokenChoice, global_draw
-from leash_trl.model_facts import eos_token_ids, prompt_ids
+from leash_trl.model_facts import merged_eos_token_ids, prompt_ids
 
 
 SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache
 FIRST_CAPACITY = 64
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
 CACHE = ALL_CACHE_NAMES[0]  # argument of forward: "cache", before transformers 5.24 "past_key_values"
+
+# settings of transformers' generation that rollouts cannot follow
+NOT_FOLLOWED = (
+    # the next token is not drawn from the scores of one forward pass
+    "do_sample",
+    "num_beams",
+    "constraints",
+    "force_words_ids",
+    "dola_layers",
+    "use_mtp",
+    "prompt_lookup_num_tokens",
+    "assistant_early_exit",
+    # the scores depend on values that transformers keeps for each row of a batch, which must not shrink
+    "repetition_penalty",
+    "encoder_repetition_penalty",
+    "encoder_no_repeat_ngram_size",
+    "guidance_scale",
+    "watermarking_config",
+    # completions begin, end or are counted otherwise
+    "token_healing",
+    "stop_strings",
+    "max_time",
+    "num_return_sequences",
+)
 
 
 class GrowingLayer(DynamicLayer):
@@ -109,26 +133,29 @@ def sample_tokens(
     device = model.device
     limits = torch.as_tensor(max_new_tokens, device=device).expand(len(prompts))
     ids, mask = _left_padded(prompts, pad_id, device)
+    width = ids.shape[1]
+    sequences = torch.full((len(prompts), width + int(limits.max())), pad_id, device=device)
+    sequences[:, :width] = ids
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     # shorter rows are padded with an end token
     ends, _ = _left_padded([[*eos_ids, *stops] for stops in stop_ids or [()] * len(prompts)], eos_ids[0], device)
     lengths = limits.clone()
-    completions = torch.full((len(prompts), int(limits.max())), pad_id, device=device)
     rows = torch.arange(len(prompts), device=device)
     is_live = torch.ones_like(rows, dtype=torch.bool)
     cache = Cache(layer_class_to_replicate=GrowingLayer)
     forward = partial(model, **{CACHE: cache}, use_cache=True)
-    if device.type == "cpu" and ids.shape[1] > 1:
+    if device.type == "cpu" and width > 1:
         # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
         # contiguous, and torch would copy the matrix of the output layer for each row.
         before = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1], "position_ids": positions[:, :-1]}
         forward(**before, logits_to_keep=torch.empty(0, dtype=torch.long, device=device))
         ids, positions = ids[:, -1:], positions[:, -1:]
-    for position in range(completions.shape[1]):
+    for position in range(sequences.shape[1] - width):
         output = forward(input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=1)
         logits = output.logits[:, -1].float()
-        tokens = choose(warpers(ids, logits), rows, position)
-        completions[rows, position] = tokens  # also of ended rows, which are cut to their lengths below
+        scores = warpers(sequences[rows, : width + position], logits)
+        tokens = choose(scores, rows, position)
+        sequences[rows, width + position] = tokens  # also of ended rows, which are cut to their lengths below
         has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
         lengths[rows] = lengths[rows].where(~has_ended, position + 1)
         is_live &= ~has_ended
@@ -141,38 +168,74 @@ def sample_tokens(
             cache.batch_select_indices(is_live.nonzero()[:, 0])
             ids, positions, mask, rows = ids[is_live], positions[is_live], mask[is_live], rows[is_live]
             is_live = is_live[is_live]
-    return [row[:length] for row, length in zip(completions.tolist(), lengths.tolist(), strict=True)]
+    completions = sequences[:, width:].tolist()
+    return [row[:length] for row, length in zip(completions, lengths.tolist(), strict=True)]
 
 
 def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     """Samples with [`sample_tokens`] as TRL's `rollout_func`, from the same distribution as TRL's own generation, with
     less computation.
 
+    As there, the model's own generation configuration applies where the trainer sets nothing, for example its
+    `min_new_tokens`, `suppress_tokens` and `no_repeat_ngram_size`.
+
     Raises:
-        `ValueError`: If [`check_samples_plainly`] raises it.
+        `ValueError`: If the trainer uses vLLM, or if it or the model has a setting of `NOT_FOLLOWED`.
     """
     from trl.models import unwrap_model_for_generation  # here, since evaluation uses this file without TRL
 
-    check_samples_plainly(trainer)
-    tokenizer, limit = trainer.processing_class, trainer.max_completion_length
+    if trainer.use_vllm:
+        raise ValueError(
+            "rollout_func is shrinking_rollout, which would ignore use_vllm=True; remove use_vllm or rollout_func"
+        )
+    tokenizer = trainer.processing_class
     options = {"tools": trainer.tools or None, "chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
     ids = prompt_ids(tokenizer, prompts, **options)
-    warpers = get_warpers(trainer.temperature, trainer.top_p, trainer.top_k, trainer.min_p)
+    width = max(map(len, ids))
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
-        ends = eos_token_ids(model, tokenizer)
-        completion_ids = sample_tokens(model, ids, ends, tokenizer.pad_token_id, limit, warpers)
+        settings = generation_settings(model, trainer.generation_config, width)
+        check_is_followed(settings)
+        completion_ids = sample_tokens(
+            model,
+            ids,
+            merged_eos_token_ids(settings.eos_token_id, tokenizer),
+            tokenizer.pad_token_id,
+            max_new_tokens=settings.max_length - width,
+            warpers=model._get_logits_processor(settings, input_ids_seq_length=width, device=model.device),
+        )
     return {"prompt_ids": ids, "completion_ids": completion_ids, "logprobs": None}
 
 
-def check_samples_plainly(trainer: Any) -> None:
-    """Checks that a trainer has no setting that [`shrinking_rollout`] would ignore.
+def generation_settings(
+    model: PreTrainedModel, of_trainer: generation.GenerationConfig, width: int
+) -> generation.GenerationConfig:
+    """Returns the settings with which `generate` would complete prompts of `width` tokens: those of the trainer, then
+    the model's own, then transformers' defaults."""
+    has_default_length = of_trainer.max_length is None and model.generation_config.max_length is None
+    settings, _ = model._prepare_generation_config(of_trainer)
+    model._prepare_special_tokens(settings, device=model.device)
+    return model._prepare_generated_length(
+        settings,
+        has_default_max_length=has_default_length,
+        has_default_min_length=True,  # decides only on a warning
+        model_input_name="input_ids",
+        input_ids_length=width,
+        inputs_tensor=None,
+    )
+
+
+def check_is_followed(settings: generation.GenerationConfig) -> None:
+    """Checks that generation has no setting that [`shrinking_rollout`] would ignore.
 
     Raises:
-        `ValueError`: If the trainer uses vLLM or generation settings other than temperature, top-p, top-k and min-p.
+        `ValueError`: If a setting of `NOT_FOLLOWED` differs from sampling without it.
     """
-    if trainer.use_vllm or trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
-        raise ValueError(
-            f"rollout_func is shrinking_rollout, which would ignore use_vllm={trainer.use_vllm}, "
-            f"generation_kwargs={trainer.args.generation_kwargs} and "
-            f"repetition_penalty={trainer.repetition_penalty}; remove these settings, or rollout_func"
-        )
+    defaults = {**settings._get_default_generation_params(), "do_sample": True, "token_healing": False}
+    for name in NOT_FOLLOWED:
+        value = getattr(settings, name, None)
+        if value is not None and value != defaults.get(name):
+            raise ValueError(
+                f"rollout_func is shrinking_rollout, which cannot follow {name}={value!r}; remove {name} from the "
+                "trainer's settings, its generation_kwargs or the model's generation_config.json, or set rollout_func "
+                "to null"
+            )

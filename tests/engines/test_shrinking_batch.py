@@ -3,11 +3,14 @@
 import pytest
 import torch
 import transformers
+from peft import LoraConfig
 
-from leash_trl import shrinking_rollout
+from leash_trl import LeashGRPOTrainer, shrinking_rollout
+from leash_trl.engines import shrinking_batch
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.gym import CHECKPOINT
 from leash_trl.model_facts import eos_token_ids
+from leash_trl.rewards import math_reward
 
 
 pytestmark = pytest.mark.filterwarnings("error:.*past_key_values:FutureWarning")
@@ -122,10 +125,168 @@ def test_a_rollout_has_the_trainers_settings_and_the_tokens_that_trl_makes_of_pr
             assert completion == alone[0, len(ids) :].tolist()
 
 
+@pytest.fixture
+def make_gym_trainer(make_args, problems):
+    """Factory of trainers on the gym's model, whose own generation configuration has some settings."""
+
+    def make(own_settings, peft_config=None, **overrides):
+        args = make_args(**{"generation_kwargs": None, "max_completion_length": 64, **overrides})
+        trainer = LeashGRPOTrainer(str(CHECKPOINT), math_reward, args, problems, peft_config=peft_config)
+        for name, value in own_settings.items():
+            setattr(trainer.model.generation_config, name, value)
+        return trainer
+
+    return make
+
+
+def generated_by_trl(trainer, prompts):
+    ids, _, _ = trainer._tokenize_prompts(prompts)
+    completion_ids, _ = trainer._generate_single_turn(ids, None, {}, trainer.num_generations)
+    return completion_ids
+
+
+def generated_by_us(trainer, prompts):
+    return shrinking_rollout(prompts, trainer)["completion_ids"]
+
+
+def seeded(generate, trainer, prompts):
+    torch.manual_seed(0)
+    return generate(trainer, prompts)
+
+
+FOLLOWED = {
+    "min_new_tokens": 60,
+    "min_length": 100,
+    "suppress_tokens": [9, 10, 11],
+    "begin_suppress_tokens": [83, 99],
+    "no_repeat_ngram_size": 3,
+    "bad_words_ids": [[73], [100, 101]],
+    "sequence_bias": [[[9], 3.0]],
+    "forced_eos_token_id": 0,
+    "exponential_decay_length_penalty": (5, 1.3),
+    "typical_p": 0.2,
+    "epsilon_cutoff": 0.3,
+    "eta_cutoff": 0.3,
+    "min_p": 0.9,
+    "top_h": 0.05,
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_the_models_own_configuration_sets_is_followed_as_trl_follows_it(
+    name, make_gym_trainer, problems, monkeypatch
+):
+    prompts = problems["prompt"][:16]
+    trainer = make_gym_trainer({name: FOLLOWED[name]}, temperature=1.5)
+    theirs = seeded(generated_by_trl, trainer, prompts)
+    assert theirs != seeded(generated_by_trl, make_gym_trainer({}, temperature=1.5), prompts)
+    # the draws are the same as long as no row is dropped
+    monkeypatch.setattr(shrinking_batch, "SHRINK_SHARE", 1.0)
+    assert seeded(generated_by_us, trainer, prompts) == theirs
+
+
+def test_generation_kwargs_come_before_the_models_own_configuration(make_gym_trainer, problems):
+    own_settings = {"no_repeat_ngram_size": 2, "sequence_bias": [[[9], -9.0]]}
+    trainer = make_gym_trainer(own_settings, top_k=1, generation_kwargs={"no_repeat_ngram_size": 4})
+    assert generated_by_us(trainer, problems["prompt"][:8]) == generated_by_trl(trainer, problems["prompt"][:8])
+
+
+def test_the_configuration_of_an_adapters_base_is_followed(make_gym_trainer, problems):
+    trainer = make_gym_trainer({"no_repeat_ngram_size": 3}, top_k=1, peft_config=LoraConfig(r=2))
+    assert generated_by_us(trainer, problems["prompt"][:8]) == generated_by_trl(trainer, problems["prompt"][:8])
+
+
+@pytest.mark.parametrize("name", ["no_repeat_ngram_size", "sequence_bias", "exponential_decay_length_penalty"])
+def test_it_is_followed_after_rows_are_dropped(name, make_gym_trainer, problems):
+    trainer = make_gym_trainer({name: FOLLOWED[name]}, top_k=1)
+    theirs = generated_by_trl(trainer, problems["prompt"][:32])
+    assert len({*map(len, theirs)}) > 1
+    assert generated_by_us(trainer, problems["prompt"][:32]) == theirs
+
+
+REFUSED = {
+    "repetition_penalty": 1.2,
+    "encoder_repetition_penalty": 1.2,
+    "encoder_no_repeat_ngram_size": 2,
+    "guidance_scale": 1.5,
+    "watermarking_config": transformers.WatermarkingConfig(),
+    "num_beams": 2,
+    "num_return_sequences": 2,
+    "constraints": ["a"],
+    "force_words_ids": [[5]],
+    "dola_layers": "low",
+    "use_mtp": True,
+    "prompt_lookup_num_tokens": 2,
+    "assistant_early_exit": 1,
+    "stop_strings": ["="],
+    "max_time": 1.0,
+    "token_healing": True,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED.keys() - {"repetition_penalty"})
+def test_what_it_cannot_follow_of_the_models_own_configuration_is_an_error(name, make_gym_trainer, problems):
+    with pytest.raises(ValueError, match=name) as refused:
+        generated_by_us(make_gym_trainer({name: REFUSED[name]}), problems["prompt"][:2])
+    assert "\n" not in str(refused.value)
+
+
+# the trainer sets these, or TRL ignores them, or no token depends on them
+WITHOUT_EFFECT = {
+    "assistant_confidence_threshold",
+    "assistant_ensemble_weight",
+    "assistant_lookbehind",
+    "bos_token_id",
+    "cache_config",
+    "cache_implementation",
+    "compile_config",
+    "continuous_batching_config",
+    "decoder_start_token_id",
+    "disable_compile",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "eos_token_id",
+    "forced_bos_token_id",
+    "is_assistant",
+    "length_penalty",
+    "low_memory",
+    "max_cache_len",
+    "max_length",
+    "max_matching_ngram_size",
+    "max_new_tokens",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "num_beam_groups",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "pad_token_id",
+    "penalty_alpha",
+    "prefill_chunk_size",
+    "remove_invalid_values",
+    "renormalize_logits",
+    "return_dict_in_generate",
+    "speculation_type",
+    "target_lookbehind",
+    "temperature",
+    "top_k",
+    "top_p",
+    "transformers_version",
+    "use_cache",
+}
+
+
+def test_every_setting_of_transformers_is_followed_refused_or_without_effect():
+    fields = {name for name in vars(transformers.GenerationConfig()) if not name.startswith("_")}
+    assert fields <= {*FOLLOWED, *REFUSED, *WITHOUT_EFFECT}
+
+
 @pytest.mark.parametrize(
     ("setting", "is_vllm", "named"),
     [
-        ({"generation_kwargs": {"no_repeat_ngram_size": 2}}, False, "generation_kwargs="),
+        ({"generation_kwargs": {"do_sample": False}}, False, "do_sample=False"),
         ({"repetition_penalty": 1.2}, False, "repetition_penalty=1.2"),
         ({}, True, "use_vllm=True"),
     ],
@@ -134,4 +295,4 @@ def test_settings_it_cannot_follow_are_an_error(make_trainer, setting, is_vllm, 
     trainer = make_trainer(**{"generation_kwargs": None, **setting})
     trainer.use_vllm = is_vllm
     with pytest.raises(ValueError, match=named):
-        shrinking_rollout([], trainer)
+        shrinking_rollout(["1 +2"], trainer)
