@@ -25,7 +25,7 @@ OVERALL = "overall"
 GRADING = ("reward_funcs", "reward_code", "reward_weights", "correctness_func", "lenient")
 OTHER_REWARDS = "The runs were graded by different reward functions, or versions of them."
 GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
-PROBLEM_FIELDS = ("index", "id", "solution", "completions")
+PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
 UNKNOWN_CORRECTNESS = (
     "Accuracy is not known with several reward functions: set correctness_func to the one that decides whether an "
@@ -61,8 +61,9 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """Returns all problems of one benchmark's file, in order. A last line that is incomplete because the run was
     killed is ignored.
 
-    Each problem has `index`, `id`, `solution` and `completions`, which are dicts with `seed`, `text` (without special
-    tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to and including the last end of thinking),
+    Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (for
+    reward functions without a solution: the columns of text and numbers that they may read) and `completions`, which
+    are dicts with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to and including the last end of thinking),
     `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion
     could not be graded) and `grader_failure` (the reason, or `None`).
 
@@ -73,8 +74,10 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     for number, line in enumerate(Path(path).read_bytes().split(b"\n")[:-1], 1):
         try:
             problem = json.loads(line)
-            problems.append({name: problem[name] for name in PROBLEM_FIELDS})
-        except (ValueError, LookupError, TypeError) as error:
+            if missing := PROBLEM_FIELDS - problem.keys():
+                raise ValueError(f"no {', '.join(sorted(missing))}")
+            problems.append(problem)
+        except (ValueError, AttributeError) as error:
             remedy = "remove it and all lines after it, and run the command again"
             raise ValueError(f"{path}, line {number}: this is not a problem with its samples; {remedy}") from error
     return problems

@@ -235,10 +235,36 @@ def sampled(
         }
         for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)
     ]
-    return [
-        {"id": problem_id, "solution": gold, "completions": completions[place * k : place * k + k]}
-        for place, (problem_id, gold) in enumerate(zip(rows["id"], golds, strict=True))
-    ]
+    lines = []
+    for place, (problem_id, asked_prompt, gold) in enumerate(zip(rows["id"], rows["prompt"], golds, strict=True)):
+        has_unknown_gold = rewards is not None and gold is None
+        line = {
+            "id": problem_id,
+            "question": question_text(asked_prompt),
+            "solution": gold,
+            "columns": _readable_columns(rows, place) if has_unknown_gold else {},
+            "completions": completions[place * k : place * k + k],
+        }
+        lines.append(line)
+    return lines
+
+
+def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
+    """Returns the text of a prompt, or of the last of its messages."""
+    content = prompt if isinstance(prompt, str) else prompt[-1].get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content if part.get("type") == "text")
+
+
+def _readable_columns(rows: Mapping[str, Sequence[Any]], place: int) -> dict[str, str | int | float]:
+    """Returns the texts and numbers of a problem, among which its gold is, in whatever column the reward reads."""
+    columns = {}
+    for name, values in rows.items():
+        is_readable = isinstance(values[place], str | int | float)
+        if is_readable and name not in ("id", "prompt"):
+            columns[name] = values[place]
+    return columns
 
 
 def _verdicts(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import jinja2
@@ -26,7 +27,8 @@ from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe
 
 
-LONG_TEXT = 800  # characters; the page folds completions longer than this
+LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
+LONG_GOLD = 200  # characters; a heading cuts golds longer than this
 LAST_BATCHES = 10
 VERDICTS = {1.0: "correct", 0.0: "incorrect"}
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
@@ -34,7 +36,7 @@ NO_OVERALL = "Means over benchmarks and their figures are omitted because the ru
 NOT_SIGNIFICANT = ", not significant (the interval includes zero)"
 
 
-Block = str | dict[str, Any]  # a paragraph of plain text, a table, a figure, or completions side by side
+Block = str | dict[str, Any]  # a paragraph of plain text, a table, a figure, or a question and its completions
 
 
 def _table(caption: str, rows: Any) -> Block:
@@ -244,9 +246,9 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
         for index, reason in select_pairs(pairs).items():
             pair = pairs.loc[index]
             sample = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
-            title = f"{reason.capitalize()}: {sample}, reference answer {pair['solution'] or 'unknown'}"
+            title = f"{reason.capitalize()}: {sample}, {_gold(pair)}"
             sides = [_completion(base.label, pair, "_before"), _completion(run.label, pair, "")]
-            blocks.append({"title": title, "completions": sides})
+            blocks.append({"title": title, "question": pair["question"], "completions": sides})
     return [Section("Before and after", blocks)] if blocks else []
 
 
@@ -254,9 +256,12 @@ def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
     """Returns pairs of completions of two runs for the same samples, in the order of the second run. Columns of the
     first run end in `_before`."""
     key = ["benchmark", "id", "solution"]  # an id alone may be a row number, as in `changes`
-    sides = (run.samples.assign(reward=run.samples.get("reward")) for run in (after, before))
-    texts = (side.astype(dict.fromkeys(key, str)).fillna({"solution": ""}) for side in sides)
-    return pd.merge(*texts, on=[*key, "sample"], suffixes=("", "_before"))
+    sides = []
+    for run in (after, before):
+        optional = {name: run.samples.get(name) for name in ("reward", "question", "columns")}
+        side = run.samples.assign(**optional).astype(dict.fromkeys(key, str))
+        sides.append(side.fillna({"solution": "", "question": ""}))
+    return pd.merge(*sides, on=[*key, "sample"], suffixes=("", "_before"))
 
 
 def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
@@ -273,6 +278,15 @@ def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
     if len(wrong):
         reasons.setdefault(wrong[0], []).append("first that became incorrect")
     return {index: ", ".join(words) for index, words in reasons.items()}
+
+
+def _gold(pair: "pd.Series[Any]") -> str:
+    """Returns the reference answer of a pair's problem, or the columns in which a reward function finds it."""
+    if pair["solution"]:
+        return f"reference answer {pair['solution']}"
+    columns = pair["columns"] if isinstance(pair["columns"], dict) else {}
+    shown = [shorten(f"{name} {value!r}", LONG_GOLD, placeholder="...") for name, value in columns.items()]
+    return ", ".join(shown) or "reference answer unknown"
 
 
 def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:

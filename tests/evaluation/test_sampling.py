@@ -17,6 +17,7 @@ from leash_trl.evaluation.sampling import (
     longest_request,
     prepare_folder,
     sample_problems,
+    sampled,
 )
 from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards.grader.grading import Grade
@@ -102,6 +103,27 @@ def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
             assert (completion["num_tokens"], completion["finish_reason"]) == (5, "eos")
     parts = itertools.product(range(3), "ab", "abc", range(8))
     assert len({completion_seed(*part) for part in parts}) == 3 * 2 * 3 * 8
+
+
+def test_a_line_holds_the_question_as_it_was_asked_and_the_columns_that_rewards_may_read(tokenizer, tmp_path):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 (a) +1 = ?"}]
+    parts = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "2 (a) +2 = ?"}]}]
+    (of_messages,) = sampled(
+        SumEngine(tokenizer), "sums", {"id": ["a"], "prompt": [messages], "solution": ["2"]}, plan()
+    )
+    assert (of_messages["question"], of_messages["solution"], of_messages["columns"]) == ("1 (a) +1 = ?", "2", {})
+    rows = {
+        "id": ["b"],
+        "prompt": ["3 (a) +3 = ?"],
+        "word": ["dog"],
+        "level": [7],
+        "image": [[0, 1]],
+        "solution": [None],
+    }
+    rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
+    (of_text,) = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
+    assert (of_text["question"], of_text["columns"]) == ("3 (a) +3 = ?", {"word": "dog", "level": 7})
+    assert sampling.question_text(parts) == "2 (a) +2 = ?"
 
 
 # a box in thinking that the prompt opened counts nowhere; a bare answer on request only

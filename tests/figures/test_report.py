@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampled_run import problem, write_run
 from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
@@ -199,6 +200,32 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
     assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))
     others = load_evaluated_runs([evaluated("other", 20, names=("aime",))])
     assert before_and_after_section([runs[0], *others]) == []  # no common problem
+
+
+def test_a_pair_shows_its_question_and_its_own_gold(tmp_path):
+    long = "Is 7 prime? " * LONG_TEXT
+    asked = [
+        {"question": HOSTILE, "solution": "12"},
+        {"question": "Turn dog around.", "solution": None, "columns": {"word": "dog", "turned": "god"}},
+        {"question": long, "solution": None, "columns": {}},
+    ]
+    # the first has the median change, the second saves most, the third became incorrect
+    answers = {"base": [(50, True), (50, True), (50, True)], "leash": [(49, True), (9, True), (60, False)]}
+    runs = []
+    for label, results in answers.items():
+        problems = [problem(index, said(*result), **asked[index]) for index, result in enumerate(results)]
+        runs.append(write_run(tmp_path / label, {"own": problems}, label))
+    (section,) = before_and_after_section(load_evaluated_runs(runs))
+    shown = section.blocks[1:]
+    assert [block["question"] for block in shown] == [HOSTILE, "Turn dog around.", long]
+    golds = [block["title"].rpartition("sample 1, ")[2] for block in shown]
+    assert golds == ["reference answer 12", "word 'dog', turned 'god'", "reference answer unknown"]
+    page = render("report.html.j2", "t", [section])
+    assert html.escape(HOSTILE, quote=False)[:20] in page
+    assert page.count("<details") == 1  # the long one is folded
+    markdown = render("report.md.j2", "t", [section])
+    assert "Turn dog around." in markdown
+    assert not re.search("<script", page + markdown)
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):

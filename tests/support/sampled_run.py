@@ -23,8 +23,9 @@ def completion(
     }
 
 
-def problem(index: int, *completions: dict[str, Any], name: str = "p") -> dict[str, Any]:
-    return {"index": index, "id": f"{name}{index}", "solution": "1", "completions": [*completions]}
+def problem(index: int, *completions: dict[str, Any], name: str = "p", **fields: Any) -> dict[str, Any]:
+    line = {"index": index, "id": f"{name}{index}", "question": f"Question {index}?", "solution": "1", "columns": {}}
+    return {**line, **fields, "completions": [*completions]}
 
 
 def write_run(
