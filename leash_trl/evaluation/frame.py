@@ -63,9 +63,9 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
 
     Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (for
     reward functions without a solution: the columns of text and numbers that they may read) and `completions`, which
-    are dicts with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to and including the last end of thinking),
-    `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion
-    could not be graded) and `grader_failure` (the reason, or `None`).
+    are dicts with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to
+    and including the last end of thinking), `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or
+    `None`), `is_correct` (`None` if the completion could not be graded) and `grader_failure` (the reason, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.

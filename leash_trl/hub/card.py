@@ -3,18 +3,16 @@
 import contextlib
 import json
 import logging
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from huggingface_hub import HfUri, ModelCard
 
-from leash_trl.data.efforts import EFFORT_SUFFIX
-from leash_trl.data.prompts import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
@@ -26,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # texts that mark a generated card, which may be overwritten: by leash_trl, by TRL, or PEFT's empty template
 GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
+
+UNKNOWN_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start, if the run saved no prompt of its data
 
 
 def write_model_card(
@@ -70,23 +70,22 @@ def write_model_card(
     tags = metadata.tags or ["generated_from_trainer", "trl"]
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
     efforts = mapping_field("efforts", recipe.get("efforts")) or {}
-    target = next(iter(efforts.values()), state.get("target_length"))
     length_control = method(**chosen)
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
         trainer_state=trainer_state,
-        recipe={"prompt_suffix": BOXED_SUFFIX, "effort_suffix": EFFORT_SUFFIX, **given},
+        recipe=given,
         recipe_yaml=recipe_yaml(recipe),
         repo_id=repo_id,
         folder=folder,
         paper=method.paper,
         hyperparameters={field.name: getattr(length_control, field.name) for field in fields(method) if field.init},
         efforts=efforts,
-        method_suffix=length_control.prompt_suffix(target, given.get("max_completion_length", math.inf)),
+        prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,
-        python=json.dumps,
+        python=partial(json.dumps, ensure_ascii=False),  # Python reads the surrogates of JSON as two characters
     )
     write_whole(path, card)
 

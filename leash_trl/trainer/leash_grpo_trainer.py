@@ -51,7 +51,7 @@ from leash_trl.trainer.dynamic_sampling import DynamicSampling
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
+from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
 
 
@@ -138,6 +138,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
+        self._example_prompt: Any = None  # for the model card
         self._dynamic_sampling: Any = DynamicSampling(self.train_dataset, args) if args.uses_dynamic_sampling else None
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
@@ -152,7 +153,12 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _more_state(self) -> dict[str, Any]:
         """Returns what a checkpoint saves in addition to the method's state."""
         drawn = {} if self._dynamic_sampling is None else {"prompts_drawn": self._dynamic_sampling.state_dict()}
-        return {"generated_tokens": self.generated_tokens, "is_inside_window": self._is_inside_window(), **drawn}
+        return {
+            "generated_tokens": self.generated_tokens,
+            "is_inside_window": self._is_inside_window(),
+            "example_prompt": self._example_prompt,
+            **drawn,
+        }
 
     def _is_inside_window(self) -> bool:
         # TRL: GRPOTrainer._prepare_inputs generates when this is 0
@@ -282,6 +288,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         target = args.target_at(self.state.global_step)
         # rows are copies: the rows of the data set are not changed
         rows, questions, targets = rows_with_targets(inputs, method, target, args.target_length, args.generation_limit)
+        if self._mode == "train" and self._example_prompt is None:
+            self._example_prompt = example_prompt(rows)
         columns = column_values(inputs, method.columns_read(), args.target_length)
         generation = self._generation = GenerationBatch(questions, targets, columns)
         generation.batch = super()._generate_and_score_completions(rows)
@@ -388,6 +396,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             saved = {} if folder is None else length_control_state(folder) or {}
             self._num_done = 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
             self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
+            self._example_prompt = saved.get("example_prompt", self._example_prompt)
             if self._dynamic_sampling is not None:
                 self._dynamic_sampling.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
             output = super().train(str(folder) if folder else None, *args, **kwargs)

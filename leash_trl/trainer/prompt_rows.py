@@ -45,6 +45,33 @@ def rows_with_targets(
     return seen, questions, targets
 
 
+def example_prompt(rows: Sequence[Mapping[str, Any]]) -> str | list[dict[str, str]] | None:
+    """Returns the shortest prompt that text alone can show, for the model card; `None` if every prompt has images or
+    calls tools.
+
+    Example:
+        >>> example_prompt([{"prompt": "What is 2 + 2?"}, {"prompt": "2 + 2?"}])
+        '2 + 2?'
+    """
+    prompts = [prompt for prompt in map(_text_prompt, rows) if prompt is not None]
+    return min(prompts, key=lambda prompt: len(str(prompt)), default=None)
+
+
+def _text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
+    if row.get("images") or row.get("image"):
+        return None
+    if isinstance(row["prompt"], str):
+        return row["prompt"]
+    messages = []
+    for message in row["prompt"]:
+        # Arrow gives every message the fields of all others
+        fields = {name: value for name, value in message.items() if value is not None}
+        if fields.keys() != {"role", "content"} or not isinstance(fields["content"], str):
+            return None
+        messages.append(fields)
+    return messages
+
+
 def _plain(value: Any) -> Any:
     """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):

@@ -1,5 +1,6 @@
 """The model card: base model and method, training results, an example and how to continue training."""
 
+import ast
 import shlex
 
 import pytest
@@ -8,10 +9,8 @@ from huggingface_hub import ModelCard
 from saved_run import RECIPE, trainer_state
 
 from leash_trl.hub.card import write_model_card
-from leash_trl.length_control.l1 import L1Exact
 
 
-GYM = {**RECIPE, "dataset_name": "gym"}
 TRL_S = "It has been trained using [TRL](https://github.com/huggingface/trl)."
 
 
@@ -27,7 +26,14 @@ def fact(card, name):
 
 
 def block(card, language):
-    return card.text.split(f"```{language}\n")[1].split("```")[0]
+    return card.text.split(f"```{language}\n")[1].split("\n```\n")[0]
+
+
+def prompt_of(card):
+    """The prompt of the quick start, as Python reads it."""
+    code = ast.parse(block(card, "python"))
+    (value,) = [node.value for node in code.body if isinstance(node, ast.Assign) and node.targets[0].id == "prompt"]
+    return ast.literal_eval(value)
 
 
 def test_it_names_model_data_method_paper_target_state_and_recipe(tmp_path):
@@ -67,29 +73,31 @@ def test_a_target_of_the_thinking_is_not_said_to_be_one_of_the_completion(tmp_pa
     assert "mean completion length" not in card.text
 
 
-def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(tmp_path):
+def test_a_model_of_several_efforts_names_them_and_their_multipliers(tmp_path):
     state = {"multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}, "is_warm": True}
     state["budgets"] = {str(i): i for i in range(99)}
     card = card_of(tmp_path, {**RECIPE, "efforts": {"low": 1024, "high": 8192}}, state=state)
     assert fact(card, "target of effort `low`") == "1,024 tokens"
     assert fact(card, "state at the end of training") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
-    assert "Effort: low." in card.text.split("question = ")[1].splitlines()[0]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "question"),
+    "prompt",
     [
-        (GYM, "16 (a) +9 (b) -8 = ?"),
-        ({**GYM, "length_control": "l1_exact"}, f"16 (a) +9 (b) -8 = ?{L1Exact().prompt_suffix(4096, 32768)}"),
-        (
-            {**RECIPE, "dataset_name": "gym_stories"},
-            "Nora has 14 shells. She finds 5 more. How many shells does Nora have now?",
-        ),
-        ({**RECIPE, "prompt_suffix": ' "Now"'}, 'What is the sum of the first 20 odd numbers? \\"Now\\"'),
+        [{"role": "user", "content": 'Write "dog" \U0001f436 backwards.\nNow'}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "16 (a) +9 (b) -8 = ?"}],
+        "Write ``` and \\boxed{}",
     ],
 )
-def test_the_example_asks_in_the_form_of_the_training_prompts(recipe, question, tmp_path):
-    assert f'question = "{question}"\n' in card_of(tmp_path, recipe).text
+@pytest.mark.parametrize("recipe", [RECIPE, {"target_length": 4096}])
+def test_the_example_asks_a_prompt_of_the_run_s_data(recipe, prompt, tmp_path):
+    assert prompt_of(card_of(tmp_path, recipe, example_prompt=prompt)) == prompt
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, {**RECIPE, "dataset_name": "gym"}])
+def test_without_a_prompt_of_the_run_s_data_the_example_asks_for_one(recipe, tmp_path):
+    (message,) = prompt_of(card_of(tmp_path, recipe))
+    assert (message["role"], message["content"]) == ("user", "...")
 
 
 def test_names_are_quoted_in_the_commands_that_train_on_and_in_code(tmp_path):

@@ -17,6 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.rewards import math_reward
+from leash_trl.trainer.prompt_rows import example_prompt
 
 
 TARGET = 12
@@ -246,3 +247,25 @@ def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
     assert last < 0.65 * first
     first, last = ends(length_control="none", lambda_lr=None)
     assert last > 0.75 * first
+
+
+def test_the_state_keeps_a_prompt_of_the_data_as_the_model_got_it(make_trainer, problems):
+    asking = {"length_control": "l1_exact", "length_control_kwargs": {"budget_range": None}, "lambda_lr": None}
+    trainer = make_trainer(**asking, max_steps=2)
+    trainer.train()
+    (message,) = trainer.state.stateful_callbacks["LengthControl"]["example_prompt"]
+    suffix = trainer.length_control.prompt_suffix(12, 24)
+    assert suffix
+    assert message["content"].removesuffix(suffix) in [prompt[0]["content"] for prompt in problems["prompt"]]
+
+
+def test_the_example_is_the_shortest_prompt_that_text_alone_can_show():
+    short, long = [{"role": "user", "content": "1 + 1"}], [{"role": "user", "content": "1 + 1 + 1"}]
+    pictured = [{"role": "user", "content": [{"type": "image"}]}]
+    calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
+    rows = [{"prompt": prompt} for prompt in (long, short, pictured, calling)]
+    assert example_prompt([*rows, {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}]) == short
+    assert example_prompt([{"prompt": "1 + 1 + 1"}, {"prompt": "1 + 1"}]) == "1 + 1"
+    with_empty_fields = [{"prompt": [{**short[0], "name": None, "tool_calls": None}]}]
+    assert example_prompt(with_empty_fields) == short
+    assert example_prompt([{"prompt": pictured}]) is None
