@@ -2,10 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from filelock import FileLock, Timeout
@@ -31,6 +32,43 @@ def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return state
+
+
+class TargetSpan(NamedTuple):
+    """Consecutive batches of a run with the same mean target, in tokens, and the same `length_of`."""
+
+    target: float
+    length_of: str
+    first_step: int
+    last_step: int
+
+
+def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
+    """Returns the targets that a run logged, in order: one span, or several if the target or what it counts changed,
+    as by a schedule or when the run was resumed.
+
+    Example:
+        >>> target_spans([{"step": 1, "leash/target_length": 46.0}, {"step": 2, "leash/target_length": 46.0}])
+        [TargetSpan(target=46.0, length_of='completion', first_step=1, last_step=2)]
+    """
+    spans: list[TargetSpan] = []
+    for entry in log_history:
+        target = _logged_number(entry, "leash/target_length")
+        if target is None:
+            continue
+        # the length of the answer is logged if only that of the thinking is controlled
+        is_thinking = _logged_number(entry, "leash/mean_answer_length") is not None
+        length_of, step = "thinking" if is_thinking else "completion", entry["step"]
+        if spans and (spans[-1].target, spans[-1].length_of) == (target, length_of):
+            spans[-1] = spans[-1]._replace(last_step=step)
+        else:
+            spans.append(TargetSpan(target, length_of, first_step=step, last_step=step))
+    return spans
+
+
+def _logged_number(entry: Mapping[str, Any], key: str) -> float | None:
+    value = entry.get(key)
+    return None if value is None or math.isnan(value) else value
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:

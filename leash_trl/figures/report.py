@@ -21,15 +21,16 @@ from leash_trl.figures.behavior import KEYWORDS, behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
-from leash_trl.figures.training import dynamics_figure, logged, training_figure
+from leash_trl.figures.training import dynamics_figure, logged, targets_of, training_figure
 from leash_trl.files import write_whole
 from leash_trl.paths import existing_path
-from leash_trl.run_folder import length_control_state, read_saved_recipe
+from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_recipe
 
 
 LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
 LAST_BATCHES = 10
+MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
 VERDICTS = {1.0: "correct", 0.0: "incorrect"}
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
 NO_OVERALL = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
@@ -309,8 +310,8 @@ def training_section(
     caption = (
         f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
         "or, without batches, over evaluations. With `length_of: thinking`, tokens are those of thinking. λ of last "
-        "batch: the value before its update. Steps to target: first batch with a mean at or under the target. "
-        "Accuracy and satisfaction are in %."
+        "batch: the value before its update. Steps to target: first batch with a mean at or under the target; "
+        "empty if the target or what it counts changed. Accuracy and satisfaction are in %."
     )
     words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     blocks = [
@@ -333,20 +334,33 @@ def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
         "target_length": state.get("target_length"),
         **read_saved_recipe(path),
     }
+    spans = targets_of(curves)
+    if 1 < len(spans) <= MOST_TARGETS:
+        known["target_length"] = _changed_targets(spans)
     return known | {"reward_funcs": ", ".join(rewards) or None}
+
+
+def _changed_targets(spans: Sequence[TargetSpan]) -> str:
+    """Returns the targets of a run by steps, with what they count if that changed too."""
+    has_several_units = len({span.length_of for span in spans}) > 1
+    targets = [f"{span.target:g}" + (f" ({span.length_of})" if has_several_units else "") for span in spans]
+    ends = [f" until step {span.last_step}" for span in spans[:-1]]
+    return ", then ".join(target + end for target, end in zip(targets, [*ends, ""], strict=True))
 
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     """Returns a run's row in the table of training runs."""
     lengths, accuracies, rates = (_end_means(run, key) for key in ("mean_length", "accuracy", "satisfaction_rate"))
+    units = [span.length_of for span in targets_of(run)]
+    marks = [f" ({units[0]})", f" ({units[-1]})"] if len({*units}) > 1 else ["", ""]
     lambdas, generated = logged(run, "leash/lambda"), logged(run, "leash/generated_tokens")
     batches, target = logged(run, "leash/mean_length"), run.attrs["target_length"]
     met = [] if target is None else batches.index[batches <= target]
     return {
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),
-        "first tokens": format_tokens(lengths[0]),
-        "last tokens": format_tokens(lengths[1]),
+        "first tokens": format_tokens(lengths[0]) + marks[0],
+        "last tokens": format_tokens(lengths[1]) + marks[1],
         "first accuracy": format_percent(accuracies[0]),
         "last accuracy": format_percent(accuracies[1]),
         "last satisfaction": format_percent(rates[1]),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from leash_trl.figures import style
-from leash_trl.run_folder import read_trainer_state
+from leash_trl.run_folder import TargetSpan, read_trainer_state, target_spans
 
 
 PANELS = {
@@ -24,6 +25,7 @@ OPTIONAL_PANELS = {
     ACCURACY: "Mean accuracy",
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
+ANSWER_LENGTH = "leash/mean_answer_length"  # logged if only the length of the thinking is controlled
 BUDGETS = "leash/target_length/"  # each budget's curves end with the budget's name
 SMOOTHING = 10  # number of batches in the running mean
 BATCHES = "_batches"  # label of the faint lines of batches; legends omit labels that begin with an underscore
@@ -39,7 +41,7 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
         values. The index `step` counts optimizer steps. The `attrs` are `label`, the name of the run's folder, and
-        `target_length` in tokens, which is `None` if the target was not logged or changed.
+        `target_length` in tokens, which is `None` if the target was not logged, or it or what it counts changed.
     """
     path = Path(path)
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
@@ -62,9 +64,15 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.
 
 
 def _labeled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
-    targets = logged(curves, "leash/target_length").unique()
-    curves.attrs = {"label": label, "target_length": float(targets[0]) if len(targets) == 1 else None}
+    spans = targets_of(curves)
+    curves.attrs = {"label": label, "target_length": float(spans[0].target) if len(spans) == 1 else None}
     return curves
+
+
+def targets_of(curves: pd.DataFrame) -> list[TargetSpan]:
+    """Returns the targets that a run logged, as [`~leash_trl.run_folder.target_spans`] does."""
+    rows = curves.reindex(columns=["leash/target_length", ANSWER_LENGTH]).to_dict("records")
+    return target_spans({"step": step, **row} for step, row in zip(curves.index, rows, strict=True))
 
 
 def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
@@ -83,7 +91,10 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     parts = []
     for name in (column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)):
         names = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
-        parts.append(_labeled(curves[[*names]].rename(columns=names), name))
+        part = curves[[*names]].rename(columns=names)
+        if ANSWER_LENGTH in curves:
+            part[ANSWER_LENGTH] = curves[ANSWER_LENGTH]
+        parts.append(_labeled(part, name))
     return parts or [curves]
 
 
@@ -104,7 +115,8 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     Args:
         runs (`Sequence[DataFrame]`): Curves of [`load_curves`]. The target is a dotted line if all runs with a logged
             target have the same one. A single run has a line for each of its budgets, and a dotted line in the same
-            color for the budget's target.
+            color for the budget's target. A target that changed in a single run is drawn as it was logged, with a line
+            for each `length_of` that it counted.
         columns (`int`): Number of panels side by side: 4 as in the paper (up to 6 with the added panels), or 2 for a
             narrow page.
 
@@ -143,13 +155,42 @@ def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
 def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.DataFrame]) -> None:
     lines = {budget.attrs["target_length"]: style.line_style(index)["color"] for index, budget in enumerate(drawn)}
     lines.pop(None, None)
+    changed = {index: targets_of(run) for index, run in enumerate(drawn) if len(targets_of(run)) > 1}
     if len(drawn) == len(runs):
-        lines = dict.fromkeys(lines, "black") if len(lines) == 1 else {}
+        is_shared = len(lines) == 1 and not changed and len({*map(_length_of, drawn)} - {None}) <= 1
+        lines = dict.fromkeys(lines, "black") if is_shared else {}
+    look = {"linestyle": ":", "linewidth": 1.2}
     for target, color in lines.items():
-        axis.axhline(target, color=color, linestyle=":", linewidth=1.2, label=f"target {target:g}")
-    if len(lines) == 1:
-        axis.legend(handles=axis.lines[-1:], frameon=False, fontsize=style.LABEL_SIZE)
+        axis.axhline(target, color=color, label=f"target {target:g}", **look)
+    num_lines = len(lines)
+    if len(runs) == 1:
+        for index, spans in changed.items():
+            color = "black" if len(drawn) == 1 else style.line_style(index)["color"]
+            num_lines += _draw_changed_target(axis, spans, color=color, **look)
+    if num_lines == 1 or (num_lines and len(drawn) == 1):
+        axis.legend(handles=axis.lines[-num_lines:], frameon=False, fontsize=style.LABEL_SIZE)
     style.set_y_limits(axis)
+
+
+def _length_of(run: pd.DataFrame) -> str | None:
+    """Returns what the run's only target counts; `None` if none was logged."""
+    spans = targets_of(run)
+    return spans[0].length_of if spans else None
+
+
+def _draw_changed_target(axis: Axes, spans: Sequence[TargetSpan], **look: Any) -> int:
+    """Draws the targets as they were logged, with a line for each stretch of one unit, and returns the number of
+    lines."""
+    has_several_units = len({span.length_of for span in spans}) > 1
+    stretches = [[*stretch] for _, stretch in groupby(spans, key=lambda span: span.length_of)]
+    for stretch in stretches:
+        points: dict[int, float] = {}
+        for span in stretch:
+            points |= {span.first_step: span.target, span.last_step: span.target}
+        label = f"target {stretch[0].target:g}" if len(stretch) == 1 else "target"
+        label += f" ({stretch[0].length_of})" if has_several_units else ""
+        axis.plot([*points], [*points.values()], label=label, **look)
+    return len(stretches)
 
 
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:

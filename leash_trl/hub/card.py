@@ -17,6 +17,7 @@ from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.methods import find_method, hyper_parameters
+from leash_trl.run_folder import target_spans
 from leash_trl.saved_recipe import mapping_field, recipe_yaml
 
 
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 # texts that mark a generated card, which may be overwritten: by leash_trl, by TRL, or PEFT's empty template
 GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
 
+MOST_TARGETS = 4  # listed in the card; a schedule or targets of single prompts have more
 UNKNOWN_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start, if the run saved no prompt of its data
 
 
@@ -71,6 +73,8 @@ def write_model_card(
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
     efforts = mapping_field("efforts", recipe.get("efforts")) or {}
     length_control = method(**chosen)
+    spans = target_spans(trainer_state["log_history"])
+    changed_targets = spans if 1 < len(spans) <= MOST_TARGETS else []
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
@@ -82,6 +86,7 @@ def write_model_card(
         paper=method.paper,
         hyperparameters={field.name: getattr(length_control, field.name) for field in fields(method) if field.init},
         efforts=efforts,
+        changed_targets=changed_targets,
         prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,

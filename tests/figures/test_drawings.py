@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from leash_trl.figures.evaluation import budget_figure, pareto_figure, read_trade_offs
-from leash_trl.figures.training import dynamics_figure, training_figure
+from leash_trl.figures.training import curves_from_log, dynamics_figure, training_figure
 from leash_trl.gym import base_record
 
 
@@ -58,6 +58,42 @@ def test_a_panel_says_what_was_not_logged_and_a_target_is_drawn_that_all_runs_sh
         return [line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == ":"]
 
     assert [drawn(46, 46), drawn(46, None), drawn(46, 45)] == [[46], [46], []]
+
+
+def logged_targets(*rows):
+    """Curves of a run that logged (target, mean thinking length) in these batches; without thinking, None."""
+    log = []
+    for step, (target, answer_length) in enumerate(rows, 1):
+        log.append({"step": step, "leash/mean_length": 50.0, "leash/target_length": target})
+        log[-1]["leash/mean_answer_length"] = answer_length
+    return curves_from_log(log, "run")
+
+
+def targets_drawn(*runs):
+    """The dotted lines of both figures' panels of lengths: steps, targets and label."""
+    dotted = []
+    for axis in (dynamics_figure(runs).axes[3], training_figure(runs).axes[0]):
+        lines = [line for line in axis.lines if line.get_linestyle() == ":"]
+        shown = [(*np.asarray(line.get_xydata()).T.tolist(), line.get_label()) for line in lines]
+        legend = axis.get_legend()
+        assert ([text.get_text() for text in legend.get_texts()] if legend else []) == [label for *_, label in shown]
+        dotted.append(shown)
+    assert dotted[0] == dotted[1]
+    return dotted[0]
+
+
+def test_a_target_that_changed_is_drawn_as_it_was_logged():
+    run = logged_targets((46, None), (46, None), (24, None))
+    assert targets_drawn(run) == [([1, 2, 3], [46, 46, 24], "target")]
+    assert targets_drawn(run, logged_targets((46, None), (46, None))) == []
+
+
+def test_the_targets_of_two_units_are_two_lines_even_if_they_are_equal():
+    run = logged_targets((46, None), (46, None), (46, 5.0), (20, 5.0))
+    completion, thinking = targets_drawn(run)
+    assert completion == ([1, 2], [46, 46], "target 46 (completion)")
+    assert thinking == ([3, 4], [46, 20], "target (thinking)")
+    assert targets_drawn(logged_targets((46, None)), logged_targets((46, 5.0))) == []
 
 
 def test_evaluations_are_drawn_where_all_runs_have_them_and_else_the_legend_says_what():

@@ -125,6 +125,28 @@ def test_the_numbers_of_a_training_run_by_hand():
     assert final_numbers(curves_from_log(evaluated, "run"))["last tokens"] == "7.0"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "targets"),
+    [
+        ((46, None), (24, None), "46 until step 2, then 24"),
+        ((46, None), (46, 5.0), "46 (completion) until step 2, then 46 (thinking)"),
+        ((46, None), (46, None), "46"),
+    ],
+)
+def test_a_target_or_unit_that_changed_is_told_by_steps(tmp_path, before, after, targets):
+    rows = []
+    for target, answer_length in (before, before, after, after):
+        rows.append(
+            {"leash/mean_length": 46.0, "leash/target_length": target, "leash/mean_answer_length": answer_length}
+        )
+    run = write_training(tmp_path / "run", rows)
+    numbers, settings = tables(training_section([run]))
+    assert settings.set_index("setting")["run"]["target_length"] == targets
+    assert numbers["steps to target"].item() == ("1" if before == after else "")
+    units = ["46.0 (completion)", "46.0 (thinking)"] if before[1] != after[1] else ["46.0"] * 2
+    assert numbers[["first tokens", "last tokens"]].iloc[0].tolist() == units
+
+
 def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_path):
     run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0, "rewards/my_reward/mean": 0.5}])
     (run / "leash_recipe.yaml").write_text("learning_rate: 0.1\n")

@@ -73,6 +73,18 @@ def test_a_target_of_the_thinking_is_not_said_to_be_one_of_the_completion(tmp_pa
     assert "mean completion length" not in card.text
 
 
+def test_a_target_or_unit_that_changed_is_told_by_steps_and_means_are_of_the_last(tmp_path):
+    state = trainer_state(4, target_length=1024)
+    for row, (target, answer_length) in zip(state["log_history"], [(4096, None)] * 2 + [(1024, 9.0)] * 2, strict=True):
+        row |= {"leash/target_length": target, "leash/mean_answer_length": answer_length}
+    write_model_card(tmp_path, state, {**RECIPE, "length_of": "thinking", "target_length": 1024}, "me/short")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert fact(card, "target of the mean completion length, from step 1") == "4,096 tokens"
+    assert fact(card, "target of the mean thinking length, from step 3") == "1,024 tokens"
+    assert fact(card, "mean thinking length in tokens from step 3") == "7,700.0 → 7,600.0"
+    assert "| target of the mean thinking length |" not in card.text
+
+
 def test_a_model_of_several_efforts_names_them_and_their_multipliers(tmp_path):
     state = {"multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}, "is_warm": True}
     state["budgets"] = {str(i): i for i in range(99)}
