@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from leash_trl.evaluation import intervals
-from leash_trl.evaluation.frame import EvaluatedRun
+from leash_trl.evaluation.frame import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
 from leash_trl.evaluation.tables import markdown, with_interval
 
@@ -78,9 +78,12 @@ def measure_of(runs: Sequence[EvaluatedRun]) -> str:
 
 def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and tokens,
-    with several benchmarks as unweighted means over them."""
+    with several benchmarks as unweighted means over them. Rewards also have their bounds."""
     ends = _ends(run.estimate(measure), run.estimate("tokens"))
-    return {"measure": measure, **ends, "p95_tokens": run.estimate("p95_tokens").value}
+    row = {"measure": measure, **ends, "p95_tokens": run.estimate("p95_tokens").value}
+    if measure == "reward":
+        row["lowest_score"], row["highest_score"] = reward_bounds(run.samples)
+    return row
 
 
 def seed_row(
@@ -120,9 +123,13 @@ def _ends(score: Estimate, length: Estimate) -> dict[str, float]:
 
 def _over_seeds(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Returns score and tokens with intervals over seeds, one row per group."""
-    bounds = (1.0, 0.0) if rows["measure"].iloc[0] == "accuracy" else (math.inf, -math.inf)
+    lowest, highest = 0.0, 1.0
+    if rows["measure"].iloc[0] == "reward":
+        lowest, highest = rows["lowest_score"].min(), rows["highest_score"].max()
     groups = rows.groupby(by, dropna=False, sort=False)
-    ends = [_ends(mean_over_seeds(own["score"], *bounds), mean_over_seeds(own["mean_tokens"])) for _, own in groups]
+    ends = [
+        _ends(mean_over_seeds(own["score"], highest, lowest), mean_over_seeds(own["mean_tokens"])) for _, own in groups
+    ]
     return pd.concat([rows[by].drop_duplicates(ignore_index=True), pd.DataFrame(ends)], axis=1)
 
 

@@ -125,7 +125,8 @@ class EvaluatedRun:
             `num_samples` (k), `metric`, `at` (k or a budget in tokens, else NaN), `value`, `low` and `high` (95 %
             interval over problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k),
             `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward functions have the
-            mean `reward` instead of the metrics of answers. `tokens` is the mean length; `median_tokens`,
+            mean `reward` instead of the metrics of answers; if all rewards are in [0, 1] or in [-1, 1], its interval
+            is too. `tokens` is the mean length; `median_tokens`,
             `p95_tokens`, `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions) are over
             all completions together and have no interval.
     """
@@ -165,13 +166,17 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     run, samples = read_run(folder), load_samples(folder)
     k, limit = run["num_samples"], run["sampling"]["max_new_tokens"]
     metrics, sizes, thinks = {}, {}, bool(samples["num_thinking_tokens"].any())
+    bounds = reward_bounds(samples)
     for name, own in samples.groupby("benchmark", sort=False):
         verdict = "is_correct" if own["is_correct"].notna().any() or "reward" not in own else "reward"
         graded = own[own.groupby("id")[verdict].transform("count") > 0]
         if graded.empty:
             failure = own["grader_failure"].iloc[0]
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
-        metrics[name], sizes[name] = [*_metrics(graded, k, limit, thinks)], np.array([len(own), len(graded)]) // k
+        metrics[name], sizes[name] = (
+            [*_metrics(graded, k, limit, thinks, bounds)],
+            np.array([len(own), len(graded)]) // k,
+        )
     by_metric: dict[str, list[tuple[str, float, Estimate]]] = {}
     for row in (row for own in metrics.values() for row in own):
         by_metric.setdefault(f"{row[0]} {row[1]}", []).append(row)
@@ -185,8 +190,17 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     return EvaluatedRun({**run, "label": label or run["label"]}, samples, pd.DataFrame(rows, columns=COLUMNS))
 
 
-def _metrics(samples: pd.DataFrame, k: int, limit: int, thinks: bool) -> Iterator[tuple[str, float, Estimate]]:
-    """Yields each metric of one benchmark's graded problems, with its `at`."""
+def reward_bounds(*samples: pd.DataFrame) -> tuple[float, float]:
+    """Returns the [`~leash_trl.evaluation.intervals.bounds_of`] all rewards of some runs; infinite bounds if none has
+    rewards."""
+    rewards = pd.concat([own.get("reward", pd.Series(dtype=float)).dropna() for own in samples])
+    return intervals.bounds_of(rewards.to_numpy()) if len(rewards) else (-math.inf, math.inf)
+
+
+def _metrics(
+    samples: pd.DataFrame, k: int, limit: int, thinks: bool, bounds: tuple[float, float]
+) -> Iterator[tuple[str, float, Estimate]]:
+    """Yields each metric of one benchmark's graded problems, with its `at`. `bounds` are those of rewards."""
     table = {name: column.to_numpy().reshape(-1, k) for name, column in samples.items()}
     is_correct, lengths, is_right = table["is_correct"], table["num_tokens"], table["is_correct"] == 1
     knows_correctness = not np.isnan(is_correct).all()
@@ -196,7 +210,7 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int, thinks: bool) -> Iterato
             yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
     if "reward" in table:  # reward functions do not extract answers, so there is no majority
         rewards = np.nanmean(table["reward"], axis=1)
-        yield "reward", math.nan, intervals.mean_amount(rewards, -math.inf)
+        yield "reward", math.nan, intervals.mean_bounded(rewards, *bounds)
     else:
         ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
         yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))
@@ -300,8 +314,10 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     k = min(run.run["num_samples"], baseline.run["num_samples"])
     rows = []
     shares = partial(intervals.mean_share_difference, num_samples=k)
+    low, high = reward_bounds(run.samples, baseline.samples)
+    rewards = partial(intervals.mean_bounded_difference, low=low, high=high, num_samples=k)
     amounts = partial(intervals.mean_amount, lowest=-math.inf)
-    means = {"is_correct": ("accuracy", shares), "reward": ("reward", amounts), "num_tokens": ("tokens", amounts)}
+    means = {"is_correct": ("accuracy", shares), "reward": ("reward", rewards), "num_tokens": ("tokens", amounts)}
     for name, frames in {**parts, OVERALL: [pair for (pair,) in parts.values()]}.items():
         place = (name, len(own if name == OVERALL else own.loc[name]), sum(map(len, frames)), k)
         values = {column: [pair[column].to_numpy() for pair in frames] for column in pairs}

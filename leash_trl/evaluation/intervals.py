@@ -16,6 +16,7 @@ from mpmath import betainc, findroot
 SIGNIFICANCE = 0.05
 # added to the observed sum of squares, so that the interval of a share never has width 0
 PRIOR_SPREAD = 0.05
+USUAL_BOUNDS = ((0.0, 1.0), (-1.0, 1.0))  # of rewards
 
 
 class Estimate(NamedTuple):
@@ -106,6 +107,47 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
         ends = 1 + skewness * (np.array([reach, -reach]) - skewness / (6 * size))
         below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # U at the ends of T
     return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
+
+
+def bounds_of(values: np.ndarray) -> tuple[float, float]:
+    """Returns the narrower of [0, 1] and [-1, 1] that holds all values; infinite bounds if neither does.
+
+    Rewards have no declared bounds, so these are an assumption: that a reward which never left [0, 1] in any of the
+    completions cannot leave it.
+
+    Example:
+        >>> bounds_of(np.array([0.0, 0.25])), bounds_of(np.array([-0.5, 1.0])), bounds_of(np.array([0.5, 2.0]))
+        ((0.0, 1.0), (-1.0, 1.0), (-inf, inf))
+    """
+    for low, high in USUAL_BOUNDS:
+        if low <= values.min() and values.max() <= high:
+            return low, high
+    return -math.inf, math.inf
+
+
+def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
+    """Returns the mean of values over problems, in [low, high], with the interval of [`mean_share`] for their places
+    between the bounds; without bounds, with that of [`mean_amount`].
+
+    The interval stays within the bounds and never has width 0. Student's t interval does neither, and clipping it at
+    the bounds would not raise its coverage, which is low where most problems have the highest or the lowest reward.
+    """
+    if math.isinf(high - low):
+        return mean_amount(values, lowest=-math.inf)
+    mean, width = float(values.mean()), high - low
+    share = mean_share((values - low) / width)
+    # min and max, since stretching rounds
+    return Estimate(mean, max(low, min(mean, low + width * share.low)), min(high, max(mean, low + width * share.high)))
+
+
+def mean_bounded_difference(differences: np.ndarray, low: float, high: float, num_samples: int) -> Estimate:
+    """Returns the mean over problems of differences between values in [low, high], with the interval of
+    [`mean_share_difference`], stretched; without bounds, with that of [`mean_amount`]."""
+    if math.isinf(high - low):
+        return mean_amount(differences, lowest=-math.inf)
+    width = high - low
+    share = mean_share_difference(differences / width, num_samples)
+    return Estimate(*(width * end for end in share))
 
 
 def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf, lowest: float = 0.0) -> Estimate:

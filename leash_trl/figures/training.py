@@ -159,7 +159,7 @@ def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.Da
     if len(drawn) == len(runs):
         is_shared = len(lines) == 1 and not changed and len({*map(_length_of, drawn)} - {None}) <= 1
         lines = dict.fromkeys(lines, "black") if is_shared else {}
-    look = {"linestyle": ":", "linewidth": 1.2}
+    look: dict[str, Any] = {"linestyle": ":", "linewidth": 1.2}
     for target, color in lines.items():
         axis.axhline(target, color=color, label=f"target {target:g}", **look)
     num_lines = len(lines)

@@ -14,6 +14,7 @@ from leash_trl.evaluation.comparison_tables import (
     comparison_markdown,
     comparison_rows,
     measure_of,
+    measured,
     read_comparison,
     score_at_equal_length,
     seed_row,
@@ -71,9 +72,9 @@ PROBLEMS = [[said(10), said(24, False)], [said(24), said(42)]]
 RUN = evaluated(gym=PROBLEMS)
 
 
-def seed(number=100, target=24, run=RUN, **settings):
+def seed(number=100, target=24, run=RUN, base=BASE, **settings):
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
-    row = seed_row(run, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+    row = seed_row(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
     return {"name": "ALP", "seeds": str(number), **row, "generated_tokens": 1000.0, **settings}
 
 
@@ -150,6 +151,23 @@ def test_seeds_become_their_mean_with_an_interval_over_seeds():
     assert row["mean_tokens_interval_high"] == pytest.approx(24.5 + 6.3531, abs=1e-4)
     assert row["score_interval_high"] == 1
     assert (row["satisfaction_rate"], row["num_reached"], row["token_change"]) == (0.875, 2, pytest.approx(-0.755))
+
+
+@pytest.mark.parametrize(("high", "ends"), [(1.0, (0.0, 1.0)), (5.0, (0.5 - 6.3531, 0.5 + 6.3531))])
+def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(high, ends):
+    def rated(*rewards):
+        rows = [[{**said(10, None, answer=None), "reward": reward}] for reward in rewards]
+        return evaluated(gym=rows)
+
+    base = {"name": "base", "seeds": "", **measured(rated(0.2, 0.4), "reward")}
+    # means 0 and 1, the latter of rewards up to `high`
+    runs = [rated(0.0, 0.0), rated(high, 2 - high) if high > 1 else rated(1.0, 1.0)]
+    seeds = [seed(number, run=run, base=base) for number, run in enumerate(runs)]
+    _, row = comparison_rows(pd.DataFrame([base, *seeds])).to_dict("records")
+    assert row["score"] == 0.5
+    # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
+    found = row["score_interval_low"], row["score_interval_high"]
+    assert found == pytest.approx(ends, abs=1e-4)
 
 
 def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():

@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from interval_simulation import WORLDS, coverage, seed_coverage
+from interval_simulation import REWARD_WORLDS, WORLDS, coverage, reward_coverage, seed_coverage
 
 from leash_trl.evaluation.intervals import (
     Estimate,
+    bounds_of,
     holm,
     mean_amount,
+    mean_bounded,
+    mean_bounded_difference,
     mean_over_benchmarks,
     mean_over_seeds,
     mean_share,
@@ -68,6 +71,33 @@ def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(value
     assert mirrored[1:] == pytest.approx((1 - found.high, 1 - found.low))
 
 
+@given(arrays(float, st.integers(1, 30), elements=st.floats(-1, 1, width=16)))
+def test_an_interval_of_bounded_rewards_holds_their_mean_and_lies_within_their_bounds(rewards):
+    bounds = bounds_of(rewards)
+    found = mean_bounded(rewards, *bounds)
+    assert bounds[0] <= found.low <= found.value <= found.high <= bounds[1]
+    assert found.value == pytest.approx(rewards.mean())
+    assert found.high > found.low
+    change = mean_bounded_difference(rewards - rewards[::-1], *bounds, num_samples=4)
+    assert bounds[0] - bounds[1] <= change.low <= change.value <= change.high <= bounds[1] - bounds[0]
+    assert change.high > change.low
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [([0.0, 0.2], (0, 1)), ([1.0], (0, 1)), ([-0.1, 0.2], (-1, 1)), ([0.5, 1.5], (-math.inf, math.inf))],
+)
+def test_bounds_are_the_narrowest_that_hold_all_values(values, bounds):
+    assert bounds_of(np.array(values)) == bounds
+
+
+@pytest.mark.parametrize("size", [10, 30])
+def test_intervals_of_rewards_with_partial_credit_cover_as_often_as_they_say(size):
+    shares = [reward_coverage(name, size, num_samples=4, num_draws=400) for name in REWARD_WORLDS]
+    assert 0.94 <= np.mean(shares) <= 0.99
+    assert min(shares) >= 0.91
+
+
 def ends(mean, reach):
     return mean, mean - reach, mean + reach
 
@@ -84,6 +114,14 @@ T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
         # squares 0.25 and 1 / (4 * 4)
         (mean_share_difference(np.array([0.5, 0.5, 0, 0]), 4), ends(0.25, T3 * (0.3125 / 12) ** 0.5)),
         (mean_share_difference(np.array([1.0, 0.0]), 1), (0.5, -1, 1)),
+        # those of shares, stretched: without a bound, Student's of an amount
+        (
+            mean_bounded(np.repeat([1.0, -1.0], [10, 20]), -1, 1),
+            (-1 / 3, 2 * 0.1856732236634 - 1, 2 * 0.5230035249450 - 1),
+        ),
+        (mean_bounded(np.array([0.0, 10.0, 20.0]), -math.inf, math.inf), ends(10, T2 * 10 / 3**0.5)),
+        (mean_bounded_difference(np.array([1.0, 1, 0, 0]), -1, 1, 4), ends(0.5, 2 * T3 * (0.3125 / 12) ** 0.5)),
+        (mean_bounded_difference(np.array([0.0, 10, 20]), -math.inf, math.inf, 4), ends(10, T2 * 10 / 3**0.5)),
         # standard deviation 10
         (mean_amount(np.array([90.0, 100.0, 110.0])), ends(100, T2 * 10 / 3**0.5)),
         (mean_amount(np.array([0.0, 10.0, 20.0])), (10, 0, 10 + T2 * 10 / 3**0.5)),

@@ -115,6 +115,20 @@ def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
     assert [*changes(base, plain)["metric"]] == [*changes(plain, base)["metric"]]
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 5.0)])
+def test_intervals_of_rewards_stay_within_the_bounds_that_all_of_them_keep(tmp_path, low, high):
+    def evaluated(label, *rewards):
+        rows = [[{**said(10, None, answer=None), "reward": low + (high - low) * reward}] for reward in rewards]
+        return load_evaluated_run(write_evaluation(tmp_path / label, label, {"own": rows}))
+
+    base, better = evaluated("base", 0.0, 0.0, 0.9), evaluated("better", 1.0, 1.0, 1.0)
+    reward, change = base.estimate("reward"), changes(better, base).set_index(["benchmark", "metric"])
+    ends = [reward.low, reward.high, *change.loc[("own", "reward_change"), ["low", "high"]]]
+    is_within = [reward.low >= low, reward.high <= high, ends[2] >= low - high, ends[3] <= high - low]
+    assert all(is_within) == (high == 1.0)
+    assert better.estimate("reward").low < high or high == 5.0  # three full credits do not make a fourth certain
+
+
 def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_path):
     rows = [[{**said(10, None, answer=None), "reward": reward} for reward in (0.5, -0.5)]] * 2
     runs = [load_evaluated_run(write_evaluation(tmp_path / name, name, {"own": rows})) for name in ("a", "b")]

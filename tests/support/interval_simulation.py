@@ -48,6 +48,47 @@ WORLDS = {
 }
 
 
+def _parts_right(num_parts: int, rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+    """Partial credit: the share of a completion's parts that are right."""
+    return rng.binomial(num_parts, rates[:, None], (len(rates), num_samples)) / num_parts
+
+
+def _similarities(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+    """Similarities to the gold, of any value, most of them near 1."""
+    return 1 / (1 + np.exp(-2 - 2 * rates[:, None] - 0.5 * rng.normal(size=(len(rates), num_samples))))
+
+
+def _format_and_answer(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+    """A fifth of the credit for the form, the rest for the answer."""
+    shape = (len(rates), num_samples)
+    return 0.2 * (rng.random(shape) < 0.97) + 0.8 * (rng.random(shape) < rates[:, None])
+
+
+# graded rewards in [0, 1]: (generator, how many) -> rates of problems; (rates, generator, completions) -> rewards
+REWARD_WORLDS = {
+    "parts, even": (partial(_beta, 1.5, 1.5), partial(_parts_right, 5)),
+    "parts, easy": (partial(_beta, 12, 1), partial(_parts_right, 10)),
+    "parts, nearly solved": (partial(_mixed, 0.0, 0.85), partial(_parts_right, 5)),
+    "parts, nearly hopeless": (partial(_mixed, 0.8, 0.0), partial(_parts_right, 5)),
+    "similarities": (partial(_beta, 2, 2), _similarities),
+    "form and answer": (partial(_beta, 2, 2), _format_and_answer),
+}
+
+
+def _mean_rewards(name: str, rng: np.random.Generator, size: int, num_samples: int) -> np.ndarray:
+    draw_rates, draw_rewards = REWARD_WORLDS[name]
+    return draw_rewards(draw_rates(rng, size), rng, num_samples).mean(axis=1)
+
+
+def reward_coverage(name: str, size: int, num_samples: int, num_draws: int) -> float:
+    """Share of draws whose interval of the mean reward over `size` problems holds the truth."""
+    truth = _mean_rewards(name, np.random.default_rng(12345), 100_000, num_samples).mean()
+    rng = np.random.default_rng([size, num_samples, *name.encode()])
+    draws = [_mean_rewards(name, rng, size, num_samples) for _ in range(num_draws)]
+    drawn = [intervals.mean_bounded(rewards, low=0.0, high=1.0) for rewards in draws]
+    return float(np.mean([low <= truth <= high for _, low, high in drawn]))
+
+
 def _completions(rng, rates, log_lengths, num_samples: int, limit: float) -> tuple[np.ndarray, np.ndarray]:
     """Share of right completions and mean tokens of each problem; wrong answers are longer."""
     shape = (len(rates), num_samples)
@@ -116,6 +157,11 @@ def main() -> None:
         shares = [[100 * row[name][0] for row in found] for name in statistics]
         cells = [f"{np.mean(column):.1f} ({min(column):.1f})" for column in shares]
         print(f"| {size} | {num_samples} | {' | '.join(cells)} |", flush=True)
+    print(f"\nMeans of graded rewards in [0, 1], over {len(REWARD_WORLDS)} populations; in brackets the worst.\n")
+    print("| problems | completions | mean reward |\n|---:|---:|---:|")
+    for num_samples, size in itertools.product((1, 16), (3, 5, 10, 30, 100)):
+        column = [100 * reward_coverage(name, size, num_samples, 1000) for name in REWARD_WORLDS]
+        print(f"| {size} | {num_samples} | {np.mean(column):.1f} ({min(column):.1f}) |", flush=True)
     seeds = ", ".join(f"{100 * seed_coverage(count, 4000):.1f} of {count}" for count in (2, 3, 5, 10))
     print(f"\nIntervals over seeds: {seeds}.")
 
