@@ -1,4 +1,7 @@
-"""A floor under accuracy, ours: the price on length acts only as far as the accuracy of training batches allows."""
+"""A floor near which accuracy is kept, ours: the length penalty applies only as far as accuracy in training allows.
+
+It is a controller, not a bound: accuracy ends near the floor and may be below it for a time.
+"""
 
 import math
 from typing import NamedTuple

@@ -56,8 +56,9 @@ class Leash(LengthControl):
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). Two options are ours. `multiplier_per`
     sets one constraint for each value of a column, whose multiplier depends only on the violation of its own prompts.
-    The accuracy floor multiplies lambda by the share that [`RunningAccuracy.above`] allows, and lambda rises by that
-    share of its step. If the target is too short for the floor, answers become as short as the floor allows.
+    The accuracy floor multiplies a positive lambda by the share that [`RunningAccuracy.above`] allows, and lambda
+    rises by that share of its step. If the target is too short for the floor, answers become about as short as the
+    floor allows. A negative lambda, which makes answers longer, always applies in full.
 
     Differs: the paper has one generation batch per policy update. Here, several updates on one batch make one dual
     step, after the first update. Several batches in one update make one dual step on the mean over all their
@@ -70,8 +71,9 @@ class Leash(LengthControl):
         multiplier_per (`str`): Column of the data set. Prompts with the same value in this column share a multiplier,
             which starts at `lambda_init` when the value is first seen; the column `target_length` gives each distinct
             target its own multiplier. By default all prompts share one multiplier.
-        min_accuracy (`float`): Accuracy floor: the lowest accuracy of the training batches to accept, in [0, 1]; with
-            `multiplier_per` it applies to each value of the column separately.
+        min_accuracy (`float`): Accuracy floor in [0, 1]: as the accuracy of the training batches comes near it, the
+            penalty is reduced, and below it there is none. Accuracy ends near the floor and may be below it for a
+            time. With `multiplier_per`, the floor applies to each value of the column separately.
     """
 
     name = "leash"
@@ -113,7 +115,7 @@ class Leash(LengthControl):
         return fmean(self.lambdas.values() or [self.lambda_init])
 
     def price_share(self, name: str) -> float:
-        """Returns the share of a multiplier that is applied to the next batch, in [0, 1]."""
+        """Returns the share of a positive multiplier that is applied to the next batch, in [0, 1]."""
         if self.min_accuracy is None:  # the state may be that of a run with a floor
             return 1.0
         return RunningAccuracy(*self.accuracies.get(name, ())).price_share
@@ -121,7 +123,9 @@ class Leash(LengthControl):
     def price(self, name: str) -> float:
         """Returns the penalty weight of a multiplier's prompts in the next batch, in reward units per unit of
         overshoot."""
-        return self.lambdas.get(name, self.lambda_init) * self.price_share(name)
+        lam = self.lambdas.get(name, float(self.lambda_init))
+        # below the floor answers may not become shorter, but they may become longer
+        return lam * self.price_share(name) if lam > 0 else lam
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()

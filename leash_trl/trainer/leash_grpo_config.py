@@ -48,11 +48,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         lambda_lr (`float`): Step size of the dual step; with LEASH, 0 keeps lambda constant, which is LEASH-C. The
             paper uses 0.005, and 0.05 for the 4B model with a target of 8k tokens.
         lambda_min (`float`): Lower bound of lambda. With `leash_predictive` it may be negative, down to -1; then
-            answers that are shorter than the target become longer again.
+            answers that are shorter than the target become longer again, also below `min_accuracy`.
         lambda_max (`float`): Upper bound of lambda.
-        min_accuracy (`float`): Lowest accuracy of the training batches that length control accepts, in [0, 1]. The
-            length penalty is reduced when accuracy comes near this floor, so that `target_length` may be lower than
-            what the task allows. Only `leash`, `leash_c`, `leash_predictive` and `laconic` have it.
+        min_accuracy (`float`): Accuracy of the training batches below which there is no length penalty, in [0, 1]. The
+            penalty is reduced when accuracy comes near this floor, so that `target_length` may be lower than what the
+            task allows. Accuracy is kept near the floor, not above it. Only `leash`, `leash_c`, `leash_predictive` and
+            `laconic` have it.
         correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct. By
             default the weighted sum of all reward functions decides. If there are several functions, methods with
             their own reward scale require a name; they treat a completion for which that function returns `None` as

@@ -7,6 +7,7 @@ import pytest
 from toy_rollouts import close, toy_rollouts
 
 from leash_trl.length_control.accuracy_floor import RunningAccuracy
+from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.leash import Leash, LeashC
 from leash_trl.length_control.leash_predictive import Forecast, LeashPredictive
@@ -110,9 +111,21 @@ def test_the_forecast_is_told_the_price_that_acted():
     assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).used > 0
 
 
-def test_the_floor_holds_back_a_lambda_that_makes_answers_longer_too():
+def test_below_the_floor_answers_that_are_too_short_still_become_longer():
+    """More tokens do not cost accuracy, so the floor leaves a negative lambda as it is."""
     method = after(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), batch(2, length=50))
-    assert (method.price(""), method.lam) == (0.0, -1.0)
+    assert (method.price_share(""), method.lam, method.price("")) == (0.0, -1.0, -1.0)
+    # 50 of 100 tokens: half of the target is missing
+    close(method.penalty(batch(4, length=50)), [0.5] * 4)
+    free = after(LeashPredictive(lambda_min=-1.0), batch(2, length=50))
+    lengths = [40, 50, 60, 150]
+    mixed = toy_rollouts([1.0] * 4, lengths, [100.0] * 4)
+    close(method.score(mixed, AdvantageRule()).advantages, free.score(mixed, AdvantageRule()).advantages)
+
+
+def test_the_forecast_is_told_a_negative_lambda_that_acted_below_the_floor():
+    method = after(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), batch(2, length=50), batch(2, length=50))
+    assert Forecast(*method.forecasts[""]).used == -1.0
 
 
 def test_what_could_not_be_scored_does_not_count():
