@@ -218,6 +218,11 @@ class LengthControl:
             else:
                 setattr(self, name, saved)
 
+    def restart(self) -> None:
+        """Sets the state back to that of the first call, which comes before the first training of this object."""
+        beginning = vars(self).setdefault("_beginning", self.state_dict())
+        self.load_state_dict(beginning)
+
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """Returns the target in tokens of a prompt for which the data set has none."""
         return target_length

@@ -1,5 +1,6 @@
 """Callbacks that update the method's state in any trainer of TRL, and that show and save its values."""
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +11,9 @@ from typing import Any
 from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
-from transformers import ProgressCallback, TrainerCallback
+from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl
 from trl import GRPOConfig, RLOOConfig
+from trl.trainer.utils import get_callable_name
 
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.engines.thinking import ThinkingMarkers
@@ -131,15 +133,22 @@ class LengthControlCallback(DualStepCallback):
     arrive in bursts; each dual step then uses the newest groups: all new ones, and at least as many as one policy
     update trains on. A group counts as soon as it is scored, without the delay of the trainer's queue, even if the
     trainer drops it later as stale.
+
+    The first training of a trainer starts from the beginning of the method, or from a checkpoint, even if the reward
+    has trained before in another trainer; a second call of `train` of the same trainer continues with the state at
+    which the first call ended.
     """
 
     def __init__(self, reward: LengthControlledReward):
         super().__init__(reward.method, reward.target_length)
         self.reward = reward
+        self._control: TrainerControl | None = None
+        self._reached: dict[str, Any] | None = None
         self._newest: list[Scored] = []
         self._logged: dict[str, float] = {}
 
     def on_init_end(self, args, state, control, **kwargs):
+        check_only_function(self.reward, reward_funcs_of_caller())
         self.reward.begin(run_settings(args, self.reward, **kwargs), args.world_size)
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -149,6 +158,16 @@ class LengthControlCallback(DualStepCallback):
         self.on_init_end(args, state, control, **kwargs)
         if is_cudnn_attention_faulty():
             warnings.warn(f"cuDNN's attention is faulty on this GPU: call {REMEDY} first", stacklevel=2)
+        # each trainer has a TrainerControl of its own, and keeps it
+        if control is not self._control:
+            self._control = control
+            self._reached = None
+            self._newest = []
+        if self._reached is None:
+            self.method.restart()
+            self.version = 0
+        else:  # another trainer may have used the method in between
+            self.restore(self._reached)
         super().on_train_begin(args, state, control)
         self.reward.pop_scored()
         self.reward.publish(self.version)
@@ -170,6 +189,7 @@ class LengthControlCallback(DualStepCallback):
                 warnings.warn(problem, stacklevel=2)
             self.observe([rollouts])
         super().on_step_end(args, state, control, optimizer)
+        self._reached = state.stateful_callbacks[STATE_ENTRY]
         self.reward.publish(self.version)
 
     def on_evaluate(self, args, state, control, **kwargs):
@@ -184,6 +204,32 @@ class LengthControlCallback(DualStepCallback):
         if "loss" in logs:
             for row in (logs, state.log_history[-1]):
                 row.update(self._logged | row)
+
+
+def reward_funcs_of_caller() -> list[Any]:
+    """Returns the reward functions of the trainer that is calling a callback; empty if no trainer is."""
+    # transformers passes no trainer to callbacks, but the trainer's own call is on the stack. Most trainers of TRL set
+    # `reward_funcs` before they call callbacks; that of asynchronous GRPO only takes it as an argument.
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Trainer):
+            reward_funcs = frame.f_locals.get("reward_funcs") or getattr(caller, "reward_funcs", None)
+            if reward_funcs:
+                return list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
+        frame = frame.f_back
+    return []
+
+
+def check_only_function(reward: LengthControlledReward, reward_funcs: Sequence[Any]) -> None:
+    """Raises `ValueError` if a trainer has other reward functions beside this reward, which its length penalty would
+    not know of."""
+    others = [get_callable_name(function) for function in reward_funcs if function is not reward]
+    if others and len(reward_funcs) > 1:
+        raise ValueError(
+            f"reward_funcs holds {', '.join(others)} beside a LengthControlledReward, which must be the only one; "
+            "give them to LengthControlledReward instead"
+        )
 
 
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:

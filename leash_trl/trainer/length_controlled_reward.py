@@ -74,11 +74,12 @@ class LengthControlledReward:
     reward functions.
 
     Give the trainer this reward function and no other, and a [`~leash_trl.LengthControlCallback`], which updates the
-    state of the method. The rewards equal those of [`~leash_trl.LeashGRPOTrainer`]; the trainer computes its own
-    advantages from them, with its own epsilon. A method that computes its own advantages returns them as rewards; this
-    needs a trainer that does not divide by a standard deviation: GRPO with `scale_rewards: none`, or RLOO with
-    `normalize_advantages: false`. Lengths are counted on `completion_ids`, without padding; in GRPO and RLOO,
-    `completion_ids` include the output of tools. `recipes/any_trainer.md` lists the trainers that work.
+    state of the method. Each trainer starts from the method's beginning, or from the checkpoint that it resumes. The
+    rewards equal those of [`~leash_trl.LeashGRPOTrainer`]; the trainer computes its own advantages from them, with its
+    own epsilon. A method that computes its own advantages returns them as rewards; this needs a trainer that does not
+    divide by a standard deviation: GRPO with `scale_rewards: none`, or RLOO with `normalize_advantages: false`.
+    Lengths are counted on `completion_ids`, without padding; in GRPO and RLOO, `completion_ids` include the output of
+    tools. `recipes/any_trainer.md` lists the trainers that work.
 
     Args:
         reward_funcs (`Callable` or `list[Callable]`): Reward functions as for TRL, including async functions, but no

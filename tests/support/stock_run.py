@@ -52,9 +52,16 @@ class States(TrainerCallback):
 
 
 def stock_trainer(
-    kind: str, model_path: str, folder: Path, method=None, callbacks=(), reward_func=parity_reward, **settings
+    kind: str,
+    model_path: str,
+    folder: Path,
+    method=None,
+    callbacks=(),
+    reward_func=parity_reward,
+    beside=(),
+    **settings,
 ):
-    """A small, quiet trainer of TRL's own with length control, LEASH by default."""
+    """A small, quiet trainer of TRL's own with length control, LEASH by default; `beside` are other functions."""
     trainer_class, config_class = TRAINERS[kind]
     method = method or Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
     reward = LengthControlledReward(reward_func, method, target_length=TARGET)
@@ -62,7 +69,7 @@ def stock_trainer(
     fields |= {"max_new_tokens": 2 * TARGET, "generation_kwargs": eos_bias(gym_tokenizer())}
     return trainer_class(
         model_path,
-        reward_funcs=reward,
+        reward_funcs=[reward, *beside],
         args=config_class(**{name: fields[name] for name in fields.keys() & config_class.__dataclass_fields__.keys()}),
         callbacks=[LengthControlCallback(reward), *callbacks],
         processing_class=gym_tokenizer(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trl
 from conftest import ROOT, log_rows, parity_reward
-from stock_run import TRAINERS, stock_trainer
+from stock_run import TRAINERS, lambda_in, stock_trainer
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, RLOOConfig
 from trl.experimental import async_grpo
@@ -18,6 +18,7 @@ from trl.experimental.sdpo import SDPOConfig
 
 from leash_trl import LeashGRPOConfig, LengthControlCallback, LengthControlledReward
 from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 
 
@@ -141,6 +142,97 @@ def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):
     trainer.add_callback(late)
     trainer.train()
     assert late.method.lam != 0.1
+
+
+def used_lambdas(trainer) -> list[tuple[float, float]]:
+    """Number of dual steps and lambda of each batch of the last training."""
+    return [(row["leash/version"], row["leash/lambda"]) for row in log_rows(trainer, "leash/lambda")]
+
+
+def trainer_of(callback, model_path, folder, is_added_later=False, **settings):
+    """A trainer of TRL's own with the reward of a callback."""
+    trainer = stock_trainer("GRPO", model_path, folder, **{"max_steps": 2, **settings})
+    trainer.remove_callback(LengthControlCallback)
+    trainer.reward_funcs[:] = [callback.reward]
+    if is_added_later:
+        trainer.add_callback(callback)
+    else:
+        trainer.callback_handler.callbacks.append(callback)
+        trainer.callback_handler.on_init_end(trainer.args, trainer.state, trainer.control)
+    return trainer
+
+
+def again_with_the_reward(callback):
+    return LengthControlCallback(callback.reward)
+
+
+def again_with_the_callback(callback):
+    return callback
+
+
+def again_with_the_method(callback):
+    return LengthControlCallback(LengthControlledReward(parity_reward, callback.reward.method, target_length=6))
+
+
+@pytest.mark.parametrize("again", [again_with_the_reward, again_with_the_callback, again_with_the_method])
+@pytest.mark.parametrize("is_added_later", [False, True])
+def test_a_second_trainer_starts_from_the_methods_beginning(again, is_added_later, tiny_model_path, tmp_path):
+    """As in a notebook in which a cell runs twice."""
+    callback = LengthControlCallback(LengthControlledReward(parity_reward, Leash(lambda_lr=0.05), target_length=6))
+    callback.reward.method.load_state_dict({**Leash().state_dict(), "lambdas": {"": 0.25}})  # as the user built it
+    first = trainer_of(callback, tiny_model_path, tmp_path, is_added_later)
+    first.train()
+    second = trainer_of(again(callback), tiny_model_path, tmp_path, is_added_later)
+    second.train()
+    assert used_lambdas(second) == used_lambdas(first)
+    assert [version for version, _ in used_lambdas(first)] == [0, 1]
+    assert used_lambdas(first)[0][1] == 0.25 != used_lambdas(first)[1][1]
+    entry = second.state.stateful_callbacks["LengthControl"]
+    assert (entry["version"], entry["state"]["lambdas"]) == (
+        2,
+        first.state.stateful_callbacks["LengthControl"]["state"]["lambdas"],
+    )
+
+
+def test_the_same_trainer_goes_on_although_another_one_used_its_reward(tiny_model_path, tmp_path):
+    reward = LengthControlledReward(parity_reward, "leash", target_length=6)
+    first, second = (trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path) for _ in range(2))
+    first.train()
+    reached = lambda_in(first.state.stateful_callbacks["LengthControl"])
+    second.train()
+    first.train()
+    assert used_lambdas(first)[0] == pytest.approx((2, reached), rel=1e-6)  # the trainer gathers in float32
+    assert reached != 0.1
+    assert used_lambdas(second)[0] == pytest.approx((0, 0.1), rel=1e-6)
+
+
+def test_a_resumed_trainer_starts_from_its_checkpoint_whoever_used_its_reward(tiny_model_path, tmp_path):
+    reward = LengthControlledReward(parity_reward, "leash", target_length=6)
+    saving = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    whole = trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path / "whole", **saving)
+    whole.train()
+    resumed = trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path / "resumed", **saving)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
+    assert used_lambdas(resumed) == used_lambdas(whole)
+
+
+def plus_one(completions, **kwargs) -> list[float]:
+    return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_a_function_beside_the_reward_is_refused_before_training(kind, tiny_model_path, tmp_path):
+    with pytest.raises(ValueError, match=r"reward_funcs.*plus_one.*LengthControlledReward") as failure:
+        stock_trainer(kind, tiny_model_path, tmp_path, beside=[plus_one])
+    assert "\n" not in str(failure.value)
+
+
+def test_a_function_beside_the_reward_of_a_callback_that_is_added_later_is_refused_too(tiny_model_path, tmp_path):
+    callback = LengthControlCallback(LengthControlledReward(parity_reward, "leash", target_length=6))
+    trainer = trainer_of(callback, tiny_model_path, tmp_path, is_added_later=True)
+    trainer.reward_funcs.append(plus_one)
+    with pytest.raises(ValueError, match=r"reward_funcs.*plus_one"):
+        trainer.train()
 
 
 def test_the_page_runs_as_printed(tmp_path, monkeypatch):
