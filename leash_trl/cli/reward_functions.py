@@ -1,8 +1,6 @@
 """Finds the reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
 
 import hashlib
-import os
-import pkgutil
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +9,7 @@ from typing import Any
 
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.paths import existing_path
+from leash_trl.importing import imported
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
 
@@ -33,23 +31,6 @@ def function_name(text: str | None) -> str | None:
         ('my_reward', 'my_reward', 'my_reward')
     """
     return None if text is None else re.split(r"[:.]", text)[-1]
-
-
-def imported(field: str, path: str, *names: str) -> Any:
-    """Imports `module.name`, also from the working folder, or `file.py:name`. The `ValueError` for a failure lists the
-    `names` that the field also accepts."""
-    place, _, name = path.rpartition(":" if ".py:" in path else ".")
-    file = Path(existing_path(place, f"the file in {field} {path!r}")).resolve() if place.endswith(".py") else None
-    sys.path.insert(0, str(file.parent) if file else os.getcwd())
-    try:
-        # with the colon, errors inside the imported module are raised unchanged
-        found = pkgutil.resolve_name(f"{file.stem if file else place}:{name}")
-    except (ImportError, AttributeError, ValueError) as error:
-        remedy = f"give {', '.join([*names, 'my_module.my_function'])} or my_file.py:my_function"
-        raise ValueError(f"{field}: cannot load {path!r} ({error}); {remedy}") from error
-    if file and (other := sys.modules[file.stem].__file__) != str(file):
-        raise ValueError(f"{field} is {path!r}, but {other} has the same name; rename the file")
-    return found
 
 
 def code_digest(objects: Iterable[Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union, dataclass_transfor
 
 import torch
 
+from leash_trl.errors import TrainingError
 from leash_trl.length_control import dual
 from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
 from leash_trl.length_control.rollouts import Rollouts as Rollouts
@@ -105,6 +106,10 @@ class LengthControl:
         cls.bounds = {**cls.bounds, **{each.name: each.metadata for each in fields(cls) if each.metadata}}
 
     def __post_init__(self) -> None:
+        if not isinstance(getattr(self, "name", None), str):
+            raise ValueError(
+                f"name of the method {type(self).__name__} is missing; set it in the class: name = 'mine'"
+            )
         hints = get_type_hints(type(self))
         for each in fields(self):
             value, kind, bounds = getattr(self, each.name), hints[each.name], self.bounds.get(each.name, {})
@@ -158,10 +163,29 @@ class LengthControl:
         """Returns rewards, penalties and advantages of some completions, by the current state.
 
         A method that computes its own advantages overrides it.
+
+        Raises:
+            `TrainingError`: If `base_rewards`, `shape` or `penalty` does not return a number for each completion.
         """
-        base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
-        score = Score(base, self.penalty(rollouts), shaped, shaped)
+        base, shaped, penalty = (self._values(name, rollouts) for name in ("base_rewards", "shape", "penalty"))
+        score = Score(base, penalty, shaped, shaped)
         return replace(score, advantages=rule(score, rollouts))
+
+    def _values(self, function: str, rollouts: Rollouts) -> torch.Tensor:
+        """Returns what a function of the method returns for some completions; raises `TrainingError` if it is not one
+        number for each."""
+        values = getattr(self, function)(rollouts)
+        needed = tuple(rollouts.lengths.shape)
+        if not isinstance(values, torch.Tensor):
+            returned = f"a {type(values).__name__}"
+        elif tuple(values.shape) != needed or not values.is_floating_point():
+            returned = f"a tensor of shape {tuple(values.shape)} and type {values.dtype}"
+        else:
+            return values
+        raise TrainingError(
+            f"{function} of length_control {self.name!r} returned {returned}, but must return a tensor of floats with "
+            f"one value for each completion, here of shape {needed}"
+        )
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a training batch; there may be several before one `step`."""

@@ -1,12 +1,11 @@
 """Finds a method of length control by the name or import path that `length_control` has in a recipe."""
 
-import os
-import sys
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
+from leash_trl.importing import imported
 from leash_trl.length_control.method import LengthControl
 
 
@@ -48,30 +47,24 @@ CLASSES = (
 )
 
 
-def _class_at(path: str) -> type[LengthControl]:
-    """Returns the class of a method at an import path such as `my_lib.methods.Mine`."""
-    module_path, _, attribute = path.rpartition(".")
-    try:
-        method: type[LengthControl] = getattr(import_module(module_path), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"length_control: cannot load {path!r} ({error}); it must be module.Class") from error
-    return method
-
-
-METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}") for path in CLASSES)}
+METHODS: dict[str, type[LengthControl]] = {
+    method.name: method
+    for method in (pkgutil.resolve_name(f"{__package__}.{path.replace('.', ':')}") for path in CLASSES)
+}
 
 
 def find_method(name: str) -> type[LengthControl]:
-    """Returns the class of a method by its name, or by its import path such as `my_lib.methods.Mine`."""
+    """Returns the class of a method by its name, or by its place: `my_lib.methods.Mine` or `my_file.py:Mine`."""
     if not isinstance(name, str):
         raise ValueError(f"length_control is {name!r}, but must be text; set length_control_kwargs for its parameters")
     if name in METHODS:
         return METHODS[name]
     if "." not in name:
         raise ValueError(f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    return _class_at(name)
+    method: type[LengthControl] = imported("length_control", name, example="MyMethod")
+    if not (isinstance(method, type) and issubclass(method, LengthControl)):
+        raise ValueError(f"length_control is {name!r}, which is no subclass of LengthControl; name one")
+    return method
 
 
 def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from leash_trl.length_control.method import LengthControl, is_number
+from leash_trl.errors import TrainingError
+from leash_trl.length_control.method import LengthControl, Rollouts, is_number
 
 
 TARGET_COLUMN = "target_length"
@@ -54,11 +55,13 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     """Checks a target in tokens, of the run or of a prompt, and whether the method works with the run's settings.
 
     Raises:
-        `ValueError`: If the target is missing, not positive or not below the generation limit, or if the method cannot
-            work with it.
+        `ValueError`: If the target is missing, not a positive number or not below the generation limit, or if the
+            method cannot work with it.
     """
     if target is None and method.target_use == "required":
         raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
+    if target is not None and not is_number(target):
+        raise ValueError(f"target_length is {target!r}, but must be a number of tokens, such as 4096")
     # a target at the generation limit makes sense only for methods that stop generation at the target
     cuts_there = type(method).generation_cap is not LengthControl.generation_cap
     most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
@@ -67,6 +70,20 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
         bound = f"{'at most' if cuts_there else 'below'} {limit}"
         raise ValueError(f"target_length is {target:g}, but must be above 0 and {bound}")
     method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
+
+
+def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
+    """Raises `TrainingError` if no completion of a run's first batch has the text that ends the thinking, which is the
+    wrong one then."""
+    if rollouts.answer_lengths is None:
+        return
+    # thinking that was begun and cut off may have ended later
+    may_have_ended = (rollouts.lengths > 0) & ((rollouts.answer_lengths > 0) | rollouts.is_truncated)
+    if not may_have_ended.any():
+        raise TrainingError(
+            f"thinking_end is {thinking_end!r}, but none of the first {len(rollouts.lengths)} completions has it; set "
+            "the text that ends the thinking of this model, or length_of to 'completion'"
+        )
 
 
 def check_length_of(length_of: str, thinking_end: str, method: LengthControl) -> None:

@@ -20,6 +20,7 @@ from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
+from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
@@ -185,8 +186,10 @@ class LengthControlCallback(DualStepCallback):
             rollouts = replace(joined([each.rollouts for each in batch]), lag=lag)
             self._logged = log_entries(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
             self._logged["leash/lag"] = lag
-            if self.version == 0 and (problem := self.method.reward_scale_problem(rollouts)) is not None:
-                warnings.warn(problem, stacklevel=2)
+            if self.version == 0:
+                check_thinking_ends(rollouts, self.reward.thinking_end)
+                if (problem := self.method.reward_scale_problem(rollouts)) is not None:
+                    warnings.warn(problem, stacklevel=2)
             self.observe([rollouts])
         super().on_step_end(args, state, control, optimizer)
         self._reached = state.stateful_callbacks[STATE_ENTRY]

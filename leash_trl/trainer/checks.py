@@ -3,14 +3,16 @@
 Streaming data sets and data sets with an on-the-fly transform are not checked.
 """
 
+import inspect
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import chain
 from typing import Any
 
+import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
@@ -19,7 +21,7 @@ from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.targets import TARGET_COLUMN, own_target
+from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, own_target
 from leash_trl.model_facts import context_length
 from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -41,7 +43,11 @@ def check_trainer(trainer: Any) -> None:
         raise ValueError("temperature is 0, which makes all completions of a prompt the same; set it to 1")
     _warn(args, [unknown_correctness(args.correctness_func, names, method)])
     dataset = trainer.train_dataset
-    if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
+    column_names = None if is_transformed(dataset) else getattr(dataset, "column_names", None)
+    if column_names and "prompt" not in column_names and trainer.environment_factories is None:
+        raise ValueError(f"columns {column_names} lack 'prompt', the text or messages that the model gets; rename it")
+    check_reward_signatures(trainer, column_names)
+    if not isinstance(dataset, Dataset) or is_transformed(dataset) or len(dataset) == 0:
         return
     columns = method.columns_read()
     if missing := sorted({*columns} - {*dataset.column_names}):
@@ -58,6 +64,37 @@ def check_trainer(trainer: Any) -> None:
             _warn(args, prompt_problems(trainer))
 
 
+def is_transformed(dataset: Any) -> bool:
+    """Returns whether a transform of the user's makes the rows of a data set, whose columns are then not known."""
+    return isinstance(dataset, Dataset) and dataset.format["type"] == "custom"
+
+
+def check_reward_signatures(trainer: Any, column_names: Sequence[str] | None) -> None:
+    """Raises `ValueError` if a reward function cannot take the arguments that TRL calls it with, before anything is
+    generated. Arguments that may come from columns that are not known are not missed."""
+    # TRL: GRPOTrainer._calculate_rewards passes these and all columns but those of TRL's own
+    passed = ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
+    passed += [name for name in column_names or [] if name not in ("prompt", "completion", "completion_ids", *passed)]
+    if trainer.environment_factories is not None:
+        passed.append("environments")
+    is_all = column_names is not None and trainer.rollout_func in (None, shrinking_rollout)
+    for function, name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
+        if isinstance(function, torch.nn.Module):
+            continue
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # a function without a signature, such as one that is written in C
+            continue
+        bind = signature.bind if is_all else signature.bind_partial
+        try:
+            bind(**dict.fromkeys(passed))
+        except TypeError as error:
+            raise ValueError(
+                f"reward_funcs holds {name!r}, which cannot take the arguments and columns that TRL passes ({error}): "
+                f"{', '.join(passed)}; it must name those that it needs, and take **kwargs for the others"
+            ) from error
+
+
 def before_training(trainer: Any) -> None:
     """Checks what matters only for training: enough rows for a policy update, and a method that can act."""
     args, method = trainer.args, trainer.length_control
@@ -67,7 +104,8 @@ def before_training(trainer: Any) -> None:
 
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
     """Warns if every completion of all processes is truncated, or if the scale of the rewards does not suit the
-    method."""
+    method; raises `TrainingError` if none of them has `thinking_end`."""
+    check_thinking_ends(rollouts, args.thinking_end)
     problems = [method.reward_scale_problem(rollouts)]
     # truncation is intended where the method itself lowers the generation limit
     if rollouts.is_truncated.all() and rollouts.max_completion_length >= args.generation_limit:

@@ -25,8 +25,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     Other parameters are those of [`LengthGroupedGRPOConfig`] and [`~trl.GRPOConfig`].
 
     Args:
-        length_control (`str`): Method that shapes the rewards: a name that `leash methods` lists, or the import path
-            of a class.
+        length_control (`str`): Method that shapes the rewards: a name that `leash methods` lists, or a class of your
+            own, as `my_file.py:MyMethod` or its import path.
         length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or as YAML text; those
             left out have the paper's values.
         target_length (`int`): Target for the mean completion length, in tokens. LEASH and all other methods with a
@@ -37,7 +37,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             always apply to whole completions. If a completion never ends its thinking, all its tokens count; if it has
             no thinking, its length is 0.
         thinking_end (`str`): Text that ends the thinking. The thinking begins with the same text without its slash,
-            such as `<think>`, in the completion or at the end of the prompt.
+            such as `<think>`, in the completion or at the end of the prompt. If no completion of the first batch has
+            ended its thinking, the run ends.
         target_schedule (`str`): How the target changes during training: `constant`, `linear` or `staged`.
         target_milestones (`dict` or `str`): Target in tokens after a number of policy updates, such as `{0: 8192, 100:
             4096}`, for the schedules `linear` and `staged`. The last target must equal `target_length`; targets from a

@@ -277,7 +277,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._log_length_control(rollouts, joined([part.score for part in generated]))
         self._metrics["train"]["leash/zero_signal_share"].append(1.0 - generation.has_signal.double().mean().item())
         self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
-        if self.state.global_step == 0:
+        if self.state.global_step == 0 and self._step == 0:
             checks.check_first_batch(generation.rollouts, self.length_control, self.args)
         self._dual_step.observe([part.rollouts for part in generated])
         return batch

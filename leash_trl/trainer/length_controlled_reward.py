@@ -85,8 +85,8 @@ class LengthControlledReward:
         reward_funcs (`Callable` or `list[Callable]`): Reward functions as for TRL, including async functions, but no
             reward models. They receive every argument that the trainer passes, including `trainer_state`,
             `log_metric`, `log_extra` and `environments`.
-        method ([`~leash_trl.LengthControl`] or `str`): The method, or the name of a method, which then has its default
-            hyper-parameters.
+        method ([`~leash_trl.LengthControl`] or `str`): The method, or the name or import path of a method, which then
+            has its default hyper-parameters.
         target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it for single
             prompts.
         weights (`list[float]`): Weights of the functions, dimensionless; 1 each by default.
@@ -96,8 +96,8 @@ class LengthControlledReward:
             controlled, and the text that ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
-        `ValueError`: If the number of weights is not the number of functions, or the method needs to know which
-            answers are correct and no function is named that decides it.
+        `ValueError`: If `reward_funcs` holds anything but functions, the number of weights is not the number of
+            functions, or the method needs to know which answers are correct and no function is named that decides it.
 
     Example:
         ```python
@@ -116,9 +116,11 @@ class LengthControlledReward:
         length_of: str = "completion",
         thinking_end: str = "</think>",
     ):
-        self.reward_funcs = [reward_funcs] if callable(reward_funcs) else [*reward_funcs]
+        self.reward_funcs = task_functions(reward_funcs)
         self.names = [*map(get_callable_name, self.reward_funcs)]
         self.method = find_method(method)() if isinstance(method, str) else method
+        if not isinstance(self.method, LengthControl):
+            raise ValueError(f"method is {method!r}, but must be the name of a method or an instance, such as Leash()")
         self.target_length = target_length
         check_length_of(length_of, thinking_end, self.method)
         self.length_of, self.thinking_end = length_of, thinking_end
@@ -258,6 +260,22 @@ class LengthControlledReward:
                 f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
             )
         return 1
+
+
+def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
+    """Returns one or several reward functions as a list.
+
+    Raises:
+        `ValueError`: If there is none, or one is the name of a reward model or a model.
+    """
+    functions = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+    wrong = [function for function in functions if not callable(function) or isinstance(function, torch.nn.Module)]
+    if wrong or not functions:
+        shown = f"a {type(wrong[0]).__name__}" if wrong and callable(wrong[0]) else repr(reward_funcs)
+        raise ValueError(
+            f"reward_funcs is {shown}, but must be a function or a list of functions, and no reward model"
+        )
+    return functions
 
 
 def unknown_correctness(chosen: str | None, names: Sequence[str], method: LengthControl) -> str | None:

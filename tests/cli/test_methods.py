@@ -1,6 +1,7 @@
 """`leash methods`: every method says what it is, when to use it and where it comes from."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,15 @@ def test_a_page_is_found_by_name_and_a_users_method_has_its_import_path(capsys):
     assert "must be one of leash, leash_c" in capsys.readouterr().err
     mine = type("Mine", (METHODS["kimi"],), {"__module__": "my_methods"})
     assert recipe_lines(mine).startswith("length_control: my_methods.Mine\n")
+
+
+def test_a_method_in_a_file_is_described_with_the_path_by_which_it_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.path", [*sys.path])
+    head = "from leash_trl.length_control.method import LengthControl\n\n\n"
+    named = head + "class Mine(LengthControl):\n    name = 'mine'\n"
+    (tmp_path / "described_methods.py").write_text(named + "\n\nclass NoName(LengthControl):\n    pass\n")
+    path = f"{tmp_path}/described_methods.py"
+    assert main(["methods", f"{path}:Mine"]) == 0
+    assert f"length_control: {path}:Mine\n" in capsys.readouterr().out
+    assert main(["methods", f"{path}:NoName"]) == 2
+    assert "NoName" in capsys.readouterr().err

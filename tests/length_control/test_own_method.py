@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from toy_rollouts import toy_rollouts
 
 import leash_trl.length_control
 from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 
 
@@ -27,6 +29,8 @@ class Decorated(PricePerToken):
 def my_lib(tmp_path, monkeypatch):
     example = README.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "my_lib.py").write_text(example + MORE)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "my_other_lib.py").write_text(example + MORE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_lib", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -57,8 +61,65 @@ def test_a_decorator_of_habit_loses_no_range(my_lib):
             make(**wrong)
 
 
-@pytest.mark.parametrize("path", ["my_lib.Missing", "no_such_lib.Mine", "lesh"])
+def test_a_method_in_a_file_has_the_path_of_a_reward_function_in_a_file(my_lib):
+    assert find_method("my_lib.py:PricePerToken") is find_method("my_lib.PricePerToken")
+    assert find_method("below/my_other_lib.py:PricePerToken")(price=0.5).price == 0.5
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("my_lib.Missing", "no_such_lib.Mine", "lesh", "my_lib.py:Missing", "no_such_lib.py:Mine", "my_lib.py"),
+        *("json.loads", "json.JSONDecoder", "my_lib.hyperparameter"),
+    ],
+)
 def test_what_is_no_method_is_refused_in_a_line_that_names_it(my_lib, path):
     with pytest.raises(ValueError, match=f"'{path}'") as refused:
         find_method(path)
     assert "\n" not in str(refused.value)
+    assert "length_control" in str(refused.value)
+
+
+def test_a_class_without_a_name_is_refused_as_it_is_made():
+    class LogBudget(LengthControl):
+        def shape(self, rollouts):
+            return self.base_rewards(rollouts) - torch.log(rollouts.lengths)
+
+    with pytest.raises(ValueError, match=r"name.*LogBudget") as refused:
+        LogBudget()
+    assert "\n" not in str(refused.value)
+
+    class Mine(LogBudget):  # a base class needs none
+        name = "mine"
+
+    assert Mine().name == "mine"
+
+
+def shaped_as(make):
+    class Wrong(LengthControl):
+        name = "log_budget"
+
+        def shape(self, rollouts):
+            return make(self.base_rewards(rollouts))
+
+    return Wrong()
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (torch.Tensor.tolist, "list"),
+        (torch.Tensor.mean, r"\(\)"),
+        (lambda rewards: rewards.view(-1, 2), r"\(2, 2\)"),
+        (lambda rewards: rewards[:2], r"\(2,\)"),
+        (torch.Tensor.long, "int64"),
+        (torch.Tensor.numpy, "ndarray"),
+        (lambda rewards: None, "None"),
+    ],
+)
+def test_what_shape_returns_is_a_reward_for_each_completion(make, found):
+    batch = toy_rollouts([1, -1, 1, 1], [10, 30, 5, 7])
+    with pytest.raises(ValueError, match=rf"shape of .*log_budget.*{found}.*\(4,\)") as refused:
+        shaped_as(make).score(batch, AdvantageRule())
+    assert "\n" not in str(refused.value)
+    assert shaped_as(torch.Tensor.float).score(batch, AdvantageRule()).shaped.tolist() == [1, 0, 1, 1]

@@ -17,6 +17,7 @@ from trl.experimental.online_dpo import OnlineDPOConfig
 from trl.experimental.sdpo import SDPOConfig
 
 from leash_trl import LeashGRPOConfig, LengthControlCallback, LengthControlledReward
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
@@ -214,6 +215,16 @@ def test_a_resumed_trainer_starts_from_its_checkpoint_whoever_used_its_reward(ti
     resumed = trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path / "resumed", **saving)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
     assert used_lambdas(resumed) == used_lambdas(whole)
+
+
+def test_an_end_of_thinking_that_no_completion_of_the_first_update_has_ends_the_run(tiny_model_path, tmp_path):
+    reward = LengthControlledReward(
+        parity_reward, "leash", target_length=6, length_of="thinking", thinking_end="[/THINK]"
+    )
+    trainer = trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path)
+    with pytest.raises(TrainingError, match=r"thinking_end.*'\[/THINK\]'"):
+        trainer.train()
+    assert trainer.state.global_step == 1
 
 
 def plus_one(completions, **kwargs) -> list[float]:

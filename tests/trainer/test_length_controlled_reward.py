@@ -209,6 +209,43 @@ def test_targets_and_weights_that_do_not_fit_are_refused():
         LengthControlledReward([plus_one, plus_one], "leash", target_length=10, weights=[1.0])
 
 
+class Model(torch.nn.Module):
+    def forward(self, **kwargs):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"reward_funcs": "exact"}, "reward_funcs is 'exact'"),
+        ({"reward_funcs": [plus_one, "owner/model"]}, "reward_funcs.*'owner/model'"),
+        ({"reward_funcs": Model()}, "reward_funcs.*Model"),
+        ({"reward_funcs": None}, "reward_funcs is None"),
+        ({"reward_funcs": []}, r"reward_funcs is \[\]"),
+        ({"method": Leash}, "method.*Leash"),
+        ({"method": None}, "method.*None"),
+    ],
+)
+def test_what_is_no_function_or_no_method_is_refused_as_the_reward_is_made(fields, named):
+    with pytest.raises(ValueError, match=named) as refused:
+        LengthControlledReward(**{"reward_funcs": plus_one, "method": "leash", "target_length": 10, **fields})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tuple_of_functions_is_several_functions():
+    with pytest.warns(UserWarning, match="correctness_func"):
+        assert call(make("none", (plus_one, plus_one)), 3, 3) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("method", ["leash", "none"])
+@pytest.mark.parametrize("target", ["16", True, [16], math.nan])
+def test_a_target_that_is_no_number_is_refused_before_training(method, target):
+    with pytest.raises(ValueError, match=r"target_length is .*tokens") as refused:
+        LengthControlledReward(plus_one, method, target).begin(settings(), 1)
+    assert "\n" not in str(refused.value)
+    assert repr(target) in str(refused.value)
+
+
 def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
     """Three completions of one prompt and one of the next: as in an evaluation with an odd batch size."""
     reward = make("efficient", size=2, target=None)

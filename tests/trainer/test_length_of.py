@@ -5,6 +5,7 @@ from conftest import log_rows
 from gradient_run import scripted_rollout
 
 from leash_trl import LeashGRPOConfig
+from leash_trl.errors import TrainingError
 
 
 # of a group of four: thinking and tokens after it, the end token included
@@ -41,6 +42,30 @@ def test_lambda_follows_the_thinking_and_statistics_of_completions_stay_whole(th
     # 0.1 * (20 / 6 - 1) of the fourth; the second one is wrong, and stays on the lower clip
     assert first["leash/paying_share"] == 1 / 3
     assert list(trainer._logs["extra"]["length"])[:4] == [5, 9, 0, 20]
+
+
+@pytest.mark.parametrize(
+    ("ended", "lengths_of_group"),
+    [
+        # thinking and tokens after it, as in GROUP
+        (False, [(0, 6), (0, 1), (0, 6), (0, 3)]),
+        (False, [(0, 6), (0, 24), (0, 6), (0, 24)]),  # cut off, and never begun
+        (True, [(0, 6), (5, 1), (0, 6), (0, 6)]),
+        (True, [(24, 0), (24, 0), (24, 0), (24, 0)]),  # cut off while thinking, so it may have ended later
+    ],
+)
+def test_an_end_of_thinking_that_no_completion_of_the_first_batch_has_ends_the_run(
+    ended, lengths_of_group, thinking_trainer, monkeypatch
+):
+    monkeypatch.setattr("test_length_of.GROUP", lengths_of_group)
+    trainer = thinking_trainer(length_of="thinking", target_length=6, max_completion_length=24, max_steps=1)
+    if ended:
+        trainer.train()
+        return
+    with pytest.raises(TrainingError, match=r"thinking_end.*'</think>'") as failure:
+        trainer.train()
+    assert "\n" not in str(failure.value)
+    assert trainer.state.global_step == 0
 
 
 def test_by_default_the_whole_completion_counts(thinking_trainer):

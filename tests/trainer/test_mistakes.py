@@ -1,11 +1,13 @@
 """What would go wrong without a word: each mistake is one line that names field and value, as early as can be."""
 
 import warnings
+from functools import partial
 
 import pytest
 import yaml
 from conftest import ROOT, gym_tokenizer, parity_reward
 from datasets import Dataset
+from gradient_run import scripted_rollout
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
@@ -49,6 +51,64 @@ ROWS = [
     ({}, TWO | {"correctness_func": "right"}, "correctness_func", "'right'"),
     ({}, {"reward_funcs": CONTROLLED}, "reward_funcs", "LengthControlledReward"),
 ]
+
+
+NO_PROMPT = Dataset.from_dict({"question": ["1 + 1 = ?"] * 8})
+
+
+@pytest.mark.parametrize("dataset", [NO_PROMPT, NO_PROMPT.to_iterable_dataset()], ids=["rows", "stream"])
+def test_data_without_prompts_are_refused_as_the_trainer_is_made(dataset, make_trainer):
+    with pytest.raises(ValueError) as failure:  # noqa: PT011
+        make_trainer(dataset=dataset)
+    one_line(str(failure.value), "prompt", "question")
+
+
+def without_the_others(prompts, completions):
+    return [1.0] * len(prompts)
+
+
+def with_an_answer(completions, answer, **kwargs):
+    return [1.0] * len(completions)
+
+
+async def asynchronous_with_an_answer(completions, answer, **kwargs):
+    return [1.0] * len(completions)
+
+
+class Judge:
+    def __call__(self, completions, answer, **kwargs):
+        return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("reward", "missing"),
+    [
+        (without_the_others, "completion_ids"),
+        (with_an_answer, "answer"),
+        (asynchronous_with_an_answer, "answer"),
+        (partial(with_an_answer, extra=1), "answer"),
+        (Judge(), "answer"),
+    ],
+    ids=["no keywords", "a column", "asynchronous", "partial", "object"],
+)
+def test_a_reward_that_does_not_take_what_it_gets_is_refused_before_a_batch_is_generated(
+    reward, missing, make_trainer, problems
+):
+    with pytest.raises(ValueError) as failure:  # noqa: PT011
+        make_trainer(reward)
+    one_line(str(failure.value), "reward", missing)
+    assert missing != "answer" or make_trainer(reward, dataset=problems.map(lambda row: {"answer": row["solution"]}))
+
+
+def test_a_reward_may_take_what_only_a_rollout_function_or_a_transform_adds(make_trainer, problems, tokenizer):
+    adding = problems.with_transform(lambda rows: {**rows, "answer": rows["solution"]})
+    assert make_trainer(with_an_answer, dataset=adding)
+    assert make_trainer(with_an_answer, dataset=problems.to_iterable_dataset().map(dict))  # its columns are not known
+    assert make_trainer(
+        with_an_answer, rollout_func=scripted_rollout(tokenizer, lambda *place: [tokenizer.eos_token_id])
+    )
+    with pytest.raises(ValueError, match="completion_ids"):
+        make_trainer(without_the_others, dataset=adding)
 
 
 @pytest.mark.parametrize(("columns", "options", "field", "value"), ROWS)

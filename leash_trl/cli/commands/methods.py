@@ -22,7 +22,7 @@ class MethodsArguments:
     """Show a table of all methods, or the formula, defaults, source and use of one method.
 
     Args:
-        method (`str`): Name of a method, or the import path of your own class.
+        method (`str`): Name of a method, or your own class, as my_file.py:MyMethod or its import path.
     """
 
     method: str | None = field(default=None, metadata={"positional": True, "nargs": "?"})
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     from leash_trl.length_control.methods import find_method
 
     with user_errors():
-        print(description(find_method(arguments.method)) if arguments.method else table())
+        print(description(find_method(arguments.method), arguments.method) if arguments.method else table())
 
 
 def table() -> str:
@@ -54,9 +54,9 @@ def first_line(method: "type[LengthControl]") -> str:
     return (inspect.getdoc(method) or "").partition("\n")[0]
 
 
-def recipe_lines(method: "type[LengthControl]") -> str:
-    """Returns the YAML that selects a method, with its default hyper-parameters and, if it needs a target, an example
-    of one in tokens.
+def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
+    """Returns the YAML that selects a method, by its name or the `path` of a user's class, with its default
+    hyper-parameters and, if it needs a target, an example of one in tokens.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
@@ -68,25 +68,27 @@ def recipe_lines(method: "type[LengthControl]") -> str:
     """
     from leash_trl.length_control.methods import METHODS
 
-    is_ours = METHODS.get(method.name) is method
-    name = method.name if is_ours else f"{method.__module__}.{method.__qualname__}"
+    is_ours = method in METHODS.values()
+    name = method.name if is_ours else path or f"{method.__module__}.{method.__qualname__}"
     target = {"target_length": EXAMPLE_TARGET} if method.target_use == "required" else {}
-    defaults = {one.name: getattr(method(), one.name) for one in fields(method) if one.init}
+    with_defaults = method()
+    defaults = {each.name: getattr(with_defaults, each.name) for each in fields(method) if each.init}
     recipe = {"length_control": name, **target, "length_control_kwargs": defaults}
     return yaml.safe_dump(recipe, sort_keys=False).strip()
 
 
-def description(method: "type[LengthControl]") -> str:
+def description(method: "type[LengthControl]", path: str | None = None) -> str:
     """Returns a page about a method: its docstring, its defaults, and the arguments that it inherits from other
     methods."""
     from leash_trl.length_control.method import LengthControl
 
     title = f"{method.name}\n{'=' * len(method.name)}"
     example = " and a target as an example" if method.target_use == "required" else ""
-    recipe = f"In a recipe, with its defaults{example}:\n\n{textwrap.indent(recipe_lines(method), '    ')}"
-    inherited = [
-        f"From {base.name}:\n\n{textwrap.dedent((inspect.getdoc(base) or '').partition('Args:')[2]).strip()}"
-        for base in method.__mro__[1:]
-        if issubclass(base, LengthControl) and fields(base)
-    ]
+    recipe = f"In a recipe, with its defaults{example}:\n\n{textwrap.indent(recipe_lines(method, path), '    ')}"
+    inherited = []
+    for base in method.__mro__[1:]:
+        if issubclass(base, LengthControl) and fields(base):
+            name = getattr(base, "name", base.__name__)
+            arguments = textwrap.dedent((inspect.getdoc(base) or "").partition("Args:")[2]).strip()
+            inherited.append(f"From {name}:\n\n{arguments}")
     return "\n\n".join([title, inspect.getdoc(method) or "", recipe, *inherited])
