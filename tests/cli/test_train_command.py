@@ -2,13 +2,14 @@
 
 import errno
 import json
+import re
 from importlib.util import find_spec
 from unittest.mock import Mock
 
 import pytest
 import yaml
 
-from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer
+from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line
 from leash_trl.cli.main import main
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.run_folder import length_control_state
@@ -41,6 +42,73 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsy
     recipe = yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())
     assert given.items() <= recipe.items()
     assert "prompt_suffix" not in recipe
+
+
+def log_of(accuracies, lengths, zero_signal_shares, key="leash/accuracy"):
+    """Log entries of so many policy updates, with one of an evaluation and the summary that transformers adds."""
+    values = zip(accuracies, lengths, zero_signal_shares, strict=True)
+    rows = [
+        {"step": step, "loss": 0.0, key: accuracy, "leash/mean_length": length, "leash/zero_signal_share": share}
+        for step, (accuracy, length, share) in enumerate(values, start=1)
+    ]
+    return [*rows, {"step": len(rows), "eval_leash/mean_length": 999.0}, {"step": len(rows), "train_loss": 0.0}]
+
+
+def test_the_closing_line_has_accuracy_and_length_at_the_start_and_the_end():
+    """Means over a tenth of the updates at each end."""
+    log = log_of([0.25, 0.75, *[0.4] * 16, 0.875, 0.625], [50, 60, *[9] * 16, 20, 30.5], [0.5] * 20)
+    said = closing_line({"lambda": 0.75639}, log)
+    assert re.findall(r"lambda=0.7564|accuracy \S+|\S+ tokens|updates \d+ to \d+", said) == [
+        *("lambda=0.7564", "accuracy 0.500", "55.0 tokens", "updates 1 to 2"),
+        *("accuracy 0.750", "25.2 tokens", "updates 19 to 20"),
+    ]
+    assert "signal" not in said
+    assert "correct" not in said
+    assert "\n" not in said
+
+
+def test_a_tenth_of_a_long_run_is_no_start():
+    """Ten updates at most are averaged."""
+    log = log_of([*[0.5] * 10, *[0.1] * 390], [*[50] * 10, *[9] * 390], [0.5] * 400)
+    said = closing_line({}, log)
+    assert re.findall(r"accuracy \S+|updates \d+ to \d+", said) == [
+        *("accuracy 0.500", "updates 1 to 10", "accuracy 0.100", "updates 391 to 400")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "shares", "said_of_the_end"),
+    [
+        ([0.5, *[0.0] * 19], [0.5] * 18 + [1.0, 1.0], {"signal", "correct"}),
+        ([0.5, *[0.0] * 19], [0.5] * 20, {"correct"}),  # wrong answers differ in length
+        ([0.5, *[1.0] * 19], [0.5] * 18 + [1.0, 1.0], {"signal"}),
+        ([0.5, *[0.0] * 18, 0.1], [1.0] * 19 + [0.9], set()),
+    ],
+)
+def test_a_run_that_ended_without_a_signal_says_so_in_its_closing_line(accuracies, shares, said_of_the_end):
+    said = closing_line({"lambda": 0.5}, log_of(accuracies, [9.0] * 20, shares))
+    assert {word for word in ("signal", "correct") if word in said} == said_of_the_end
+    assert said.count("updates 19 to 20") == (2 if said_of_the_end else 1)
+
+
+def test_where_accuracy_is_not_known_the_closing_line_has_the_reward():
+    said = closing_line({}, log_of([-0.25] * 10, [9.0] * 10, [1.0] * 10, key="leash/task_reward"))
+    assert "reward -0.250" in said
+    assert "signal" in said
+    assert "accuracy" not in said
+    assert "correct" not in said
+
+
+def test_the_closing_line_of_a_run_that_collapsed_is_no_praise(command, tmp_path, capsys):
+    (tmp_path / "my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [-1.0 for _ in prompts]\n")
+    assert main(command) == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    log = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
+    assert f"{log[0]['leash/mean_length']:.1f} tokens" in last
+    assert f"{log[1]['leash/mean_length']:.1f} tokens" in last
+    assert "accuracy 0.000" in last
+    assert "signal" in last
+    assert last.endswith("run")
 
 
 def test_the_card_of_prompts_that_came_as_messages_asks_without_a_suffix(command, tmp_path):

@@ -1,10 +1,12 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
 import inspect
+import math
 import os
 import traceback
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from datasets import Dataset
@@ -28,6 +30,7 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
+LONGEST_END = 10  # entries of the log over which the closing line averages at the start and at the end
 UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
@@ -173,6 +176,53 @@ def _raise_user_error(error: Exception, trainer: LeashGRPOTrainer, checkpoint: s
         raise UserError(resumed + one_line(error)) from error
 
 
+def _updates(first: int, last: int) -> str:
+    return f"update {first}" if first == last else f"updates {first} to {last}"
+
+
+def _at_an_end(rows: Sequence[Mapping[str, Any]], first_update: int) -> str:
+    """Returns means of accuracy, or of the task reward where it is not known which answers are correct, and of length
+    over some entries of the log."""
+    lengths = f"{fmean(row['leash/mean_length'] for row in rows):.1f} tokens"
+    accuracies = [row["leash/accuracy"] for row in rows if "leash/accuracy" in row]
+    rewards = [row["leash/task_reward"] for row in rows if "leash/task_reward" in row]
+    updates = _updates(first_update, rows[-1]["step"])
+    if accuracies:
+        return f"accuracy {fmean(accuracies):.3f} and {lengths} in {updates}"
+    if rewards:
+        return f"reward {fmean(rewards):.3f} and {lengths} in {updates}"
+    return f"{lengths} in {updates}"
+
+
+def closing_line(statistics: Mapping[str, float], log_history: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what a training came to: the state of the method, accuracy and length at the start and at the end, and
+    whether its last tenth had no signal.
+
+    The start and the end are a tenth of the updates, but at most `LONGEST_END` entries of the log.
+    """
+    state = "".join(f" {name}={value:.4g}" for name, value in statistics.items())
+    parts = [f"Trained{' to' + state if state else ''}"]
+    rows = [row for row in log_history if "leash/mean_length" in row]
+    if not rows:
+        return parts[0]
+    last_step = rows[-1]["step"]
+    # an entry of the log covers all updates since the one before it
+    ends_before = [0, *(row["step"] for row in rows)]
+    tenth = math.ceil(len(rows) / 10)
+    size = min(tenth, LONGEST_END)
+    parts.append(_at_an_end(rows[:size], first_update=1))
+    parts.append(_at_an_end(rows[-size:], first_update=ends_before[-size - 1] + 1))
+    last_tenth = rows[-tenth:]
+    missing = []
+    if all(row.get("leash/accuracy") == 0 for row in last_tenth):
+        missing.append("no answer was correct")
+    if all(row.get("leash/zero_signal_share") == 1 for row in last_tenth):
+        missing.append("no group of answers had a signal to learn from")
+    if missing:
+        parts.append(f"in {_updates(ends_before[-tenth - 1] + 1, last_step)} {' and '.join(missing)}")
+    return "; ".join(parts)
+
+
 def main(argv: list[str]) -> int:
     """Runs `leash train`."""
     # about future renames in libraries, and that rollout functions are experimental
@@ -184,6 +234,6 @@ def main(argv: list[str]) -> int:
     if not recipe.get("model_name_or_path") or not (recipe.get("dataset_name") or recipe.get("datasets")):
         raise UserError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
     trainer = run_training(recipe, *arguments_of(recipe))
-    state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
-    trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
+    line = closing_line(trainer.length_control.statistics(), trainer.state.log_history)
+    trainer.accelerator.print(f"{line}; model is in {trainer.args.output_dir}")
     return 0
