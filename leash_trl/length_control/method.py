@@ -151,6 +151,11 @@ class LengthControl:
         completions without a reward."""
         return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
 
+    def is_trained(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: True where a completion has the reward from which the method trains the
+        policy. A batch without any changes neither policy nor state."""
+        return ~torch.isnan(self.base_rewards(rollouts))
+
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
         return self.base_rewards(rollouts)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+import torch
 from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
@@ -30,7 +31,7 @@ from leash_trl.trainer.shared_state import Scored
 logger = get_logger(__name__)  # logs on the main process only
 
 STATE_ENTRY = "LengthControl"  # key in `state.stateful_callbacks`
-MOST_BLANK = 10  # number of batches in a row without any reward after which a run ends
+MOST_BLANK = 10  # number of batches in a row without any reward to train from after which a run ends
 
 SHOWN_BESIDE_THE_BAR = {
     "lambda": "leash/lambda",
@@ -49,9 +50,9 @@ class DualStepCallback(TrainerCallback):
     `num_iterations`), lambda changes after the first of them; if several batches make one update, lambda changes once,
     by the completions of all of them. A gradient that is not finite ends the run before the optimizer applies it. With
     a loss scale (fp16), the optimizer skips that update instead, and the dual step is postponed to the next update. A
-    batch in which no completion of any process has a reward changes nothing; after ten such batches in a row, the run
-    saves a checkpoint and ends. The state is kept in `state.stateful_callbacks`, which transformers saves in
-    `trainer_state.json` and restores when a run is resumed.
+    batch in which no completion of any process has a reward from which the method trains changes nothing; after ten
+    such batches in a row, the run saves a checkpoint and ends. The state is kept in `state.stateful_callbacks`, which
+    transformers saves in `trainer_state.json` and restores when a run is resumed.
 
     Args:
         target_length (`float`): The configured target in tokens, for the model card.
@@ -67,17 +68,27 @@ class DualStepCallback(TrainerCallback):
         self._extra = extra
         self._loss_scale = 1.0
         self._num_blank = 0
+        self._has_blank_correctness = False  # whether the blank batches lack correctness alone
         self._has_news = False
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
-        """Passes a generation batch of all processes to the method, unless no completion in it has a reward."""
-        if any(part.is_scorable.any() for part in parts):
+        """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
+        if any(self.method.is_trained(part).any() for part in parts):
             self._num_blank, self._has_news = 0, True
             for part in parts:
                 self.method.observe(part)
             return
+        has_rewards = any(not torch.isnan(part.task_rewards).all() for part in parts)
+        self._has_blank_correctness = has_rewards or (self._num_blank > 0 and self._has_blank_correctness)
         self._num_blank += 1
-        logger.warning_once(f"reward_funcs returned None for a whole batch; {MOST_BLANK} in a row end the run")
+        logger.warning_once(f"{self._blank('a batch')}; {MOST_BLANK} such batches in a row end the run")
+
+    def _blank(self, batches: str) -> str:
+        """Returns why nothing could be trained from some batches."""
+        if self._has_blank_correctness:
+            trains = f"{self.method.name} trains from correctness alone"
+            return f"{trains}, and correctness_func returned None for every completion of {batches}"
+        return f"reward_funcs returned None for every completion of {batches}"
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method."""
@@ -118,8 +129,8 @@ class DualStepCallback(TrainerCallback):
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._num_blank >= MOST_BLANK:
-            blank = f"reward_funcs returned None for every completion of {self._num_blank} batches in a row"
-            raise TrainingError(f"{blank}; correct them or the data, and resume from {args.output_dir}")
+            blank = self._blank(f"{self._num_blank} batches in a row")
+            raise TrainingError(f"{blank}; correct the function or the data, and resume from {args.output_dir}")
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:

@@ -59,12 +59,13 @@ def stock_trainer(
     callbacks=(),
     reward_func=parity_reward,
     beside=(),
+    reward=None,
     **settings,
 ):
     """A small, quiet trainer of TRL's own with length control, LEASH by default; `beside` are other functions."""
     trainer_class, config_class = TRAINERS[kind]
     method = method or Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
-    reward = LengthControlledReward(reward_func, method, target_length=TARGET)
+    reward = reward or LengthControlledReward(reward_func, method, target_length=TARGET)
     fields = quiet(folder, **{"max_completion_length": 2 * TARGET, "max_steps": 5, **settings})
     fields |= {"max_new_tokens": 2 * TARGET, "generation_kwargs": eos_bias(gym_tokenizer())}
     return trainer_class(
