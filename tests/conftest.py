@@ -172,6 +172,8 @@ def make_trainer(make_args, tiny_model_path, problems):
 
     def make(reward_funcs=parity_reward, trainer_class=LeashGRPOTrainer, args=None, dataset=None, **overrides):
         of_trainer = {"tools", "peft_config", "eval_dataset", "callbacks", "rollout_func"} & overrides.keys()
+        if callable(overrides.get("correctness_func")):
+            of_trainer.add("correctness_func")
         extra = {key: overrides.pop(key) for key in of_trainer}
         dataset = problems if dataset is None else dataset
         return trainer_class(

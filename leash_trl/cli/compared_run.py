@@ -95,14 +95,18 @@ class ComparedRun:
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
-        from leash_trl.cli.reward_functions import code_digest, digest, reward_functions
+        from leash_trl.cli.reward_functions import code_digest, deciding_function, digest, reward_functions
         from leash_trl.data.sources import parse_reference
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.length_control.methods import find_method
 
         trained = self.recipe if self.is_trained else {}
         *kinds, _ = find_method(trained.get("length_control", "leash")).__mro__
-        rewards = [*(trained.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
+        rewards = reward_functions(
+            [*(trained.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
+        )
+        chosen = {part.get("correctness_func") for part in (trained, self.evaluation)}
+        rewards += filter(callable, [deciding_function(name, rewards) for name in chosen])
         mixed = [str(part.get("data_files") or part["path"]) for part in trained.get("datasets") or []]
         named = [*filter(None, [trained.get("dataset_name")]), *self.evaluation["benchmarks"]]
         paths = [*map(Path, mixed), *filter(None, (parse_reference(text).path for text in named))]
@@ -110,7 +114,7 @@ class ComparedRun:
         return {
             "model": str(weights_fingerprint(model, revision)),
             "data": digest(file for path in paths for file in (sorted(path.rglob("*")) or [path])),
-            "code": code_digest([*kinds, *reward_functions(rewards)]),
+            "code": code_digest([*kinds, *rewards]),
         }
 
     def check_claim(self, files: dict[str, str]) -> None:

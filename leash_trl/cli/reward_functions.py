@@ -1,13 +1,13 @@
 """Finds the reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
 
 import hashlib
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
+from trl.trainer.utils import get_callable_name
 
 from leash_trl.importing import imported
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
@@ -23,14 +23,23 @@ def reward_functions(names: Sequence[str]) -> list[Any]:
     return [REWARD_FUNCS.get(name) or imported("reward_funcs", name, *REWARD_FUNCS) for name in names]
 
 
-def function_name(text: str | None) -> str | None:
-    """Returns the name of a reward function that is given by its name or as in `reward_funcs`.
+def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
+    """Returns the function that the text of `correctness_func` means, which is one of these reward functions or
+    another one; the text itself if it is the name of a reward model; or `None`.
 
-    Example:
-        >>> function_name("my_file.py:my_reward"), function_name("my_module.my_reward"), function_name("my_reward")
-        ('my_reward', 'my_reward', 'my_reward')
+    Args:
+        text (`str`): Name of one of the functions, or a function as in `reward_funcs`.
+        functions (`Sequence`): Reward functions, and names of reward models.
+
+    Raises:
+        `ValueError`: If there is no such function.
     """
-    return None if text is None else re.split(r"[:.]", text)[-1]
+    models = [model.split("/")[-1] for model in functions if isinstance(model, str)]
+    if text is None or text in models:
+        return text
+    by_name = {get_callable_name(function): function for function in functions if callable(function)}
+    named = by_name.get(text) or REWARD_FUNCS.get(text)
+    return named or imported("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
 
 
 def code_digest(objects: Iterable[Any]) -> str:

@@ -1,6 +1,8 @@
 """The common part of `leash eval` and `leash filter`: options for model, engine and sampling, and the main loop."""
 
 import importlib.util
+import logging
+import math
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +15,7 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.cli.reward_functions import code_digest, function_name, reward_functions
+from leash_trl.cli.reward_functions import code_digest, deciding_function, reward_functions
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.questions import with_suffix
@@ -25,9 +27,11 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.model_facts import opens_thinking, question_prompt, with_opened_thinking
+from leash_trl.model_facts import opens_thinking, question_prompt
 from leash_trl.run_folder import checkpoint_path, only_run_in
 
+
+logger = logging.getLogger(__name__)
 
 GRADERS = (["math_reward"], ["lenient_math_reward"])  # reward_funcs that the grader replaces, which also finds answers
 DETAILS = (
@@ -68,8 +72,9 @@ class SamplingArguments:
         reward_funcs (`list[str]`): Reward functions to grade with instead of math_reward, called as in training:
             my_module.my_reward or my_file.py:my_reward.
         reward_weights (`list[float]`): Weights of reward_funcs (default: 1).
-        correctness_func (`str`): Name of the reward function, of several reward_funcs, that is above 0 for right
-            answers.
+        correctness_func (`str`): Function that is above 0 for right answers alone: the name of one of reward_funcs,
+            or another function, which then has no weight. It is needed for several reward_funcs and for partial
+            credit.
         limit (`int`): Number of problems to use, from the start of each data set.
         thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately.
     """
@@ -194,7 +199,7 @@ def sample_all(
         field = "benchmarks" if kind == "benchmark" else "dataset_name"
         parsed = [parse_reference(reference, field=field) for reference in references]
         rewards = arguments.reward_funcs or None
-        is_graded = rewards in GRADERS
+        is_graded = rewards in GRADERS and arguments.correctness_func in (None, *rewards)
         plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
         names = {each.name: reference for each, reference in zip(parsed, references, strict=True)}
         if len({*names, OVERALL}) <= len(references):
@@ -205,9 +210,16 @@ def sample_all(
         if rewards is None:
             if len(own := {"reasoning_gym" in rows.column_names for rows in problems.values()}) > 1:
                 raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
-            is_graded, rewards = False in own, ["reasoning_gym_reward"]
+            rewards = ["math_reward"] if False in own else ["reasoning_gym_reward"]
+            is_graded = rewards in GRADERS and arguments.correctness_func in (None, *rewards)
         arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
         functions = reward_functions(arguments.reward_funcs or [])
+        own_rewards = None
+        if functions:
+            deciding = deciding_function(arguments.correctness_func, functions)
+            is_opened = opens_thinking(question_prompt(tokenizer, **plan.chat_template_kwargs))
+            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding, is_opened)
+            functions = [*functions, *own_rewards.correctness.extra]
         if is_graded:
             for name, rows in problems.items():
                 problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
@@ -222,19 +234,25 @@ def sample_all(
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
             done = sampling.prepare_folder(folder, run, problems, plan)
             todo = {name: rows for name, rows in problems.items() if done[name] < len(rows)}
-            if not todo:
-                return problems
-            engine = load_engine(arguments, plan, problems, tokenizer)
-            deciding = function_name(arguments.correctness_func)
-            if opens_thinking(question_prompt(engine.tokenizer, **plan.chat_template_kwargs)):
-                functions = with_opened_thinking(functions)
-            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding) if functions else None
+            if own_rewards is not None:
+                own_rewards.resume([*sampling.stored_completions(folder, names)])
+                if kind == "train":  # problems are kept by their correct completions
+                    own_rewards.correctness.require("leash filter")
+            engine: Any = load_engine(arguments, plan, problems, tokenizer) if todo else None
         for name, rows in todo.items():
             seen: list[tuple[int, bool | None]] = []
             with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:
                 for unit in sampling.sample_problems(engine, name, rows, plan, folder, own_rewards):
                     seen += [(each["num_tokens"], each["is_correct"]) for row in unit for each in row["completions"]]
                     tokens, accuracy = pd.DataFrame(seen, dtype=float).mean()
+                    if own_rewards is not None and not own_rewards.correctness.is_known:
+                        accuracy = math.nan
                     bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")
                     bar.update(len(unit))
+                    if own_rewards is not None and kind == "train":
+                        own_rewards.correctness.require("leash filter")
+        if own_rewards is not None and not own_rewards.correctness.is_known:
+            sampling.forget_correctness(folder, names)
+        elif own_rewards is not None and (problem := own_rewards.correctness.problem()) is not None:
+            logger.warning(problem)
     return problems

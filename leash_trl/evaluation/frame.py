@@ -28,8 +28,8 @@ GRADED_AGAIN = "to grade them again, run the command that created this folder ag
 PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
 UNKNOWN_CORRECTNESS = (
-    "Accuracy is not known with several reward functions: set correctness_func to the one that decides whether an "
-    "answer is correct."
+    "Accuracy is not known with several reward functions or with partial credit: set correctness_func to a function "
+    "that is positive only for correct answers."
 )
 MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
@@ -147,7 +147,8 @@ class EvaluatedRun:
 
     @property
     def knows_correctness(self) -> bool:
-        """False if several reward functions graded the completions and none was chosen to decide correctness."""
+        """False if several reward functions, or one that gives partial credit, graded the completions, and none was
+        chosen to decide correctness."""
         return bool((self.results["metric"] == "accuracy").any())
 
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
@@ -209,8 +210,10 @@ def _metrics(
         for size in sorted({*(2**exponent for exponent in range(1, k.bit_length())), k} - {1}):
             yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
     if "reward" in table:  # reward functions do not extract answers, so there is no majority
-        rewards = np.nanmean(table["reward"], axis=1)
-        yield "reward", math.nan, intervals.mean_bounded(rewards, *bounds)
+        # a completion may have correctness, but no reward
+        rewards = table["reward"][~np.isnan(table["reward"]).all(axis=1)]
+        if len(rewards):
+            yield "reward", math.nan, intervals.mean_bounded(np.nanmean(rewards, axis=1), *bounds)
     else:
         ballots = np.array(votes(samples["answer"], samples["is_correct"]), dtype=object).reshape(-1, k)
         yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))

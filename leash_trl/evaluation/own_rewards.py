@@ -3,14 +3,17 @@
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
 
+from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import weighted_task_rewards
+from leash_trl.model_facts import with_opened_thinking
 
 
 _event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
@@ -18,29 +21,37 @@ _event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: 
 
 @dataclass(frozen=True)
 class OwnRewards:
-    """Reward functions that decide correctness by the same rule as in training: a positive reward is correct.
+    """Reward functions that decide correctness by the same rule as in training, which is [`CorrectnessRule`].
 
     Args:
         functions (`Sequence[Callable]`): Reward functions as for [`~trl.GRPOTrainer`], including async functions.
         weights (`Sequence[float]`): One weight for each function; 1 each by default.
-        correctness_func (`str`): Name of the function that decides correctness, instead of the weighted sum.
+        correctness_func (`Callable` or `str`): The function, or the name of one of them, whose positive reward means
+            that an answer is correct. A function that is not among them has no weight.
+        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt.
+
+    Attributes:
+        correctness ([`CorrectnessRule`]): The rule, with what it has seen of the rewards so far.
     """
 
     functions: Sequence[Callable[..., Any]]
     weights: Sequence[float] | None = None
-    correctness_func: str | None = None
+    correctness_func: Callable[..., Any] | str | None = None
+    opens_thinking: bool = False
+    correctness: CorrectnessRule = field(init=False)
 
     def __post_init__(self) -> None:
         names = [*map(get_callable_name, self.functions)]
         if self.weights is not None and len(self.weights) != len(names):
             raise ValueError(f"reward_weights are {self.weights}, but must be one for each of {', '.join(names)}")
-        if self.correctness_func not in (None, *names):
-            raise ValueError(f"correctness_func is {self.correctness_func!r}, but must be one of {', '.join(names)}")
+        deciding = (self.correctness_func, get_callable_name(self.correctness_func))
+        object.__setattr__(self, "correctness", CorrectnessRule(self.functions, names, *deciding))
 
-    @property
-    def knows_correctness(self) -> bool:
-        """Whether a function decides correctness: the only one, or the chosen one of several."""
-        return self.correctness_func is not None or len(self.functions) == 1
+    def resume(self, completions: Iterable[Mapping[str, Any]]) -> None:
+        """Records the rewards of completions that were graded before, which are fields of their records."""
+        if self.correctness.column is None:
+            rewards = [math.nan if each["reward"] is None else each["reward"] for each in completions]
+            self.correctness.observe(torch.tensor(rewards))
 
     def verdicts(
         self, rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
@@ -59,15 +70,19 @@ class OwnRewards:
             "log_extra": _unlogged,
             "log_metric": _unlogged,
         }
-        rewards = [_called(function, given, len(texts)) for function in self.functions]
+        size, column = len(self.functions), self.correctness.column
+        functions = [*self.functions, *self.correctness.extra]
+        functions = with_opened_thinking(functions) if self.opens_thinking else functions
+        rewards = [_called(function, given, len(texts)) for function in functions]
         table = torch.tensor(rewards, dtype=torch.float32).T  # the trainer's precision
-        sums = weighted_task_rewards(table, torch.tensor(self.weights or [1.0] * len(rewards))).tolist()
-        names = [*map(get_callable_name, self.functions)]
-        deciding = table[:, names.index(self.correctness_func)].tolist() if self.correctness_func else sums
+        weights = torch.tensor(self.weights or [1.0] * size)
+        sums = weighted_task_rewards(table[:, :size], weights).tolist()
+        deciding = sums if column is None else table[:, column].tolist()
+        self.correctness.observe(torch.tensor(deciding))
         return [
             {
                 "answer": None,
-                "is_correct": right > 0 if self.knows_correctness and right == right else None,
+                "is_correct": right > 0 if self.correctness.is_known and right == right else None,
                 "reward": None if reward != reward else reward,
                 "grader_failure": "had no reward" if right != right else None,
             }

@@ -178,6 +178,27 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None
     logger.warning("%s: graded %d completions again; %d still cannot be graded", path, len(lost) - left, left)
 
 
+def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yields the records of all completions of these data sets that a run's folder already holds."""
+    for name in names:
+        path = samples_path(folder, name)
+        for line in read_lines(path) if path.is_file() else []:
+            yield from line["completions"]
+
+
+def forget_correctness(folder: Path, names: Iterable[str]) -> None:
+    """Makes the correctness of all samples of these data sets unknown: those of the first units were graded before
+    the rewards showed partial credit."""
+    for name in names:
+        lines = read_lines(samples_path(folder, name))
+        completions = [each for line in lines for each in line["completions"]]
+        if all(each["is_correct"] is None for each in completions):
+            continue
+        for each in completions:
+            each["is_correct"] = None
+        write_whole(samples_path(folder, name), "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
+
+
 def sample_problems(
     engine: Engine, name: str, problems: Dataset, plan: SamplingPlan, folder: Path, rewards: OwnRewards | None = None
 ) -> Iterator[list[dict[str, Any]]]:

@@ -22,8 +22,9 @@ class Rollouts:
         max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
         correctness_rewards: Reward that is positive for a correct answer; by default the task reward. Where it is NaN,
             correctness is not known and the completion is called unscorable, even if other rewards are known.
-        is_correctness_known: False if there are several reward functions and none is chosen to decide what is correct.
-            Accuracy is then left out of the statistics.
+        is_correctness_known: False if it is not known which answers are correct, since there are several reward
+            functions or partial credit, and no function is chosen to decide it ([`CorrectnessRule`]). Accuracy is then
+            left out of the statistics.
         answer_lengths: Number of tokens after the thinking, if `lengths` count only the thinking; `None` if they count
             the whole completion.
         columns: Values of the data set columns that the method reads, one per completion; `None` where a row has no
@@ -51,18 +52,19 @@ class Rollouts:
         return self.lengths if self.answer_lengths is None else self.lengths + self.answer_lengths
 
     @property
-    def _deciding_rewards(self) -> torch.Tensor:
+    def deciding_rewards(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Reward that decides whether the completion is correct; NaN where unknown."""
         return self.task_rewards if self.correctness_rewards is None else self.correctness_rewards
 
     @property
     def is_scorable(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: False where it is not known whether the completion is correct."""
-        return ~torch.isnan(self._deciding_rewards)
+        return ~torch.isnan(self.deciding_rewards)
 
     @property
     def is_correct(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the reward that decides correctness is positive."""
-        return self._deciding_rewards > 0
+        return self.deciding_rewards > 0
 
     @property
     def correctness(self) -> torch.Tensor:
@@ -111,12 +113,15 @@ def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
     """Joins several `Rollouts` or several `Score` into one, or into only `rows` of it, which must form complete
     groups.
 
-    Values that exist once per batch, such as the generation limit, are taken from the first part.
+    Values that exist once per batch, such as the generation limit, are taken from the first part; correctness is known
+    if it is in all parts.
     """
     first = parts[0]
     if isinstance(first, torch.Tensor):
         values = torch.cat(list(parts))
         return values if rows is None else values[rows]
+    if isinstance(first, bool):
+        return all(parts)
     if isinstance(first, tuple | list):
         column = [value for part in parts for value in part]
         return column if rows is None else [column[row] for row in rows.tolist()]

@@ -152,7 +152,7 @@ class LengthControlCallback(DualStepCallback):
     """
 
     def __init__(self, reward: LengthControlledReward):
-        super().__init__(reward.method, reward.target_length)
+        super().__init__(reward.method, reward.target_length, reward.correctness.state_dict)
         self.reward = reward
         self._control: TrainerControl | None = None
         self._reached: dict[str, Any] | None = None
@@ -195,6 +195,8 @@ class LengthControlCallback(DualStepCallback):
         if batch := [each for each in scored if not each.is_from_copy] + self._newest:
             lag = self.version - fmean(each.version for each in batch)
             rollouts = replace(joined([each.rollouts for each in batch]), lag=lag)
+            self._check_correctness(rollouts, state.is_world_process_zero)
+            rollouts = replace(rollouts, is_correctness_known=self.reward.correctness.is_known)
             self._logged = log_entries(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
             self._logged["leash/lag"] = lag
             if self.version == 0:
@@ -205,6 +207,18 @@ class LengthControlCallback(DualStepCallback):
         super().on_step_end(args, state, control, optimizer)
         self._reached = state.stateful_callbacks[STATE_ENTRY]
         self.reward.publish(self.version)
+
+    def _check_correctness(self, rollouts: Rollouts, warns: bool) -> None:
+        """Records the deciding rewards of all processes, of which each call of the reward saw only its own."""
+        self.reward.correctness.observe(rollouts.deciding_rewards)
+        self.reward.correctness.check(self.method)
+        problem = self.reward.correctness.problem()
+        if problem is not None and warns:
+            warnings.warn(problem, stacklevel=3)
+
+    def restore(self, entry: Mapping[str, Any]) -> None:
+        super().restore(entry)
+        self.reward.correctness.load_state_dict(entry)
 
     def on_evaluate(self, args, state, control, **kwargs):
         """Discards what was scored for evaluation; what was scored for training has been used before."""

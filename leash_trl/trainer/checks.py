@@ -19,13 +19,14 @@ from transformers import PreTrainedTokenizerBase
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
+from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, own_target
 from leash_trl.model_facts import context_length
 from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.length_controlled_reward import LengthControlledReward, unknown_correctness
+from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
@@ -36,12 +37,12 @@ CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
-    args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
+    args, method = trainer.args, trainer.length_control
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
         raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
     if args.temperature == 0:  # vLLM accepts it
         raise ValueError("temperature is 0, which makes all completions of a prompt the same; set it to 1")
-    _warn(args, [unknown_correctness(args.correctness_func, names, method)])
+    check_correctness(trainer.correctness, method, args)
     dataset = trainer.train_dataset
     column_names = None if is_transformed(dataset) else getattr(dataset, "column_names", None)
     if column_names and "prompt" not in column_names and trainer.environment_factories is None:
@@ -93,6 +94,13 @@ def check_reward_signatures(trainer: Any, column_names: Sequence[str] | None) ->
                 f"reward_funcs holds {name!r}, which cannot take the arguments and columns that TRL passes ({error}): "
                 f"{', '.join(passed)}; it must name those that it needs, and take **kwargs for the others"
             ) from error
+
+
+def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: LeashGRPOConfig) -> None:
+    """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
+    process warns, once, if it is not known."""
+    correctness.check(method)
+    _warn(args, [correctness.problem()])
 
 
 def before_training(trainer: Any) -> None:

@@ -56,9 +56,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             task allows. Accuracy is kept near the floor, not above it. Only `leash`, `leash_c`, `leash_predictive` and
             `laconic` have it.
         correctness_func (`str`): Name of the reward function whose positive reward means that an answer is correct. By
-            default the weighted sum of all reward functions decides. If there are several functions, methods with
-            their own reward scale require a name; they treat a completion for which that function returns `None` as
-            having no reward, not as wrong.
+            default it is the only reward function. If there are several, or if the only one gives partial credit (two
+            different positive rewards), it is not known which answers are correct: no accuracy is logged, and
+            `min_accuracy` and the methods that need to know require a function; they treat a completion for which that
+            function returns `None` as having no reward, not as wrong. With `leash train`, `my_module.my_function` or
+            `my_file.py:my_function` may also be a function that is not among the reward functions: it is called and
+            logged with them, but has no weight. In Python, pass such a function to the trainer.
         advantage_epsilon (`float`): Value added to the standard deviation of the shaped rewards when advantages are
             normalized. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
         dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace

@@ -18,19 +18,22 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object, is_peft_model
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl.trainer.utils import get_callable_name, is_async_callable, nanstd
 
 from leash_trl.data.questions import question_of
 from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
 from leash_trl.hub.publisher import Publisher
 from leash_trl.hub.repository import HubRepository, local_checkpoint
+from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import loss_mask
@@ -51,6 +54,7 @@ from leash_trl.trainer.dynamic_sampling import DynamicSampling
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.length_controlled_reward import event_loop
 from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
 
@@ -70,7 +74,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
     `length_control` in the configuration selects another method; everything else stays the same. Every method receives
-    the task reward and treats an answer with a positive task reward as correct.
+    the task reward and treats an answer with a positive task reward as correct, or what `correctness_func` decides.
 
     Every checkpoint saves lambda in `trainer_state.json`, and `resume_from_checkpoint` restores it. The saved value is
     the one *after* the dual step of that policy update; a log row shows the value that the update *used*. A second
@@ -83,6 +87,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         reward_funcs (`RewardFunc | list[RewardFunc]`): Task rewards, as for [`~trl.GRPOTrainer`]; functions, async
             functions and reward models, with `reward_weights`. Do not add a length reward of your own.
         args ([`LeashGRPOConfig`]): Configuration. It is required, since LEASH's `target_length` has no default.
+        correctness_func (`Callable`): Function, called like `reward_funcs`, whose positive reward means that an answer
+            is correct. If it is not among `reward_funcs`, it is called and logged with them, but has no weight. The
+            configuration's `correctness_func` can only name one of `reward_funcs`.
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
@@ -124,16 +131,33 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     reward_funcs: Any
 
     def __init__(
-        self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, train_dataset=None, *more_args, **kwargs
+        self,
+        model,
+        reward_funcs=None,
+        args: LeashGRPOConfig | None = None,
+        train_dataset=None,
+        *more_args,
+        correctness_func: Callable[..., Any] | None = None,
+        **kwargs,
     ):
         if not isinstance(args, LeashGRPOConfig):
             raise TypeError(f"args is a {type(args).__name__}, but must be a LeashGRPOConfig(target_length=4096, ...)")
+        if None not in (correctness_func, args.correctness_func):
+            both = f"correctness_func is {args.correctness_func!r} in args, and {correctness_func!r} beside it"
+            raise ValueError(f"{both}; set only one")
         self.length_control = args.make_length_control()
         if isinstance(model, str | Path):
             model = complete_model_path(str(model), "model")
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        deciding = args.correctness_func if correctness_func is None else correctness_func
+        name = get_callable_name(deciding)
+        self.correctness = CorrectnessRule(self.reward_funcs, self.reward_func_names, deciding, name)
         if opens_thinking(question_prompt(self.processing_class, **self.chat_template_kwargs)):
             self.reward_funcs = with_opened_thinking(self.reward_funcs)
+            self.correctness.extra = with_opened_thinking(self.correctness.extra)
+        if any(map(is_async_callable, self.correctness.extra)):
+            # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
+            vars(self).setdefault("async_loop", event_loop()[1])
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)
@@ -157,6 +181,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             "generated_tokens": self.generated_tokens,
             "is_inside_window": self._is_inside_window(),
             "example_prompt": self._example_prompt,
+            **self.correctness.state_dict(),
             **drawn,
         }
 
@@ -219,41 +244,65 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         opened = [self._thinking.is_opened_by(tokenizer.decode(ids[-16:])) for ids in prompt_ids]
         return self._thinking.thinking_lengths(completion_ids, opened)
 
+    @contextlib.contextmanager
+    def _extra_function_called(self):
+        """Lets TRL call the deciding function with the reward functions if it is not one of them."""
+        extra = self.correctness.extra
+        # TRL: GRPOTrainer._calculate_rewards reads these; all others read them with the weights, which this has not
+        usual = self.reward_funcs, self.reward_processing_classes, self.reward_func_names
+        self.reward_funcs = [*self.reward_funcs, *extra]
+        self.reward_processing_classes = [*self.reward_processing_classes, *[None] * len(extra)]
+        self.reward_func_names = [*self.reward_func_names, *self.correctness.extra_names]
+        try:
+            yield
+        finally:
+            self.reward_funcs, self.reward_processing_classes, self.reward_func_names = usual
+
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them unchanged, so that TRL logs
         them."""
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        with self._extra_function_called():
+            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._generation.rollouts = self._rollouts(rewards_per_func)
         self._generation.score = self.length_control.score(rollouts, self.args.advantage_rule)
-        return rewards_per_func
+        num_task_rewards = len(self.reward_weights)
+        for name, rewards in zip(self.correctness.extra_names, rewards_per_func.T[num_task_rewards:], strict=True):
+            # TRL: GRPOTrainer._generate_and_score_completions logs the rewards with a weight in the same way
+            self._metrics[self._mode][f"rewards/{name}/mean"].append(rewards.nanmean().item())
+            self._metrics[self._mode][f"rewards/{name}/std"].append(nanstd(rewards).item())
+            self._logs["rewards"][name].extend(rewards.tolist())
+        return rewards_per_func[:, :num_task_rewards]
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
         """Gathers the completions of all processes, on the CPU, in the form that methods take."""
-        for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
+        names = [*self.reward_func_names, *self.correctness.extra_names]
+        for rewards, name in zip(rewards_per_func.T, names, strict=True):
             if rewards.isinf().any():  # the loss would become NaN
                 raise TrainingError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
-        generation, deciding = self._generation, self.args.correctness_func
+        generation, column = self._generation, self.correctness.column
         counts, own_columns = (generation.lengths, generation.answer_lengths), generation.columns.values()
         facts = (generation.questions, generation.targets, *counts, generation.is_truncated, *own_columns)
         everywhere = gather_object([*zip(*facts, strict=True)])
         questions, targets, lengths, answer_lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
-        correctness = None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)]
-        return Rollouts(
-            task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
+        task_rewards = rewards_per_func[:, : len(self.reward_weights)]
+        rollouts = Rollouts(
+            task_rewards=weighted_task_rewards(task_rewards.cpu(), self.reward_weights.cpu()),
             lengths=torch.tensor(lengths),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor(is_truncated),
             questions=torch.tensor(questions),
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
             max_completion_length=generation.generation_limit,
-            correctness_rewards=None if correctness is None else correctness.double().cpu(),
-            is_correctness_known=deciding is not None or len(self.reward_func_names) == 1,
+            correctness_rewards=None if column is None else rewards_per_func[:, column].double().cpu(),
             answer_lengths=None if self._thinking is None else torch.tensor(answer_lengths),
             columns=dict(zip(generation.columns, columns, strict=True)),
         )
+        self.correctness.observe(rollouts.deciding_rewards)
+        checks.check_correctness(self.correctness, self.length_control, self.args)
+        return replace(rollouts, is_correctness_known=self.correctness.is_known)
 
     def _own(self, values):
         """Returns this process's slice of values that are ordered by process, with equally many for each process."""
@@ -397,6 +446,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self._num_done = 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
             self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
             self._example_prompt = saved.get("example_prompt", self._example_prompt)
+            self.correctness.load_state_dict(saved)
             if self._dynamic_sampling is not None:
                 self._dynamic_sampling.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
             output = super().train(str(folder) if folder else None, *args, **kwargs)

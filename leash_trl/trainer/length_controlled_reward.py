@@ -11,7 +11,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +20,7 @@ from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
 
 from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
@@ -32,10 +33,6 @@ from leash_trl.trainer.shared_state import Scored, SharedState
 
 
 RULE = AdvantageRule()
-UNKNOWN_CORRECTNESS = (
-    "correctness_func is None, so with several reward functions it is not known which answers are correct, and "
-    "accuracy is neither logged nor shown; set it to the reward function that decides whether an answer is correct"
-)
 
 
 @dataclass(frozen=True)
@@ -90,14 +87,16 @@ class LengthControlledReward:
         target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it for single
             prompts.
         weights (`list[float]`): Weights of the functions, dimensionless; 1 each by default.
-        correctness_func (`Callable` or `str`): The function, or its name, whose positive reward makes an answer
-            correct, as in [`~leash_trl.LeashGRPOConfig`].
+        correctness_func (`Callable` or `str`): The function, or the name of one of `reward_funcs`, whose positive
+            reward makes an answer correct, as in [`~leash_trl.LeashGRPOConfig`]. A function that is not among
+            `reward_funcs` is called and logged with them, but has no weight.
         length_of (`str`), thinking_end (`str`): Whether the length of the `completion` or of its `thinking` is
             controlled, and the text that ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
         `ValueError`: If `reward_funcs` holds anything but functions, the number of weights is not the number of
-            functions, or the method needs to know which answers are correct and no function is named that decides it.
+            functions, or the method needs to know which answers are correct and no function decides it. A call raises
+            it if the only function gives partial credit.
 
     Example:
         ```python
@@ -133,11 +132,11 @@ class LengthControlledReward:
         self._is_copy = False
         if len(self.weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
-        chosen = get_callable_name(correctness_func) if callable(correctness_func) else correctness_func
-        if (problem := unknown_correctness(chosen, self.names, self.method)) is not None:
+        deciding = (correctness_func, get_callable_name(correctness_func))
+        self.correctness = CorrectnessRule(self.reward_funcs, self.names, *deciding)
+        self.correctness.check(self.method)
+        if (problem := self.correctness.problem()) is not None:
             warnings.warn(problem, stacklevel=2)
-        known = [*self.names, *self.reward_funcs]  # functions may share a name
-        self._deciding = None if chosen is None else known.index(correctness_func) % len(self.names)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
         """Receives the settings of a run and warns if the method cannot act on it, or only in part.
@@ -167,7 +166,8 @@ class LengthControlledReward:
         """Writes the method's state after `version` dual steps for the copies of this reward."""
         self.version = version
         if self._shared is not None:
-            self._shared.write("state", (version, self.method.state_dict(), self.settings))
+            state = (version, self.method.state_dict(), self.correctness.state_dict(), self.settings)
+            self._shared.write("state", state)
 
     def pop_scored(self) -> list[Scored]:
         """Returns what this reward and its copies have scored since the last call."""
@@ -188,8 +188,9 @@ class LengthControlledReward:
                 if the method needs whole groups and the call splits a group.
         """
         if self._is_copy and (saved := self._shared.read_if_replaced()) is not None:
-            self.version, state, self.settings = saved
+            self.version, state, seen, self.settings = saved
             self.method.load_state_dict(state)
+            self.correctness.load_state_dict(seen)
         if self.settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         if completion_ids is None:
@@ -198,17 +199,21 @@ class LengthControlledReward:
                 "unknown; use a trainer that recipes/any_trainer.md lists, such as GRPOTrainer"
             )
         given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        functions = with_opened_thinking(self.reward_funcs) if self.settings.opens_thinking else self.reward_funcs
+        functions = [*self.reward_funcs, *self.correctness.extra]
+        functions = with_opened_thinking(functions) if self.settings.opens_thinking else functions
         rewards = [function(**given) for function in functions]
         if any(map(inspect.isawaitable, rewards)):
-            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), _event_loop()[1]).result()
+            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), event_loop()[1]).result()
         rollouts = self._rollouts(given, rewards, self.settings)
+        self.correctness.observe(rollouts.deciding_rewards)
+        self.correctness.check(self.method)
+        rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
         self._scored.append(Scored(rollouts, self.version, self._is_copy))
         if log_metric := columns.get("log_metric"):
             for key, value in log_entries(self.method, rollouts, score, self.version).items():
                 log_metric(key, value)
-            for name, values in zip(self.names, rewards, strict=True):
+            for name, values in zip([*self.names, *self.correctness.extra_names], rewards, strict=True):
                 if known := [value for value in values if value is not None]:
                     log_metric(f"rewards/{name}", fmean(known))
         if log_extra := columns.get("log_extra"):
@@ -225,6 +230,7 @@ class LengthControlledReward:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         limit = settings.max_completion_length
         _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
+        column = self.correctness.column
         table_KN = torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
         completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
         sizes = [*map(len, completions)]
@@ -236,15 +242,14 @@ class LengthControlledReward:
             ]
             lengths = thinking.thinking_lengths(completions, opened)
         return Rollouts(
-            task_rewards=weighted_task_rewards(table_KN.T, self.weights),
+            task_rewards=weighted_task_rewards(table_KN[: len(self.weights)].T, self.weights),
             lengths=torch.tensor(lengths),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
-            correctness_rewards=None if self._deciding is None else table_KN[self._deciding],
-            is_correctness_known=self._deciding is not None or len(self.names) == 1,
+            correctness_rewards=None if column is None else table_KN[column],
             answer_lengths=None if thinking is None else torch.tensor(sizes) - torch.tensor(lengths),
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
@@ -278,26 +283,13 @@ def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
     return functions
 
 
-def unknown_correctness(chosen: str | None, names: Sequence[str], method: LengthControl) -> str | None:
-    """Returns the warning for several reward functions of which none is `chosen` to decide what is correct, else
-    `None`.
-
-    Raises:
-        `ValueError`: If there is no function of the name `chosen`, or the method needs to know which answers are
-            correct.
-    """
-    if chosen not in names and (chosen is not None or (method.uses_correctness and len(names) > 1)):
-        raise ValueError(f"correctness_func is {chosen!r}, but must name a reward function: one of {', '.join(names)}")
-    return UNKNOWN_CORRECTNESS if chosen is None and len(names) > 1 else None
-
-
 async def awaited(values: Sequence[Any]) -> list[Any]:
     """Returns the values, after awaiting together, as TRL does, those that async functions returned."""
     come = iter(await asyncio.gather(*filter(inspect.isawaitable, values)))
     return [next(come) if inspect.isawaitable(value) else value for value in values]
 
 
-_event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
+event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
 
 
 def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

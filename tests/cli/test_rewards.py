@@ -3,7 +3,7 @@
 import pytest
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.reward_functions import reward_functions
+from leash_trl.cli.reward_functions import deciding_function, reward_functions
 from leash_trl.rewards import math_reward
 
 
@@ -22,6 +22,19 @@ def test_names_import_paths_and_files(folder):
     ours, near, far = reward_functions(["math_reward", "task/named_rewards.py:near", "shown_rewards.far"])
     assert ours is math_reward
     assert (near([]), far([])) == ([0.25], [0.75])
+
+
+def test_what_decides_is_a_reward_function_or_another_one(folder):
+    (folder / "first.py").write_text("def score(**kwargs):\n    return [1]\ndef form(**kwargs):\n    return [0]\n")
+    (folder / "second.py").write_text("def score(**kwargs):\n    return [2]\n")
+    score, form = functions = reward_functions(["first.py:score", "first.py:form"])
+    for text, expected in (("score", score), ("first.py:form", form), ("first.score", score), (None, None)):
+        assert deciding_function(text, functions) is expected
+    assert deciding_function("second.py:score", functions)() == [2]  # not the one of its name
+    assert deciding_function("math_reward", functions) is math_reward
+    assert deciding_function("judge-7b-v0.2", ["someone/judge-7b-v0.2", *functions]) == "judge-7b-v0.2"
+    with pytest.raises(ValueError, match=r"correctness_func.*'exact'.*score, form"):
+        deciding_function("exact", functions)
 
 
 def test_what_a_name_of_open_r1_is_called_here_is_said():

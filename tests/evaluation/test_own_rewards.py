@@ -65,6 +65,8 @@ async def matches_later(completions, answer, **kwargs):
         # None is left out of the sum
         ([matches, brief], {"weights": [1.0, 2.0]}, [0.0, -1.0, 0.0, 0.0], [None] * 4),
         ([matches, brief], {"correctness_func": "matches"}, [0.5, -0.5, 0.0, 0.5], [True, False, False, True]),
+        ([lambda prompts, **kwargs: [1.0, 0.5, 0.0, None]], {}, [1.0, 0.5, 0.0, None], [None] * 4),
+        ([lambda prompts, **kwargs: [1.0, 0.0, -0.5, None]], {}, [1.0, 0.0, -0.5, None], [True, False, False, None]),
     ],
 )
 def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, rewards, is_correct):
@@ -72,6 +74,18 @@ def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, 
     assert column("is_correct", *functions, **settings) == is_correct
     failures = column("grader_failure", *functions, **settings)
     assert [failure is not None for failure in failures] == [reward is None for reward in rewards]
+
+
+def test_a_function_beside_them_decides_and_has_no_weight_even_where_they_have_no_reward(tmp_path):
+    found = verdicts(brief, correctness_func=matches, weights=[2.0])
+    assert [each["reward"] for each in found] == [-1.0, -1.0, None, -1.0]
+    assert [each["is_correct"] for each in found] == [True, False, False, True]
+    assert {each["grader_failure"] for each in found} == {None}
+    records = [{**said(10), **each} for each in found]
+    rows = {"own": [records[:2], [records[2]] * 2, records[2:]]}  # the second problem has no reward
+    run = load_evaluated_run(write_evaluation(tmp_path / "run", "run", rows))
+    assert run.estimate("reward").value == -1.0
+    assert run.estimate("accuracy").value == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}, {"weights": [1.0, 1.0, 1.0]}])

@@ -41,9 +41,6 @@ def main(argv: list[str]) -> None:
     """Runs `leash filter`."""
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder, k = Path(arguments.output_dir), arguments.num_samples
-    names = arguments.reward_funcs or []
-    if len(names) > 1 and arguments.correctness_func is None:
-        raise UserError(f"reward_funcs are {', '.join(names)}; set correctness_func to the one that is right above 0")
     max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
     ((name, problems),) = sample_all(arguments, [arguments.dataset_name], "train").items()
     samples = read_lines(samples_path(folder, name))

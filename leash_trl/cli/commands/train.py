@@ -15,7 +15,7 @@ from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_conf
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
-from leash_trl.cli.reward_functions import OWN_REWARDS, function_name, reward_functions
+from leash_trl.cli.reward_functions import OWN_REWARDS, deciding_function, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
@@ -86,15 +86,17 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     )
     tokenizer.chat_template = script_args.chat_template or tokenizer.chat_template
     has_template = tokenizer.chat_template is not None
-    training_args.correctness_func = function_name(training_args.correctness_func)
     rollout_func = path and imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     reward_funcs = load_reward_funcs(script_args, train_dataset.column_names or [])
+    deciding = deciding_function(training_args.correctness_func, reward_funcs)
+    if callable(deciding):
+        training_args.correctness_func = None  # the name of a function, which the trainer gets itself
     # streams are read only while training, and a rollout function or a transform may add golds later
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
-    if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
+    if has_golds and any(reward in OWN_REWARDS for reward in [*reward_funcs, deciding]):
         with_readable_solutions(train_dataset, "the data set")
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
@@ -108,6 +110,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     trainer = LeashGRPOTrainer(
         model=model,
         reward_funcs=reward_funcs,
+        correctness_func=deciding if callable(deciding) else None,
         args=training_args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,

@@ -1,0 +1,110 @@
+"""Whether rewards say which answers are correct, by their values."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from leash_trl.errors import TrainingError
+from leash_trl.length_control.alp import ALP
+from leash_trl.length_control.correctness import CorrectnessRule
+from leash_trl.length_control.leash import Leash
+
+
+def score(**kwargs):
+    return []
+
+
+def form(**kwargs):
+    return []
+
+
+def rule(*batches, functions=(score,), chosen=None) -> CorrectnessRule:
+    """The rule for these functions after it has seen these batches of deciding rewards."""
+    names = [function.__name__ for function in functions]
+    made = CorrectnessRule(functions, names, chosen, getattr(chosen, "__name__", ""))
+    for rewards in batches:
+        made.observe(torch.tensor(rewards, dtype=torch.float32))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("rewards", "is_known"),
+    [
+        ([1.0, -1.0], True),
+        ([1.0, 0.0], True),
+        ([0.5, -0.5], True),  # right and wrong on another scale
+        ([0.3, 0.1 + 0.2, 0.0], True),  # equal but for rounding
+        ([1.0, 0.0, -1.0], True),  # wrong answers may cost differently
+        ([1.0, -0.25, -0.5, -1.0], True),
+        ([-1.0, -0.5], True),
+        ([math.nan, 1.0, math.nan], True),
+        ([], True),
+        ([1.0, 0.5, 0.0], False),
+        ([1.0, 0.1, -1.0], False),
+        ([1.0, 0.25], False),
+        ([2.0, 1.0], False),
+    ],
+)
+def test_two_different_positive_rewards_are_partial_credit(rewards, is_known):
+    whole, halves = rule(rewards), rule(rewards[:1], rewards[1:])
+    assert whole.is_known is halves.is_known is is_known
+    assert rule(rewards, functions=(score, form)).is_known is False
+    assert rule(rewards, functions=(score, form), chosen="score").is_known is True
+    assert rule(rewards, chosen=form).is_known is True
+
+
+def test_what_was_seen_stays_and_is_the_same_whoever_saw_it():
+    seen = rule([1.0, 0.5], [1.0, 0.0])
+    assert not seen.is_known
+    first, second = rule([1.0, 0.0]), rule([0.5, 0.0])  # two processes, neither of which can tell
+    assert first.is_known is second.is_known is True
+    for one, other in ((first, rule([0.5, 0.0])), (second, rule([1.0, 0.0]))):
+        one.load_state_dict(json.loads(json.dumps(other.state_dict())))
+    assert first.state_dict() == second.state_dict() == seen.state_dict()
+    assert not first.is_known
+    nothing = rule()
+    nothing.load_state_dict(json.loads(json.dumps(rule().state_dict())))
+    assert nothing.is_known
+
+
+def test_the_column_is_that_of_the_deciding_function_and_another_one_comes_last():
+    both = (score, form)
+    assert [rule(functions=both, chosen=chosen).column for chosen in (None, "form", score)] == [None, 1, 0]
+    other = rule(functions=(form,), chosen=score)
+    assert (other.column, other.extra, other.extra_names) == (1, [score], ["score"])
+
+
+def test_a_function_that_is_not_there_or_has_the_name_of_another_is_refused():
+    with pytest.raises(TrainingError, match=r"correctness_func is 'exact'.*score, form"):
+        rule(functions=(score, form), chosen="exact")
+
+    def form_of_another_file(**kwargs):
+        return []
+
+    form_of_another_file.__name__ = "form"
+    with pytest.raises(TrainingError, match="'form'"):
+        rule(functions=(score, form), chosen=form_of_another_file)
+
+
+@pytest.mark.parametrize(("method", "needing"), [(ALP(), "alp"), (Leash(min_accuracy=0.5), "min_accuracy")])
+def test_what_needs_to_know_is_refused_in_one_line(method, needing):
+    rule([1.0, 0.0]).check(method)
+    rule([1.0, 0.5], chosen=form).check(method)
+    with pytest.raises(TrainingError) as refused:
+        rule([1.0, 0.5, 0.0]).check(method)
+    line = str(refused.value)
+    assert "\n" not in line
+    assert [part for part in ("reward_funcs", "score", "0.5", needing, "correctness_func") if part not in line] == []
+    rule([1.0, 0.5, 0.0]).check(Leash())
+
+
+def test_it_is_said_once_in_one_line():
+    for unsure in (rule([1.0, 0.5]), rule(functions=(score, form)), rule([1.0, 0.5], chosen="score")):
+        line = unsure.problem()
+        assert "correctness_func" in line
+        assert "\n" not in line
+        unsure.observe(torch.tensor([0.25]))
+        assert unsure.problem() is None
+    assert rule([1.0, -1.0, 0.0]).problem() is None

@@ -1,0 +1,157 @@
+"""Rewards with partial credit, and a function beside the rewards that decides what is correct: in ours and TRL's."""
+
+import asyncio
+import pickle
+
+import pytest
+from conftest import log_rows, logged, parity_reward
+from stock_run import any_trainer, stock_trainer
+
+from leash_trl import LengthControlledReward
+from leash_trl.errors import TrainingError
+from leash_trl.length_control.alp import ALP
+from leash_trl.length_control.leash import Leash
+from leash_trl.trainer.length_controlled_reward import RunSettings
+
+
+KINDS = ["LeashGRPO", "GRPO", "RLOO"]
+PARTIAL = 2  # update whose batch is the first with partial credit
+pytestmark = pytest.mark.filterwarnings("ignore:wrong answers have:UserWarning")
+
+
+def graded(completion_ids, **kwargs):
+    """Wrong, half right or right, all of them in every batch."""
+    return [(i % 3) / 2 for i, _ in enumerate(completion_ids)]
+
+
+def graded_later(completion_ids, trainer_state, **kwargs):
+    """Right or wrong at first, and also half right from one update on."""
+    if trainer_state.global_step < PARTIAL:
+        return [float(sum(ids) % 2) for ids in completion_ids]
+    return graded(completion_ids)
+
+
+def steps_with_accuracy(trainer) -> list[int]:
+    return [row["step"] for row in log_rows(trainer) if "leash/accuracy" in row]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_the_first_partial_credit_on_accuracy_is_unknown_and_stays_so_when_resumed(
+    kind, make_trainer, tiny_model_path, tmp_path
+):
+    def build(reward, max_steps):
+        fields = {"max_steps": max_steps, "save_strategy": "steps", "save_steps": 1}
+        return any_trainer(kind, make_trainer, tiny_model_path, tmp_path, reward, **fields)[0]
+
+    trainer = build(graded_later, PARTIAL + 2)
+    with pytest.warns(UserWarning, match="graded_later.*0.5 and 1.*correctness_func") as caught:
+        trainer.train()
+    assert len([each for each in caught if "correctness_func" in str(each.message)]) == 1
+    assert steps_with_accuracy(trainer) == [1, 2]
+    assert len(logged(trainer, "leash/lambda")) == PARTIAL + 2
+
+    def graded_later_again(completion_ids, trainer_state, **kwargs):  # nothing here shows partial credit again
+        return [float(sum(ids) % 2) for ids in completion_ids]
+
+    resumed = build(graded_later_again, PARTIAL + 3)
+    with pytest.warns(UserWarning, match="graded_later_again.*0.5 and 1.*correctness_func"):
+        resumed.train(resume_from_checkpoint=f"{trainer.args.output_dir}/checkpoint-{PARTIAL + 2}")
+    assert resumed.state.global_step == PARTIAL + 3
+    assert steps_with_accuracy(resumed) == [1, 2]
+
+
+NEEDING = [("alp", ALP, {}), ("min_accuracy", lambda: Leash(min_accuracy=0.5), {"min_accuracy": 0.5})]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("needing", "make_method", "fields"), NEEDING)
+def test_what_needs_to_know_ends_before_it_uses_partial_credit(
+    kind, needing, make_method, fields, make_trainer, tiny_model_path, tmp_path
+):
+    if kind == "LeashGRPO":
+        control = fields or {"length_control": "alp", "lambda_lr": None}
+        trainer = make_trainer(graded_later, max_steps=PARTIAL + 2, **control)
+    else:
+        reward = LengthControlledReward(graded_later, make_method(), 6)
+        trainer = stock_trainer(kind, tiny_model_path, tmp_path, reward=reward, max_steps=PARTIAL + 2)
+    with pytest.raises(TrainingError) as refused:
+        trainer.train()
+    line = str(refused.value)
+    assert "\n" not in line
+    assert [part for part in ("graded_later", "0.5", needing, "correctness_func") if part not in line] == []
+    assert trainer.state.global_step == PARTIAL
+
+
+async def decides(completion_ids, **kwargs):
+    await asyncio.sleep(0)
+    return [None if i == 0 else 0.5 * r for i, r in enumerate(parity_reward(completion_ids))]
+
+
+@pytest.mark.filterwarnings("ignore:reward_funcs is graded:UserWarning")
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_function_beside_the_rewards_decides_and_is_logged_and_has_no_weight(make_trainer, is_async, monkeypatch):
+    def decides_at_once(completion_ids, **kwargs):
+        return asyncio.run(decides(completion_ids))
+
+    function = decides if is_async else decides_at_once
+    fields = {"max_steps": 2, "reward_weights": [0.5], "lambda_init": 0.5, "log_completions": True}
+    plain = make_trainer(graded, **fields)
+    plain.train()
+    trainer = make_trainer(graded, correctness_func=function, **fields)
+    seen = []
+    observe = trainer.length_control.observe
+    monkeypatch.setattr(trainer.length_control, "observe", lambda rollouts: seen.append(rollouts) or observe(rollouts))
+    trainer.train()
+    assert list(trainer._logs["advantages"]) == list(plain._logs["advantages"])
+    for key in ("reward", "reward_std", "frac_reward_zero_std", "leash/lambda", "rewards/graded/mean"):
+        assert logged(trainer, key) == logged(plain, key)
+    means = logged(trainer, f"rewards/{function.__name__}/mean")
+    assert means == pytest.approx([rollouts.correctness_rewards.nanmean().item() for rollouts in seen])
+    assert logged(trainer, "leash/accuracy") == pytest.approx([batch.correctness.nanmean().item() for batch in seen])
+    assert {batch.is_scorable.sum().item() for batch in seen} == {7}  # it passes one of eight
+    assert len(trainer._logs["rewards"][function.__name__]) == len(trainer._logs["rewards"]["graded"]) == 8
+    assert [*trainer.reward_func_names] == ["graded"]
+
+
+def test_what_only_the_deciding_function_scores_is_not_trained_on(make_trainer):
+    def passes(completion_ids, **kwargs):
+        return [None if i < 4 else r for i, r in enumerate(graded(completion_ids))]
+
+    trainer = make_trainer(passes, correctness_func=parity_reward, max_steps=1)
+    trainer.train()
+    assert list(trainer._logs["advantages"])[:4] == [0.0] * 4
+    assert logged(trainer, "leash/task_reward") == pytest.approx(logged(trainer, "reward"))
+
+
+def test_a_function_is_chosen_in_one_place(make_trainer, make_args):
+    args = make_args(correctness_func="graded")
+    with pytest.raises(ValueError, match="correctness_func is 'graded' in args"):
+        make_trainer([graded, parity_reward], args=args, correctness_func=parity_reward)
+
+
+def test_a_reward_and_its_copies_call_the_function_beside_the_rewards():
+    reward = LengthControlledReward(graded, ALP(), 10, weights=[0.5], correctness_func=parity_reward)
+    reward.begin(RunSettings("GRPOConfig", 2, 2, 100.0, frozenset([2]), 0), 1)
+    given = {"prompts": ["?"] * 4, "completions": [""] * 4, "completion_ids": [[1, 2], [2, 2], [3, 2], [2, 4]]}
+    for called in (reward, pickle.loads(pickle.dumps(reward))):
+        called(**given, log_metric=(metrics := {}).__setitem__)
+        expected = parity_reward(given["completion_ids"])
+        assert metrics["rewards/parity_reward"] == sum(expected) / 4
+        assert metrics["leash/accuracy"] == 0.5
+    scored = reward.pop_scored()
+    for each in scored:
+        assert each.rollouts.task_rewards.tolist() == [0.5 * value for value in graded(given["completion_ids"])]
+        assert each.rollouts.correctness_rewards.tolist() == expected
+    assert len(scored) == 2
+
+
+def test_a_copy_learns_of_partial_credit_that_only_its_owner_saw():
+    reward = LengthControlledReward(graded, Leash(), 10)
+    reward.begin(RunSettings("GRPOConfig", 2, 2, 100.0, frozenset([2]), 0), 1)
+    copy = pickle.loads(pickle.dumps(reward))
+    two, four = ({"prompts": ["?"] * n, "completions": [""] * n, "completion_ids": [[1, 2]] * n} for n in (2, 4))
+    copy(**two, log_metric=(before := {}).__setitem__)  # wrong and half right
+    reward(**four)
+    reward.publish(1)
+    copy(**two, log_metric=(after := {}).__setitem__)
+    assert ("leash/accuracy" in before, "leash/accuracy" in after) == (True, False)
