@@ -45,8 +45,7 @@ class CorrectnessRule:
         self.column: int | None = None
         self.extra: list[Any] = []
         self.extra_names: list[str] = []
-        self.lowest, self.highest = math.inf, 0.0
-        self._is_said = False
+        self.restart()
         if callable(chosen) and chosen not in functions:
             if chosen_name in names:
                 raise TrainingError(
@@ -60,6 +59,11 @@ class CorrectnessRule:
             self.column = self._names.index(chosen)
         elif chosen is not None:
             raise TrainingError(self._unchosen())
+
+    def restart(self) -> None:
+        """Forgets the rewards that have been observed, at the beginning of another run."""
+        self.lowest, self.highest = math.inf, 0.0
+        self._is_said = False
 
     @property
     def gives_partial_credit(self) -> bool:

@@ -177,6 +177,7 @@ class LengthControlCallback(DualStepCallback):
             self._newest = []
         if self._reached is None:
             self.method.restart()
+            self.reward.correctness.restart()
             self.version = 0
         else:  # another trainer may have used the method in between
             self.restore(self._reached)

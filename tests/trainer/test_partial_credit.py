@@ -82,6 +82,22 @@ def test_what_needs_to_know_ends_before_it_uses_partial_credit(
     assert trainer.state.global_step == PARTIAL
 
 
+def test_partial_credit_of_one_run_is_forgotten_in_the_next(tiny_model_path, tmp_path):
+    gives_partial_credit = True
+
+    def reward_func(completion_ids, **kwargs):
+        return graded(completion_ids) if gives_partial_credit else parity_reward(completion_ids)
+
+    reward = LengthControlledReward(reward_func, "leash", 6)
+    first, second = (stock_trainer("GRPO", tiny_model_path, tmp_path, reward=reward, max_steps=1) for _ in range(2))
+    with pytest.warns(UserWarning, match="reward_func"):
+        first.train()
+    gives_partial_credit = False
+    second.train()
+    assert steps_with_accuracy(first) == []
+    assert steps_with_accuracy(second) == [1]
+
+
 async def decides(completion_ids, **kwargs):
     await asyncio.sleep(0)
     return [None if i == 0 else 0.5 * r for i, r in enumerate(parity_reward(completion_ids))]
