@@ -4,6 +4,7 @@ A batch is a dict of tensors whose first dimension is the row. Prompts are padde
 completions on the right.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,19 +35,44 @@ PADDING = {
 """Fields with one column per token."""
 
 WHOLE_FIELDS = frozenset({"num_items_in_batch"})
-FIELDS = frozenset({*PADDING, *WHOLE_FIELDS, "advantages"})
+"""Fields with one value for the whole batch instead of one per row."""
+
+FIELDS = frozenset(PADDING) | WHOLE_FIELDS | {"advantages"}
 """Fields that this module can handle. A batch with other fields, such as images, is left unchanged."""
 
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 """Types of rotary positions whose frequencies depend on the width of the batch."""
 
-_RELATIVE_NAMES = (
-    "cohere cohere2 deepseek_v2 deepseek_v3 gemma gemma2 gemma3_text glm glm4 gpt_oss granite llama mistral mixtral "
-    "olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next smollm3 starcoder2"
+RELATIVE_MODELS = frozenset(
+    {
+        "cohere",
+        "cohere2",
+        "deepseek_v2",
+        "deepseek_v3",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm",
+        "glm4",
+        "gpt_oss",
+        "granite",
+        "llama",
+        "mistral",
+        "mixtral",
+        "olmo2",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "qwen3_next",
+        "smollm3",
+        "starcoder2",
+    }
 )
-RELATIVE_MODELS = frozenset(_RELATIVE_NAMES.split())
 """`model_type` of text models, each checked by a test, whose output does not depend on the number of padding tokens on
-the left. It does with learned positions, temperatures by position, chunked attention or unmasked recurrences."""
+the left. The output of models with learned positions, temperatures by position, chunked attention or unmasked
+recurrences depends on it, so they are not listed here."""
 
 Batch = dict[str, torch.Tensor]
 
@@ -54,15 +80,21 @@ Batch = dict[str, torch.Tensor]
 def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Returns the mask of shape `(N, T)` of the tokens in the loss: those that the model generated, in completions
     that are not masked."""
-    mask = batch["completion_mask"]
-    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
+    mask = batch["completion_mask"]  # 0 for padding, and for all tokens of a masked completion
+    if "tool_mask" in batch:
+        mask = mask * batch["tool_mask"]  # 0 for tokens that a tool returned
+    return mask
 
 
 def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Returns, for each row, the numbers of tokens in the prompt, in the completion and in the loss, and whether its
     advantage is not 0. The shape is `(N, 4)`, in integers."""
-    counts = [mask.sum(dim=1) for mask in (batch["prompt_mask"], batch["completion_mask"], loss_mask(batch))]
-    return torch.stack([fact.long() for fact in (*counts, batch["advantages"] != 0)], dim=1)
+    prompt_lengths = batch["prompt_mask"].sum(dim=1)
+    completion_lengths = batch["completion_mask"].sum(dim=1)
+    num_loss_tokens = loss_mask(batch).sum(dim=1)
+    has_signal = batch["advantages"] != 0
+    facts = (prompt_lengths, completion_lengths, num_loss_tokens, has_signal)
+    return torch.stack([fact.long() for fact in facts], dim=1)
 
 
 def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
@@ -75,29 +107,32 @@ def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> 
         tensor([[0.5000, 1.0000],
                 [0.5000, 2.0000]])
     """
-    first = batches[0]
-    return {
-        name: first[name]
-        if name in WHOLE_FIELDS
-        else torch.cat(_same_width(name, [batch[name] for batch in batches], pad_token_id))
-        for name in first
-    }
+    rows: Batch = {}
+    for name in batches[0]:
+        parts = [batch[name] for batch in batches]
+        if name in WHOLE_FIELDS:
+            rows[name] = parts[0]
+        else:
+            rows[name] = torch.cat(_same_width(name, parts, pad_token_id))
+    return rows
 
 
 def _same_width(name: str, parts: Sequence[torch.Tensor], pad_token_id: int) -> list[torch.Tensor]:
+    """Pads the values of a field in several batches, each of shape `(rows, width)`, to the largest width."""
     if name not in PADDING:
-        return [*parts]
+        return list(parts)
     width = max(part.shape[1] for part in parts)
-    is_left, value = PADDING[name].side == "left", padding_value(name, pad_token_id)
-    missing = [width - part.shape[1] for part in parts]
-    return [
-        torch.nn.functional.pad(part, (columns, 0) if is_left else (0, columns), value=value)
-        for part, columns in zip(parts, missing, strict=True)
-    ]
+    value = padding_value(name, pad_token_id)
+    padded = []
+    for part in parts:
+        num_missing = width - part.shape[1]
+        columns = (num_missing, 0) if PADDING[name].side == "left" else (0, num_missing)  # before, after
+        padded.append(torch.nn.functional.pad(part, columns, value=value))
+    return padded
 
 
 def padding_value(name: str, pad_token_id: int) -> int:
-    """Returns the padding value of a field."""
+    """Returns the value that TRL pads a field with: `pad_token_id` for token ids, else that of `PADDING`."""
     value = PADDING[name].value
     return pad_token_id if value is None else value
 
@@ -109,9 +144,12 @@ def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
     >>> sorted(rope_types({"full_attention": {"rope_type": "yarn"}, "sliding_attention": {"rope_type": "default"}}))
     ['default', 'yarn']
     """
-    parameters = rope_parameters or {}
-    layers = [parameters, *(layer for layer in parameters.values() if isinstance(layer, Mapping))]
-    return {layer["rope_type"] for layer in layers if "rope_type" in layer}
+    if not rope_parameters:
+        return set()
+    # either the parameters themselves, or a mapping from the kind of layer to its parameters
+    candidates = [rope_parameters]
+    candidates += [value for value in rope_parameters.values() if isinstance(value, Mapping)]
+    return {parameters["rope_type"] for parameters in candidates if "rope_type" in parameters}
 
 
 def fitting_width(length: int, multiple_of: int | None = None) -> int:
@@ -122,28 +160,34 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
     8
     """
     multiple = multiple_of or 1
-    return max(1, -(-length // multiple)) * multiple
+    num_multiples = max(1, math.ceil(length / multiple))
+    return num_multiples * multiple
 
 
 def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
-    """Trims a field to these widths; values of shape `(N, 1)` stay unchanged.
+    """Trims a field of shape `(N, width)` to the width of its side; values of shape `(N, 1)` stay unchanged.
 
     The output of a decoder does not depend on padding to the right, nor, in `RELATIVE_MODELS`, on padding to the left.
     """
     if name not in PADDING:
         return values
-    return values[:, -prompt_width:] if PADDING[name].side == "left" else values[:, :completion_width]
+    if PADDING[name].side == "left":  # only prompts are padded on the left
+        return values[:, -prompt_width:]
+    return values[:, :completion_width]
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
     """Returns the rows of all parts in their original order, with shape `(N, width)`, padded with zeros.
+
+    `parts` has, for each tensor of `values`, the original positions of its rows.
 
     Example:
         >>> scattered([torch.tensor([[5, 6]]), torch.tensor([[7]])], [[1], [0]], width=2)
         tensor([[7, 0],
                 [5, 6]])
     """
-    whole = values[0].new_zeros(sum(map(len, parts)), width)
+    num_rows = sum(len(part) for part in parts)
+    in_order = values[0].new_zeros(num_rows, width)
     for value, part in zip(values, parts, strict=True):
-        whole[list(part), : value.shape[1]] = value
-    return whole
+        in_order[list(part), : value.shape[1]] = value
+    return in_order

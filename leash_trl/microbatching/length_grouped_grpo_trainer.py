@@ -3,7 +3,8 @@
 import logging
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from peft import PeftModel
@@ -12,16 +13,34 @@ from trl import GRPOTrainer
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-from leash_trl.microbatching.partition import arrange, partition, positions, rows_to_compute
+from leash_trl.microbatching.partition import arrange, partition, rows_to_compute
 from leash_trl.microbatching.trl_members import TRLMembers, check_trl_members
 
 
 logger = logging.getLogger(__name__)
 
-# TRL: GRPOTrainer._compute_loss logs these means over tokens, and clip ratios at sequence level over completions
-TOKEN_MEANS = ("entropy", "kl")
-CLIP_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
-ROW_MEANS = ("vespo/phi_seq_mean",)
+# Keys of the means that TRL logs for each micro-batch in GRPOTrainer._compute_loss
+TOKEN_MEANS = ("entropy", "kl")  # over tokens
+CLIP_MEANS = (  # over tokens, or over rows if importance_sampling_level is "sequence"
+    "clip_ratio/low_mean",
+    "clip_ratio/high_mean",
+    "clip_ratio/region_mean",
+    "cispo_clip_ratio",
+)
+ROW_MEANS = ("vespo/phi_seq_mean",)  # over rows, which are completions
+
+
+class RowWidths(NamedTuple):
+    """The numbers of columns that each row of a window needs for its prompt and for its completion."""
+
+    prompts: list[int]
+    completions: list[int]
+
+    def widest(self, rows: Sequence[int]) -> tuple[int, int]:
+        """Returns the widths of prompts and of completions in a micro-batch of these rows."""
+        prompt_width = max(self.prompts[row] for row in rows)
+        completion_width = max(self.completions[row] for row in rows)
+        return prompt_width, completion_width
 
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
@@ -75,27 +94,34 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         avoid_faulty_cudnn_attention()
         check_trl_members(self, self.TRL_MEMBERS)
+        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)  # a processor has one
+        self._pad_token_id: int = tokenizer.pad_token_id
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()
         # the virtual tokens of prompt learning are to the left of the padding
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
-        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self._pad_token_id: int = tokenizer.pad_token_id
-        kinds = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
-        by_width = [f"rope_type={kind!r} follows the width" for kind in kinds & batch_fields.LENGTH_DEPENDENT_ROPE]
-        regrouping = by_width + self._reasons_against_regrouping()
-        skipping = by_width + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
+
+        rope_types = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
+        against_trimming = []
+        for rope_type in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE:
+            against_trimming.append(f"rope_type={rope_type!r} follows the width")
+        against_regrouping = against_trimming + self._reasons_against_regrouping()
+        against_skipping = against_trimming + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
+
         # TRL's own configuration has no switches, so the defaults of the class apply
         switches = self.args if isinstance(self.args, LengthGroupedGRPOConfig) else LengthGroupedGRPOConfig
-        self._trims = switches.length_grouped_microbatches and not by_width
-        self._regroups = switches.length_grouped_microbatches and not regrouping
-        self._skips_zero_signal = switches.skip_zero_signal and not skipping
-        self._num_sharing = self.accelerator.num_processes if self._regroups else 1  # processes that share their rows
-        if switches.length_grouped_microbatches and regrouping:
-            logger.warning("completions stay in TRL's micro-batches: %s", "; ".join(regrouping))
-        if switches.skip_zero_signal and skipping:
-            logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(skipping))
+        self._trims = switches.length_grouped_microbatches and not against_trimming
+        self._regroups = switches.length_grouped_microbatches and not against_regrouping
+        self._skips_zero_signal = switches.skip_zero_signal and not against_skipping
+        if switches.length_grouped_microbatches and against_regrouping:
+            logger.warning("completions stay in TRL's micro-batches: %s", "; ".join(against_regrouping))
+        if switches.skip_zero_signal and against_skipping:
+            logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(against_skipping))
+
+        # with regrouping, a row may move to another process; otherwise each process keeps its rows
+        self._num_sharing = self.accelerator.num_processes if self._regroups else 1
+        self._index_among_sharing = self.accelerator.process_index if self._regroups else 0
 
     def _reasons_against_regrouping(self) -> list[str]:
         """Returns the settings because of which the gradient of a window depends on which completions share a
@@ -110,68 +136,106 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch):
         """Regroups the micro-batches whenever TRL has created new ones."""
-        before = self._buffered_inputs
+        previous = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is None or self._buffered_inputs is before:  # evaluation, or a batch from the buffer
-            return inputs
+        if self._buffered_inputs is None or self._buffered_inputs is previous:
+            return inputs  # of an evaluation, or from the buffer
         # TRL: GRPOTrainer._prepare_inputs returns one of the micro-batches that it has just created
-        place = next(place for place, batch in enumerate(self._buffered_inputs) if batch is inputs)
+        (index,) = (index for index, batch in enumerate(self._buffered_inputs) if batch is inputs)
         self._buffered_inputs = self._rearranged(self._buffered_inputs)
-        return self._buffered_inputs[place]
+        return self._buffered_inputs[index]
 
     def _rearranged(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if not (self._trims or self._skips_zero_signal) or not self._knows_fields(batches[0]):
+        """Returns as many micro-batches with the rows of the given ones, or `batches` itself if nothing can change."""
+        if not self._trims and not self._skips_zero_signal:
             return batches
-        # Accumulation windows begin at multiples of the first number, generation batches at multiples of the second,
-        # and the last window of an epoch ends with a generation batch. So a group of `size` micro-batches never
-        # belongs to two windows.
-        size = math.gcd(self.args.gradient_accumulation_steps, self.args.steps_per_generation)
-        size = size if self._regroups else 1
-        windows = [batches[start : start + size] for start in range(0, len(batches), size)]
-        return [batch for window in windows for batch in self._rearranged_window(window)]
+        if not self._can_handle_fields(batches[0]):
+            return batches
+        size = 1  # number of micro-batches whose rows may be exchanged
+        if self._regroups:
+            # Accumulation windows begin at multiples of the first number, generation batches at multiples of the
+            # second, and the last window of an epoch ends with a generation batch. So a group of `size` micro-batches
+            # never belongs to two windows.
+            size = math.gcd(self.args.gradient_accumulation_steps, self.args.steps_per_generation)
+        rearranged = []
+        for start in range(0, len(batches), size):
+            rearranged += self._rearranged_window(batches[start : start + size])
+        return rearranged
 
-    def _knows_fields(self, batch: dict[str, Any]) -> bool:
+    def _can_handle_fields(self, batch: dict[str, Any]) -> bool:
         """Returns whether all processes can handle all fields of their batches. They decide together, since TRL may
         drop images in a single process, and a process that gathers alone would wait for the others forever."""
-        known = {name for name in batch_fields.FIELDS & batch.keys() if isinstance(batch[name], torch.Tensor)}
-        unknown = sorted(batch.keys() - known)
-        if unknown:
-            fields = ", ".join(unknown)
+        others = []
+        for name, values in batch.items():
+            if name not in batch_fields.FIELDS or not isinstance(values, torch.Tensor):
+                others.append(name)
+        if others:
+            fields = ", ".join(sorted(others))
             warnings.warn(f"batches with {fields} stay as TRL makes them: not grouped by length", stacklevel=2)
-        return bool(self.accelerator.gather(torch.tensor([not unknown], device=self.accelerator.device)).all())
+        can_handle = torch.tensor([not others], device=self.accelerator.device)
+        return bool(self.accelerator.gather(can_handle).all())
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
         """Returns this process's micro-batches of a window whose rows may be distributed freely."""
         rows = batch_fields.joined(window, self._pad_token_id)
-        prompts, completions, tokens, signal = self._of_all(batch_fields.row_facts(rows)).T.tolist()
-        columns = self._columns(prompts, completions, rows["prompt_ids"].shape[1])
-        is_needed = self._needed([t > 0 and s > 0 for t, s in zip(tokens, signal, strict=True)], completions)
-        plan = arrange(*columns, is_needed, len(window), self._num_sharing)
-        self._log_arrangement([p + c for p, c in zip(prompts, completions, strict=True)], columns, plan)
-        mine = plan[self.accelerator.process_index if self._regroups else 0]
-        batches = self._picked(rows, mine, columns)
-        every_step = [[row for process in plan for row in process[step]] for step in range(len(window))]
-        token_factors = loss_weights.mean_factors([sum(tokens[row] for row in part) for part in every_step])
-        row_factors = loss_weights.mean_factors([len(part) for part in every_step])
-        for step, batch in enumerate(batches):
-            batch["loss_factor"] = loss_weights.loss_factor(
-                self.loss_type,
-                num_rows=len(mine[step]),
-                num_rows_before=len(window[step]["advantages"]),
-                num_tokens=sum(tokens[row] for row in mine[step]),
-                num_tokens_before=sum(tokens),
-            )
-            batch["token_factor"], batch["row_factor"] = token_factors[step], row_factors[step]
+        # of this process, or with regrouping of all processes, whose rows are numbered together from here on
+        facts = self._of_all(batch_fields.row_facts(rows))
+        prompt_lengths, completion_lengths, num_loss_tokens, has_signal = facts.T.tolist()
+        adds_to_loss = [signal > 0 and count > 0 for signal, count in zip(has_signal, num_loss_tokens, strict=True)]
+        widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width=rows["prompt_ids"].shape[1])
+        plan = arrange(
+            widths.prompts,
+            widths.completions,
+            is_needed=self._needed(adds_to_loss, completion_lengths),
+            num_steps=len(window),
+            num_processes=self._num_sharing,
+        )
+        lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
+        self._log_arrangement(lengths, widths, plan)
+        own_plan = plan[self._index_among_sharing]
+        batches = self._picked(rows, own_plan, widths)
+        self._add_factors(batches, plan, num_loss_tokens, num_rows_before=len(window[0]["advantages"]))
         return batches
 
-    def _columns(self, prompts: list[int], completions: list[int], prompt_width: int) -> tuple[list[int], list[int]]:
-        """Returns the number of columns that each row needs for its prompt and for its completion."""
+    def _add_factors(
+        self,
+        batches: list[dict[str, Any]],
+        plan: list[list[list[int]]],
+        num_loss_tokens: list[int],
+        num_rows_before: int,
+    ) -> None:
+        """Gives each micro-batch the factors that `compute_loss` multiplies its loss and its logged means with."""
+        own_plan = plan[self._index_among_sharing]
+        # TRL logs means over all processes, so the logged means are weighted by the rows and tokens of all
+        num_rows = [0] * len(own_plan)  # by step
+        num_tokens = [0] * len(own_plan)
+        for process_plan in plan:
+            for step, part in enumerate(process_plan):
+                num_rows[step] += len(part)
+                num_tokens[step] += sum(num_loss_tokens[row] for row in part)
+        row_factors = loss_weights.mean_factors(num_rows)
+        token_factors = loss_weights.mean_factors(num_tokens)
+        for step, batch in enumerate(batches):
+            part = own_plan[step]
+            batch["loss_factor"] = loss_weights.loss_factor(
+                self.loss_type,
+                num_rows=len(part),
+                num_rows_before=num_rows_before,
+                num_tokens=sum(num_loss_tokens[row] for row in part),
+                num_tokens_before=sum(num_loss_tokens),  # only used without regrouping, where a window is one batch
+            )
+            batch["token_factor"] = token_factors[step]
+            batch["row_factor"] = row_factors[step]
+
+    def _row_widths(self, prompt_lengths: list[int], completion_lengths: list[int], prompt_width: int) -> RowWidths:
+        """Returns the columns that rows of these lengths need, of prompts that TRL has padded to `prompt_width`."""
 
         def fitting(lengths: list[int]) -> list[int]:
             return [batch_fields.fitting_width(length, self.pad_to_multiple_of) for length in lengths]
 
-        prompt_columns = [prompt_width] * len(prompts) if self._keeps_prompt_padding else fitting(prompts)
-        return prompt_columns, fitting(completions)
+        if self._keeps_prompt_padding:
+            return RowWidths([prompt_width] * len(prompt_lengths), fitting(completion_lengths))
+        return RowWidths(fitting(prompt_lengths), fitting(completion_lengths))
 
     def _needed(self, adds_to_loss: list[bool], lengths: list[int]) -> list[bool]:
         """Returns which rows to compute. Processes that keep their own rows must compute the same number, since TRL
@@ -180,9 +244,10 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             return [True] * len(lengths)
         if self._regroups:
             return adds_to_loss
-        counts = self.accelerator.gather(torch.tensor([sum(adds_to_loss)], device=self.accelerator.device))
-        rows = {*rows_to_compute(adds_to_loss, lengths, least=int(counts.max()))}
-        return [row in rows for row in range(len(lengths))]
+        num_needed = torch.tensor([sum(adds_to_loss)], device=self.accelerator.device)
+        most_needed = int(self.accelerator.gather(num_needed).max())
+        computed = set(rows_to_compute(adds_to_loss, lengths, least=most_needed))
+        return [row in computed for row in range(len(lengths))]
 
     def _of_all(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest
@@ -198,34 +263,37 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             )
         return self.accelerator.gather(values)
 
-    def _picked(
-        self, rows: batch_fields.Batch, plan: list[list[int]], columns: tuple[list[int], list[int]]
-    ) -> list[dict[str, Any]]:
+    def _picked(self, rows: batch_fields.Batch, parts: list[list[int]], widths: RowWidths) -> list[dict[str, Any]]:
         """Returns one trimmed batch for each list of rows. Fields are gathered one after the other to save memory."""
-        batches: list[dict[str, Any]] = [{} for _ in plan]
+        batches: list[dict[str, Any]] = [{} for _ in parts]
         for name, values in rows.items():
             if name in batch_fields.WHOLE_FIELDS:
                 for batch in batches:
                     batch[name] = values
                 continue
-            everywhere = self._of_all(values, name)
-            for batch, part in zip(batches, plan, strict=True):
-                widths = (max(needed[row] for row in part) for needed in columns)
-                batch[name] = batch_fields.cut(name, everywhere, *widths)[part]
+            of_all = self._of_all(values, name)
+            for batch, part in zip(batches, parts, strict=True):
+                prompt_width, completion_width = widths.widest(part)
+                batch[name] = batch_fields.cut(name, of_all, prompt_width, completion_width)[part]
         return batches
 
-    def _log_arrangement(
-        self, lengths: list[int], columns: tuple[list[int], list[int]], plan: list[list[list[int]]]
-    ) -> None:
-        parts = [part for process in plan for part in process]
-        kept = [row for part in parts for row in part]
-        computed = sum(positions(*([needed[i] for i in part] for needed in columns)) for part in parts)
-        counts = torch.tensor([sum(lengths[row] for row in kept), computed, len(kept), len(lengths)])
+    def _log_arrangement(self, lengths: list[int], widths: RowWidths, plan: list[list[list[int]]]) -> None:
+        num_kept = 0  # rows that are computed
+        num_real = 0  # positions with a token
+        num_computed = 0  # positions with or without a token
+        for process_plan in plan:
+            for part in process_plan:
+                prompt_width, completion_width = widths.widest(part)
+                num_kept += len(part)
+                num_real += sum(lengths[row] for row in part)
+                num_computed += len(part) * (prompt_width + completion_width)
+        counts = torch.tensor([num_kept, len(lengths), num_real, num_computed])
         if not self._regroups:  # with regrouping, the plan already covers all processes
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
-        real, computed, num_kept, num_rows = counts.tolist()
-        self._metrics["train"]["microbatch/padding_share"].append(1 - real / computed)
-        self._metrics["train"]["microbatch/skipped_share"].append(1 - num_kept / num_rows)
+        num_kept, num_rows, num_real, num_computed = counts.tolist()
+        metrics = self._metrics["train"]
+        metrics["microbatch/padding_share"].append(1 - num_real / num_computed)
+        metrics["microbatch/skipped_share"].append(1 - num_kept / num_rows)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Weights the loss and the logged means so that the rows have the same weight as in TRL's own
@@ -233,10 +301,18 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if "loss_factor" not in inputs:
             return loss
+        row_means = set(ROW_MEANS)
+        token_means = set(TOKEN_MEANS)
+        if self.importance_sampling_level == "sequence":
+            row_means.update(CLIP_MEANS)
+        else:
+            token_means.update(CLIP_MEANS)
         # TRL: GRPOTrainer._compute_loss has just appended one value of each mean that it logs
-        by_row = (*ROW_MEANS, *(CLIP_MEANS if self.importance_sampling_level == "sequence" else ()))
-        for name in {*TOKEN_MEANS, *CLIP_MEANS, *ROW_MEANS} & self._metrics["train"].keys():
-            self._metrics["train"][name][-1] *= inputs["row_factor" if name in by_row else "token_factor"]
+        metrics = self._metrics["train"]
+        for name in row_means & metrics.keys():
+            metrics[name][-1] *= inputs["row_factor"]
+        for name in token_means & metrics.keys():
+            metrics[name][-1] *= inputs["token_factor"]
         return loss * inputs["loss_factor"]
 
     def _get_per_token_logps_and_entropies(
@@ -244,24 +320,37 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     ):
         """Computes rows of similar length together if no gradients are needed; TRL takes them in order, padded to the
         longest of all."""
-        given = {name for name, value in options.items() if value is not None and value is not False}
-        if torch.is_grad_enabled() or not self._trims or not given <= {"compute_entropy"}:
+        options_in_use = {name for name, value in options.items() if value is not None and value is not False}
+        has_only_text = options_in_use <= {
+            "compute_entropy"
+        }  # no images, and no router loss, which is a mean over rows
+        if torch.is_grad_enabled() or not self._trims or not has_only_text:
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **options
             )
-        num_parts = -(-len(input_ids) // (batch_size or self.args.per_device_train_batch_size))
-        prompt_width = input_ids.shape[1] - logits_to_keep
-        prompts, completions = attention_mask.tensor_split([prompt_width], dim=1)
-        columns = self._columns(prompts.sum(dim=1).tolist(), completions.sum(dim=1).tolist(), prompt_width)
-        parts = partition(*columns, num_parts)
+        num_rows, width = input_ids.shape
+        num_parts = math.ceil(num_rows / (batch_size or self.args.per_device_train_batch_size))
+        prompt_width = width - logits_to_keep
+        prompt_lengths = attention_mask[:, :prompt_width].sum(dim=1).tolist()
+        completion_lengths = attention_mask[:, prompt_width:].sum(dim=1).tolist()
+        widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width)
+        parts = partition(widths.prompts, widths.completions, num_parts)
         outputs = []
         for part in parts:
-            before, behind = (max(needed[row] for row in part) for needed in columns)
-            kept = slice(max(0, prompt_width - before), prompt_width + behind)
-            # TRL: the method returns log-probabilities, entropies and the router loss, the last two only if asked
-            rows, keep = (input_ids[part, kept], attention_mask[part, kept]), min(behind, logits_to_keep)
-            outputs.append(super()._get_per_token_logps_and_entropies(model, *rows, keep, **options))
-        return tuple(
-            None if values[0] is None else batch_fields.scattered(values, parts, logits_to_keep)
-            for values in zip(*outputs, strict=True)
-        )
+            part_prompt_width, part_completion_width = widths.widest(part)
+            # prompts end and completions begin at column `prompt_width`; widths may be rounded up beyond the tensor
+            columns = slice(max(0, prompt_width - part_prompt_width), prompt_width + part_completion_width)
+            output = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids[part, columns],
+                attention_mask[part, columns],
+                min(part_completion_width, logits_to_keep),
+                **options,
+            )
+            outputs.append(output)
+        # TRL: the method returns log-probabilities, entropies and the router loss, the last two only if asked
+        in_order = []
+        for values in zip(*outputs, strict=True):
+            is_returned = values[0] is not None
+            in_order.append(batch_fields.scattered(values, parts, logits_to_keep) if is_returned else None)
+        return tuple(in_order)

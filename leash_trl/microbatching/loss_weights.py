@@ -4,7 +4,7 @@ TRL's losses divide by different counts, so it depends on the loss how freely co
 functions are pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 WINDOW_NORMALIZED = frozenset({"dapo", "cispo", "vespo"})
-"""Sums over tokens, divided by the tokens of the whole window: every split has the same gradient."""
+"""Losses that are sums over tokens, divided by the number of tokens of the whole accumulation window: the gradient is
+the same however rows are distributed over micro-batches."""
 
 ROW_NORMALIZED = frozenset({"grpo", "dr_grpo", "sapo", "luspo"})
-"""Means over the rows of a micro-batch: with weights by rows, every split has the same gradient."""
+"""Losses that are means over the rows of a micro-batch: the gradient is the same for every distribution of the rows if
+each micro-batch is weighted by its number of rows."""
 
 TOKEN_NORMALIZED = frozenset({"bnpo"})
-"""Means over the tokens of a micro-batch: another split has another gradient, but can drop rows without signal."""
+"""Losses that are means over the tokens of a micro-batch: the gradient changes if rows move to another micro-batch.
+Rows without signal can still be dropped if each micro-batch is weighted by its number of tokens."""
 
 LOSS_TYPES = WINDOW_NORMALIZED | ROW_NORMALIZED | TOKEN_NORMALIZED
 
@@ -56,27 +59,37 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
     [1.5, 0.5]
     """
     total = sum(counts)
-    return [count * len(counts) / total if total else 1.0 for count in counts]
+    if total == 0:
+        return [1.0] * len(counts)
+    return [count * len(counts) / total for count in counts]
 
 
 def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
     """Returns the settings because of which a completion with advantage 0 affects the loss or the weight of other
     completions."""
-    return _holding({"beta gives every completion a KL term": args.beta != 0.0}, args, has_router_loss)
+    reasons = []
+    if args.beta != 0.0:
+        reasons.append("beta gives every completion a KL term")
+    return reasons + _effects_within_microbatches(args, has_router_loss)
 
 
 def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
     """Returns the settings because of which the loss depends on which completions share a micro-batch."""
-    reason = f"loss_type={args.loss_type!r} is a mean over the tokens of each micro-batch"
-    return _holding({reason: args.loss_type in TOKEN_NORMALIZED}, args, has_router_loss)
+    reasons = []
+    if args.loss_type in TOKEN_NORMALIZED:
+        reasons.append(f"loss_type={args.loss_type!r} is a mean over the tokens of each micro-batch")
+    return reasons + _effects_within_microbatches(args, has_router_loss)
 
 
-def _holding(own: Mapping[str, bool], args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    reasons = {
-        **own,
-        f"loss_type={args.loss_type!r} is not known": args.loss_type not in LOSS_TYPES,
-        "the entropy bonus is a mean over each micro-batch": args.entropy_coef != 0.0 or args.use_adaptive_entropy,
-        "top_entropy_quantile is a quantile of each micro-batch": args.top_entropy_quantile < 1.0,
-        "the router loss is computed for each micro-batch": has_router_loss,
-    }
-    return [reason for reason, holds in reasons.items() if holds]
+def _effects_within_microbatches(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
+    """Returns the settings with which every completion affects what the others of its micro-batch add to the loss."""
+    reasons = []
+    if args.loss_type not in LOSS_TYPES:
+        reasons.append(f"loss_type={args.loss_type!r} is not known")
+    if args.entropy_coef != 0.0 or args.use_adaptive_entropy:
+        reasons.append("the entropy bonus is a mean over each micro-batch")
+    if args.top_entropy_quantile < 1.0:
+        reasons.append("top_entropy_quantile is a quantile of each micro-batch")
+    if has_router_loss:
+        reasons.append("the router loss is computed for each micro-batch")
+    return reasons

@@ -4,6 +4,7 @@ The cost of a micro-batch is the number of positions that it computes: its rows 
 its longest completion. Costs that grow with the square of the length, such as eager attention, are ignored.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
@@ -24,55 +25,71 @@ def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) 
     >>> positions([2, 5], [30, 10])
     70
     """
-    return len(prompt_lengths) * (max(prompt_lengths, default=0) + max(completion_lengths, default=0))
+    prompt_width = max(prompt_lengths, default=0)
+    completion_width = max(completion_lengths, default=0)
+    return len(prompt_lengths) * (prompt_width + completion_width)
 
 
 def _fewest_parts(prompts: Sequence[int], completions: Sequence[int], cap: int, max_rows: int) -> int:
-    """Returns the smallest number of runs of rows, sorted by completion length, with at most `cap` positions each."""
-    parts, rows, longest_prompt, longest_completion = 0, 0, 0, 0
+    """Returns the smallest number of runs of neighboring rows with at most `cap` positions and `max_rows` rows each,
+    for rows sorted by completion length, longest first."""
+    num_parts = 0
+    num_rows = 0  # of the last run, as are the two widths
+    prompt_width = 0
+    completion_width = 0
     for prompt, completion in zip(prompts, completions, strict=True):
-        longest_prompt = max(longest_prompt, prompt)
-        if parts and rows < max_rows and (rows + 1) * (longest_prompt + longest_completion) <= cap:
-            rows += 1
-        else:
-            parts, rows, longest_prompt, longest_completion = parts + 1, 1, prompt, completion
-    return parts
+        prompt_width = max(prompt_width, prompt)
+        num_positions = (num_rows + 1) * (prompt_width + completion_width)  # with this row
+        if num_parts > 0 and num_rows < max_rows and num_positions <= cap:
+            num_rows += 1
+        else:  # this row begins a run, and its completion is the longest of that run
+            num_parts += 1
+            num_rows = 1
+            prompt_width = prompt
+            completion_width = completion
+    return num_parts
 
 
 def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts: int, max_rows: int) -> int:
     """Returns the smallest possible number of positions of the largest of `num_parts` runs."""
-    low = max(prompt + completion for prompt, completion in zip(prompts, completions, strict=True))
-    high = max(low, positions(prompts, completions))
+    longest_row = max(prompt + completion for prompt, completion in zip(prompts, completions, strict=True))
+    all_in_one_run = max(longest_row, positions(prompts, completions))
 
     def suffices(cap: int) -> bool:
         return _fewest_parts(prompts, completions, cap, max_rows) <= num_parts
 
-    return bisect_left(range(high), True, lo=low, key=suffices)
+    # `suffices` is false for all caps below the result and true from there on
+    return bisect_left(range(all_in_one_run), True, lo=longest_row, key=suffices)
 
 
 def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, max_rows: int) -> torch.Tensor:
-    """`torch.Tensor` of shape `(N + 1, N + 1)`: Number of positions of the run of rows from `start` to `end`
-    (exclusive), at index `[end, start]`; infinite if this is not a run or exceeds `cap`."""
+    """Returns the number of positions of every run, as a tensor of shape `(N + 1, N + 1)`: at index `[end, start]`
+    that of the rows from `start` to `end` (exclusive), infinite if there is no such run or it exceeds `cap`."""
     num_rows = len(prompts)
     costs = torch.full((num_rows + 1, num_rows + 1), torch.inf, dtype=torch.float64)
     for start in range(num_rows):
-        longest_prompts = torch.tensor([*accumulate(prompts[start : start + max_rows], max)])
-        sizes = torch.arange(1, len(longest_prompts) + 1)
-        costs[start + sizes, start] = (sizes * (longest_prompts + completions[start])).double()
+        # one element for each run from `start` on: of one row, two rows, ..., `max_rows` rows
+        prompt_widths = torch.tensor(list(accumulate(prompts[start : start + max_rows], max)))
+        sizes = torch.arange(1, len(prompt_widths) + 1)
+        completion_width = completions[start]  # the first row has the longest completion
+        costs[start + sizes, start] = (sizes * (prompt_widths + completion_width)).double()
     return costs.masked_fill(costs > cap, torch.inf)
 
 
 def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
     """Returns the ends of the `num_parts` runs with the fewest positions in total, by dynamic programming."""
-    least = torch.full((len(costs),), torch.inf, dtype=torch.float64)  # fewest positions of all rows before each end
+    # fewest positions of all rows before each end, in as many runs as the loop has counted
+    least = torch.full((len(costs),), torch.inf, dtype=torch.float64)
     least[0] = 0.0
-    starts = []  # start of the last run before each end, for one run, two runs, ...
+    best_starts = []  # for one run, two runs, ...: the start of the last run, by its end
     for _ in range(num_parts):
-        least, start_of_last_run = (least + costs).min(dim=1)
-        starts.append(start_of_last_run.tolist())
+        # entry [end, start]: the best runs of all rows before `start`, and one from there to `end`
+        least, best_start = (least + costs).min(dim=1)
+        best_starts.append(best_start.tolist())
+    # follow the starts back from the last row; the first run starts at 0
     ends = [len(costs) - 1]
-    for start_of_last_run in reversed(starts[1:]):
-        ends.append(start_of_last_run[ends[-1]])
+    for best_start in reversed(best_starts[1:]):
+        ends.append(best_start[ends[-1]])
     return ends[::-1]
 
 
@@ -99,13 +116,15 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
     order = sorted(range(num_rows), key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
     prompts = [prompt_lengths[row] for row in order]
     completions = [completion_lengths[row] for row in order]
-    max_rows = min(num_rows - num_parts + 1, -(-MAX_ROWS_OVER_MEAN * num_rows // num_parts))
-    cap = min(
-        CAP_SLACK * _smallest_cap(prompts, completions, num_parts, max_rows),
-        -(-num_rows // num_parts) * (max(prompts) + max(completions)),
-    )
-    ends = _cheapest_cuts(_run_costs(prompts, completions, cap, max_rows), num_parts)
-    return [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    # each of the other micro-batches has at least one row
+    max_rows = min(num_rows - (num_parts - 1), math.ceil(MAX_ROWS_OVER_MEAN * num_rows / num_parts))
+    smallest_cap = _smallest_cap(prompts, completions, num_parts=num_parts, max_rows=max_rows)
+    cap_by_number = math.ceil(num_rows / num_parts) * (max(prompts) + max(completions))  # as TRL splits rows
+    cap = min(CAP_SLACK * smallest_cap, cap_by_number)
+    costs = _run_costs(prompts, completions, cap=cap, max_rows=max_rows)
+    ends = _cheapest_cuts(costs, num_parts)
+    starts = [0, *ends[:-1]]
+    return [order[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:
@@ -119,10 +138,13 @@ def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: in
     >>> rows_to_compute([False, True, False], [7, 9, 3], least=2)
     [1, 2]
     """
-    needed = [row for row, needed in enumerate(is_needed) if needed]
-    spare = sorted((row for row, needed in enumerate(is_needed) if not needed), key=lambda row: lengths[row])
-    total = max(least, -(-len(needed) // multiple_of) * multiple_of)
-    return sorted(needed + spare[: total - len(needed)])
+    rows = range(len(lengths))
+    needed = [row for row in rows if is_needed[row]]
+    others = [row for row in rows if not is_needed[row]]
+    shortest_first = sorted(others, key=lambda row: lengths[row])
+    rounded_up = math.ceil(len(needed) / multiple_of) * multiple_of
+    num_added = max(least, rounded_up) - len(needed)
+    return sorted(needed + shortest_first[:num_added])
 
 
 def arrange(
@@ -154,15 +176,23 @@ def arrange(
         [[[0], [1]], [[2], [3]]]
     """
     lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
-    rows = rows_to_compute(is_needed, lengths, num_steps * num_processes, num_processes)
+    rows = rows_to_compute(is_needed, lengths, least=num_steps * num_processes, multiple_of=num_processes)
     rows.sort(key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
+    # rows of about the same length, of which each process gets one
     neighbors = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
     prompts = [max(prompt_lengths[row] for row in block) for block in neighbors]
     completions = [max(completion_lengths[row] for row in block) for block in neighbors]
-    parts = partition(prompts, completions, num_steps)
-    parts.sort(key=lambda part: -positions([prompts[k] for k in part], [completions[k] for k in part]))
-    # the processes take turns in getting the longest of the neighbors
-    return [
-        [[neighbors[k][(process + k) % num_processes] for k in part] for part in parts]
-        for process in range(num_processes)
-    ]
+
+    def num_positions(part: list[int]) -> int:
+        return positions([prompts[block] for block in part], [completions[block] for block in part])
+
+    parts = partition(prompts, completions, num_parts=num_steps)  # of blocks, not of rows
+    parts.sort(key=num_positions, reverse=True)
+    microbatches = []
+    for process in range(num_processes):
+        of_process = []
+        for part in parts:
+            # the processes take turns in getting the longest of the neighbors
+            of_process.append([neighbors[block][(process + block) % num_processes] for block in part])
+        microbatches.append(of_process)
+    return microbatches

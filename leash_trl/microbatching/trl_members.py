@@ -16,21 +16,28 @@ def check_trl_members(trainer: GRPOTrainer, members: TRLMembers) -> None:
     """Raises `ImportError` unless TRL's trainer has every member on which ours depends, since training could otherwise
     be silently wrong."""
     for name, parameters in members.items():
-        exists = hasattr(trainer, name) if parameters is None else _takes(getattr(GRPOTrainer, name, None), parameters)
-        if not exists:
-            needed = f"GRPOTrainer.{name}{'' if parameters is None else tuple(parameters)}"
+        if parameters is None:
+            is_fitting = hasattr(trainer, name)
+            member = f"GRPOTrainer.{name}"
+        else:
+            is_fitting = _takes(getattr(GRPOTrainer, name, None), parameters)
+            member = f"GRPOTrainer.{name}{tuple(parameters)}"
+        if not is_fitting:
             raise ImportError(
-                f"{type(trainer).__name__} needs {needed}, which trl {trl.__version__} does not have: pip install "
+                f"{type(trainer).__name__} needs {member}, which trl {trl.__version__} does not have: pip install "
                 "'trl==1.16.*', or use TRL's own trainer with a LengthControlledReward (recipes/any_trainer.md)"
             )
 
 
-def _takes(method: Any, parameters: Sequence[str]) -> bool:
-    """Returns whether a method has these parameters in this order, and no other required ones."""
+def _takes(method: Any, names: Sequence[str]) -> bool:
+    """Returns whether a method has parameters of these names in this order, and no other required ones."""
     if method is None:
         return False
-    known = inspect.signature(method).parameters
-    needed = {
-        name for name, one in known.items() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
-    }
-    return [name for name in known if name in parameters] == [*parameters] and needed <= {"self", *parameters}
+    parameters = inspect.signature(method).parameters
+    required = set()
+    for name, parameter in parameters.items():
+        can_be_positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if can_be_positional and parameter.default is inspect.Parameter.empty:
+            required.add(name)
+    shared = [name for name in parameters if name in names]  # in the order of the method
+    return shared == list(names) and required <= {"self", *names}
