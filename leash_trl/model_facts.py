@@ -40,15 +40,21 @@ def context_length(config: "PreTrainedConfig") -> int | None:
         >>> context_length(LlamaConfig(max_position_embeddings=4096))
         4096
     """
-    text = config.get_text_config()
-    length: int | None = getattr(text, "max_position_embeddings", None)  # GPT-2's configuration has another name
-    rope = getattr(text, "rope_parameters", None) or {}
-    if length is None or getattr(text, "alibi", False):
+    text_config = config.get_text_config()
+    # configurations with another name for it, such as GPT-2's n_positions, map this name to theirs
+    length: int | None = getattr(text_config, "max_position_embeddings", None)
+    has_linear_biases = getattr(text_config, "alibi", False)
+    if length is None or has_linear_biases:
         return None
-    kind, factor = rope.get("rope_type"), rope.get("factor") or 1
-    if kind in STRETCHED:
+    rope_parameters = getattr(text_config, "rope_parameters", None) or {}
+    rope_type = rope_parameters.get("rope_type")
+    factor = rope_parameters.get("factor") or 1
+    if rope_type in STRETCHED:
         return int(factor * length)
-    return max(length, int(factor * rope["original_max_position_embeddings"])) if kind == "yarn" else length
+    if rope_type == "yarn":
+        stretched = int(factor * rope_parameters["original_max_position_embeddings"])
+        return max(length, stretched)
+    return length
 
 
 def eos_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
@@ -57,9 +63,17 @@ def eos_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
 
 
 def merged_eos_token_ids(configured: list[int] | int | None, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Returns the end token of the tokenizer and those of a generation configuration."""
-    ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
-    return list(dict.fromkeys([tokenizer.eos_token_id, *ids]))
+    """Returns the end token of the tokenizer and, after it, those of a generation configuration, each once.
+
+    Args:
+        configured (`list[int]` or `int`): `eos_token_id` of the generation configuration; `None` if it has none.
+    """
+    if configured is None:
+        configured = []
+    elif isinstance(configured, int):
+        configured = [configured]
+    without_repetitions = dict.fromkeys([tokenizer.eos_token_id, *configured])  # in this order
+    return list(without_repetitions)
 
 
 def question_prompt(tokenizer: Any, **options: Any) -> str:
@@ -67,11 +81,12 @@ def question_prompt(tokenizer: Any, **options: Any) -> str:
 
     It is empty if there is no chat template, or if the template requires a system message or lists as contents.
     """
-    question = [{"role": "user", "content": "?"}]
+    messages = [{"role": "user", "content": "?"}]
     try:
-        return str(tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True, **options))
+        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
     except TEMPLATE_FAULTS:
         return ""
+    return str(prompt)
 
 
 def prompt_ids(
@@ -79,9 +94,12 @@ def prompt_ids(
 ) -> list[list[int]]:
     """Returns the token ids of prompts, which must be all text or all messages; the chat template formats messages
     with `options`."""
-    if isinstance(prompts[0], str):
+    is_text = isinstance(prompts[0], str)
+    if is_text:
         return list(tokenizer(list(prompts))["input_ids"])
-    return list(tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options))
+    # without return_dict, transformers returns the ids alone
+    rows = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options)
+    return list(rows)
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -98,9 +116,10 @@ def opens_thinking(prompt: str) -> bool:
 def with_opened_thinking(reward_funcs: Iterable[Any]) -> list[Any]:
     """Returns reward functions for prompts that open the thinking: those with a parameter `opens_thinking`, such as
     [`~leash_trl.rewards.math_reward`], get `True` for it and keep their names."""
-    return [
-        functools.update_wrapper(functools.partial(reward, opens_thinking=True), reward)
-        if "opens_thinking" in inspect.signature(reward).parameters
-        else reward
-        for reward in reward_funcs
-    ]
+    rewards = []
+    for reward in reward_funcs:
+        if "opens_thinking" in inspect.signature(reward).parameters:
+            # a partial function can be pickled; the wrapper's attributes give it the reward's name, which TRL logs
+            reward = functools.update_wrapper(functools.partial(reward, opens_thinking=True), reward)
+        rewards.append(reward)
+    return rewards

@@ -10,7 +10,10 @@ logger = logging.getLogger(__name__)
 
 # By major compute capability, in the format of torch.backends.cudnn.version(). Torch prefers cuDNN's attention from
 # version 9.15.1 on, which its wheels include since torch 2.11. For Blackwell, no release without the fault is known.
-FAULTY_VERSIONS = {9: range(91501, 92600), 10: range(91900, sys.maxsize)}
+FAULTY_VERSIONS = {
+    9: range(91501, 92600),  # Hopper
+    10: range(91900, sys.maxsize),  # Blackwell
+}
 REMEDY = "torch.backends.cuda.enable_cudnn_sdp(False)"
 
 
@@ -24,13 +27,17 @@ def is_cudnn_attention_faulty() -> bool:
     Source: pytorch issues [#196678](https://github.com/pytorch/pytorch/issues/196678) and
     [#193893](https://github.com/pytorch/pytorch/issues/193893).
     """
-    if not torch.cuda.is_available() or not torch.backends.cuda.cudnn_sdp_enabled():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_available():
+        return False
+    if not torch.backends.cuda.cudnn_sdp_enabled():  # type: ignore[no-untyped-call]
         return False
     major, _ = torch.cuda.get_device_capability()
-    return _cudnn_version() in FAULTY_VERSIONS.get(major, ())
+    faulty_versions = FAULTY_VERSIONS.get(major, ())
+    return _cudnn_version() in faulty_versions
 
 
 def _cudnn_version() -> int:
+    """Returns a number such as 91900 for 9.19.0; 0 without cuDNN."""
     version: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     return version or 0
 

@@ -35,11 +35,15 @@ class SamplingSettings:
     max_new_tokens: int = 32768
 
     def __post_init__(self) -> None:
-        is_within = {"temperature": self.temperature >= 0, "top_p": 0 < self.top_p <= 1}
-        is_within |= {"top_k": self.top_k >= 0, "max_new_tokens": self.max_new_tokens >= 1}
-        needed = "temperature and top_k must be 0 or more, top_p above 0 and at most 1, max_new_tokens 1 or more"
-        if wrong := [name for name in is_within if not is_within[name]]:
-            raise ValueError(f"{wrong[0]} is {getattr(self, wrong[0])}; {needed}")
+        # written so that NaN is refused too: every comparison with it is false
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature is {self.temperature}, but must be 0 or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}, but must be above 0 and at most 1")
+        if not self.top_k >= 0:
+            raise ValueError(f"top_k is {self.top_k}, but must be 0 (all tokens) or more")
+        if not self.max_new_tokens >= 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be 1 or more")
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,13 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
     if max_length is None:
         return
     for request in requests:
-        room = max_length - len(request.prompt_ids)
-        if request.max_new_tokens > room:
+        prompt_length = len(request.prompt_ids)
+        num_left = max(0, max_length - prompt_length)
+        if prompt_length + request.max_new_tokens > max_length:
             raise ValueError(
-                f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {len(request.prompt_ids)} tokens "
-                f"the model's context of {max_length} tokens holds {max(0, room)} more; lower max_new_tokens to that, "
-                "remove longer prompts, or use a model with a longer context"
+                f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {prompt_length} tokens the model's "
+                f"context of {max_length} tokens holds {num_left} more; lower max_new_tokens to that, remove longer "
+                "prompts, or use a model with a longer context"
             )
 
 
@@ -119,6 +124,9 @@ def finish_reason(
         >>> finish_reason([7, 1], [1], [2]), finish_reason([7, 2], [1], [2]), finish_reason([1, 7], [1], [2])
         ('eos', 'stop', 'length')
     """
-    if token_ids[-1] in eos_token_ids:
+    last = token_ids[-1]
+    if last in eos_token_ids:
         return "eos"
-    return "stop" if token_ids[-1] in stop_token_ids else "length"
+    if last in stop_token_ids:
+        return "stop"
+    return "length"

@@ -43,7 +43,8 @@ class TransformersEngine:
         path = checkpoint_path(path)
         model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
-        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, batch_size)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return cls(model.to(device), tokenizer, batch_size)
 
     def generate(
         self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
@@ -58,20 +59,24 @@ class TransformersEngine:
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0
-        warpers = get_warpers(*(() if is_greedy else (settings.temperature, settings.top_p, settings.top_k)))
+        if is_greedy:
+            warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
+        else:
+            warpers = get_warpers(settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
         generations: list[Generation] = []
-        for start in tqdm(range(0, len(requests), self.batch_size), desc="sampling", unit="batch", leave=False):
+        starts = range(0, len(requests), self.batch_size)
+        for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
             batch = requests[start : start + self.batch_size]
             choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
             rows = sample_tokens(
                 self.model,
                 [request.prompt_ids for request in batch],
-                self.eos_token_ids,
-                self.eos_token_ids[0],
-                [request.max_new_tokens for request in batch],
-                warpers,
-                choice,
-                [request.stop_token_ids for request in batch],
+                eos_ids=self.eos_token_ids,
+                pad_id=self.eos_token_ids[0],  # attention masks padding, so any token serves
+                max_new_tokens=[request.max_new_tokens for request in batch],
+                warpers=warpers,
+                choose=choice,
+                stop_ids=[request.stop_token_ids for request in batch],
             )
             for request, ids in zip(batch, rows, strict=True):
                 reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)

@@ -44,14 +44,15 @@ class VllmEngine:
         path = checkpoint_path(path)
         self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         if dtype == "auto":
-            dtype = AutoConfig.from_pretrained(path, revision=revision).get_text_config().dtype or dtype
+            config = AutoConfig.from_pretrained(path, revision=revision).get_text_config()
+            dtype = config.dtype or "auto"
         if current_platform.is_cpu():
             # For chunked prompts, vLLM resets the random generator by an offset, which generators on CPUs do not have.
             engine_kwargs = {"enable_chunked_prefill": False, **engine_kwargs}
         self._llm = LLM(path, revision=revision, tokenizer_revision=revision, dtype=dtype, **engine_kwargs)
         model_config = self._llm.llm_engine.model_config
-        configured = model_config.try_get_generation_config().get("eos_token_id")
-        self.eos_token_ids = merged_eos_token_ids(configured, self.tokenizer)
+        generation_config = model_config.try_get_generation_config()
+        self.eos_token_ids = merged_eos_token_ids(generation_config.get("eos_token_id"), self.tokenizer)
         self.max_length: int | None = model_config.max_model_len
 
     def generate(
@@ -85,6 +86,8 @@ class VllmEngine:
         outputs = self._llm.generate(prompts, params, use_tqdm="TQDM_DISABLE" not in os.environ)
         generations = []
         for request, output in zip(requests, outputs, strict=True):
-            ids = list(output.outputs[0].token_ids)
-            generations.append(Generation(ids, finish_reason(ids, self.eos_token_ids, request.stop_token_ids)))
+            completion = output.outputs[0]  # the only one, since vLLM samples one for each prompt by default
+            token_ids = list(completion.token_ids)
+            reason = finish_reason(token_ids, self.eos_token_ids, request.stop_token_ids)
+            generations.append(Generation(token_ids, reason))
         return generations
