@@ -17,7 +17,7 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import complete_model_path
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paper_models.json").read_text())
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # model types that the formulas apply to
 GIB = 2**30
-BFLOAT16, FLOAT32 = 2, 4
+BFLOAT16 = 2  # bytes per element
+FLOAT32 = 4
 # Bytes per weight in 4 bits, with one float32 scale per 64 weights: [QLoRA](https://huggingface.co/papers/2305.14314)
 QUANTIZED = 0.5 + FLOAT32 / 64
 HEADROOM = 0.05  # share of a GPU's memory reserved for the CUDA context, NCCL's buffers and fragmentation
 TIGHT_SHARE = 0.05  # share of the usable memory; a smaller remainder is within the estimate's error
 # Tile of logits that TRL's fused head computes at once: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
-HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
+HEAD_TOKENS = 4096
+HEAD_COLUMNS = 32768
 DEEPSPEED_BUCKET = 500_000_000  # elements; default of `reduce_bucket_size`
 DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000  # parameters gathered at once; default of `stage3_max_live_parameters`
 VLLM_BATCHED_TOKENS = 4096  # positions per forward pass: `max_num_batched_tokens` in trl/generation
@@ -88,13 +90,21 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        layer, num_parameters = model.model.layers[0], model.num_parameters()
-        widths = layer.self_attn.q_proj.out_features, layer.self_attn.k_proj.out_features
+        layer = model.model.layers[0]
         layer_parameters = sum(parameter.numel() for parameter in layer.parameters())
-        matrices = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 2)
-        adapter = get_peft_model(model, peft_config).get_nb_trainable_parameters()[0]
-    quantized = config.num_hidden_layers * matrices
-    return Architecture(config, *widths, layer_parameters, num_parameters, adapter, quantized)
+        matrix_parameters = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 2)
+        num_parameters = model.num_parameters()
+        # last, since it replaces modules of the model
+        adapter_parameters, _ = get_peft_model(model, peft_config).get_nb_trainable_parameters()
+    return Architecture(
+        config=config,
+        query_size=layer.self_attn.q_proj.out_features,
+        kv_size=layer.self_attn.k_proj.out_features,
+        layer_parameters=layer_parameters,
+        num_parameters=num_parameters,
+        adapter_parameters=adapter_parameters,
+        quantized_parameters=config.num_hidden_layers * matrix_parameters,
+    )
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ class Settings:
     @property
     def adapter_parameters(self) -> int:
         """Returns the number of the adapter's parameters; 0 if the model itself is trained."""
-        return self.use_peft * self.architecture.adapter_parameters
+        return self.architecture.adapter_parameters if self.use_peft else 0
 
     @property
     def tokens(self) -> int:
@@ -157,11 +167,13 @@ class Settings:
 
     @property
     def forward_weight_bytes(self) -> int:
-        """Returns the bytes per element of the weights in the forward pass. DeepSpeed and FSDP2 cast weights first.
-
-        If this differs from `compute_bytes`, autocast casts the weights and inputs of matrix products.
-        """
+        """Returns the bytes per element of the weights in the forward pass. DeepSpeed and FSDP2 cast weights first."""
         return self.weight_bytes if self.sharding == "none" else self.compute_bytes
+
+    @property
+    def is_autocast(self) -> bool:
+        """Returns whether autocast casts the weights and inputs of matrix products in the forward pass."""
+        return self.forward_weight_bytes != self.compute_bytes
 
 
 def layer_bytes(settings: Settings) -> int:
@@ -178,15 +190,26 @@ def layer_bytes(settings: Settings) -> int:
 
     If attention needs a mask, each row has an additive mask of shape (length, length).
     """
-    config, query, kv = settings.architecture.config, settings.architecture.query_size, settings.architecture.kv_size
-    size, heads = settings.compute_bytes, config.num_attention_heads
+    architecture = settings.architecture
+    config = architecture.config
+    size = settings.compute_bytes
+    num_heads = config.num_attention_heads
+
+    # bytes of each position
     norms = 2 * ((FLOAT32 + settings.forward_weight_bytes) * config.hidden_size + FLOAT32)
-    inputs = (5 if settings.forward_weight_bytes != size else 2) * size * config.hidden_size
-    attention = 2 * size * query + 2 * size * (query if settings.needs_mask else kv) + FLOAT32 * heads
+    num_copies = 5 if settings.is_autocast else 2
+    inputs = num_copies * size * config.hidden_size
+    queries_and_output = 2 * size * architecture.query_size
+    keys_and_values = 2 * size * (architecture.query_size if settings.needs_mask else architecture.kv_size)
+    log_sum = FLOAT32 * num_heads
     feed_forward = 4 * size * config.intermediate_size
-    query_key_norms = (FLOAT32 + size) * (query + kv) + FLOAT32 * (heads + config.num_key_value_heads)
-    query_key_norms *= config.model_type == "qwen3"
+    query_key_norms = 0
+    if config.model_type == "qwen3":
+        normalized_size = architecture.query_size + architecture.kv_size
+        query_key_norms = (FLOAT32 + size) * normalized_size + FLOAT32 * (num_heads + config.num_key_value_heads)
     mask = size * settings.max_length if settings.needs_mask else 0
+
+    attention = queries_and_output + keys_and_values + log_sum
     return settings.tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
 
 
@@ -200,8 +223,9 @@ def cast_bytes(settings: Settings, num_layers: int) -> int:
     """
     if settings.load_in_4bit:  # matrices are dequantized one at a time, so one layer is an upper bound
         return settings.compute_bytes * settings.architecture.layer_parameters
-    is_cast = settings.forward_weight_bytes != settings.compute_bytes
-    return is_cast * BFLOAT16 * num_layers * settings.architecture.layer_parameters
+    if not settings.is_autocast:
+        return 0
+    return BFLOAT16 * num_layers * settings.architecture.layer_parameters
 
 
 def head_bytes(settings: Settings) -> int:
@@ -213,14 +237,23 @@ def head_bytes(settings: Settings) -> int:
     adds the hidden state, its selection and its float32 gradient. With an adapter, the head has no gradient. Source:
     `ChunkedLogProbFunction` in trl/kernels.
     """
-    config, size, tokens = settings.architecture.config, settings.forward_weight_bytes, settings.tokens
-    vocabulary, hidden = config.vocab_size, config.hidden_size
-    tile = settings.compute_bytes * min(tokens, HEAD_TOKENS) * HEAD_COLUMNS
-    head_slice = settings.compute_bytes * min(vocabulary, HEAD_COLUMNS) * hidden
-    trained = 0 if settings.adapter_parameters else vocabulary
-    gradient = (FLOAT32 + (size if size != FLOAT32 else 0)) * trained * hidden
-    outer = (FLOAT32 + size) * hidden + FLOAT32 + 8
-    return tile + head_slice + gradient + tokens * (outer + (2 * size + FLOAT32) * hidden)
+    config = settings.architecture.config
+    hidden_size = config.hidden_size
+    weight_size = settings.forward_weight_bytes
+
+    tile = settings.compute_bytes * min(settings.tokens, HEAD_TOKENS) * HEAD_COLUMNS
+    head_slice = settings.compute_bytes * min(config.vocab_size, HEAD_COLUMNS) * hidden_size
+    gradient = 0
+    if not settings.adapter_parameters:
+        # accumulated in float32, then cast to the dtype of the weights if that is another
+        gradient_size = FLOAT32 if weight_size == FLOAT32 else FLOAT32 + weight_size
+        gradient = gradient_size * config.vocab_size * hidden_size
+
+    # bytes of each position
+    last_norm = (FLOAT32 + weight_size) * hidden_size + FLOAT32
+    token_id = 8  # int64
+    hidden_states = (2 * weight_size + FLOAT32) * hidden_size  # hidden state, its selection and its float32 gradient
+    return tile + head_slice + gradient + settings.tokens * (last_norm + token_id + hidden_states)
 
 
 def activation_peak(settings: Settings) -> int:
@@ -234,20 +267,36 @@ def activation_peak(settings: Settings) -> int:
     size per position. Source: section 5 of [Reducing Activation Recomputation in Large Transformer
     Models](https://huggingface.co/papers/2205.05198).
     """
-    config, tokens, size = settings.architecture.config, settings.tokens, settings.compute_bytes
-    num_layers, layer = config.num_hidden_layers, layer_bytes(settings)
-    mask = tokens * settings.max_length if settings.needs_mask else 0
+    config = settings.architecture.config
+    num_layers = config.num_hidden_layers
+    tokens = settings.tokens
+    size = settings.compute_bytes
+
+    mask = tokens * settings.max_length if settings.needs_mask else 0  # of booleans
+    layer = layer_bytes(settings)
     head = head_bytes(settings)
-    gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
+    layer_gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
     if not settings.gradient_checkpointing:
-        return mask + num_layers * layer + cast_bytes(settings, num_layers) + max(head, gradients)
-    stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
-    cached = 1 if settings.adapter_parameters else num_layers  # autocast does not cache frozen weights
-    forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, cached)
-    return mask + stream + max(forward, head, layer + cast_bytes(settings, 1) + gradients)
+        all_layers = num_layers * layer + cast_bytes(settings, num_layers)
+        return mask + all_layers + max(head, layer_gradients)
+
+    residual_stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
+    num_cached = 1 if settings.adapter_parameters else num_layers  # autocast does not cache frozen weights
+    last_layer_forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, num_cached)
+    one_layer_backward = layer + cast_bytes(settings, 1) + layer_gradients
+    return mask + residual_stream + max(last_layer_forward, head, one_layer_backward)
 
 
-def state_bytes(settings: Settings) -> tuple[float, float, float, float]:
+class StateBytes(NamedTuple):
+    """Bytes of one GPU that do not depend on the lengths of completions."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    buffers: float  # of communication
+
+
+def state_bytes(settings: Settings) -> StateBytes:
     r"""Returns the bytes of weights, accumulated gradients, optimizer state and communication buffers.
 
     - Weights: the model's, and the adapter's in float32, with a share of $1/N_d$ under `zero3` and `fsdp`. With QLoRA,
@@ -260,21 +309,40 @@ def state_bytes(settings: Settings) -> tuple[float, float, float, float]:
       parameters up to its limit. FSDP2 gathers embedding, head and two layers (it prefetches the next layer), and
       reduces the gradients of one group while it computes those of the next.
     """
-    architecture, sharding, share = settings.architecture, settings.sharding, 1 / settings.num_gpus
-    size, total, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
+    architecture = settings.architecture
+    sharding = settings.sharding
+    size = settings.forward_weight_bytes
+    num_parameters = architecture.num_parameters
+
+    share = 1 / settings.num_gpus
     weight_share = share if sharding in ("zero3", "fsdp") else 1.0
-    model, adapter = 1.0 * (FLOAT32 if sharding == "fsdp" else size) * total, FLOAT32 * settings.adapter_parameters
-    model -= settings.load_in_4bit * (size - QUANTIZED) * architecture.quantized_parameters
-    trained, elements = adapter or model, settings.adapter_parameters or total
-    weights, gradients = weight_share * (model + adapter), trained * (share if sharding == "zero2" else weight_share)
+    gradient_share = share if sharding in ("zero2", "zero3", "fsdp") else 1.0
+
+    stored_size = FLOAT32 if sharding == "fsdp" else size  # FSDP2 casts its float32 shards when it gathers them
+    model = float(stored_size * num_parameters)
+    if settings.load_in_4bit:
+        model -= (size - QUANTIZED) * architecture.quantized_parameters
+    adapter = FLOAT32 * settings.adapter_parameters
+    trained = adapter or model
+    num_trained = settings.adapter_parameters or num_parameters
+
+    weights = weight_share * (model + adapter)
+    gradients = trained * gradient_share
     if sharding == "none":
-        return weights, gradients, 2.0 * trained, gradients if settings.num_gpus > 1 else 0.0
+        buckets = gradients if settings.num_gpus > 1 else 0.0
+        return StateBytes(weights, gradients, optimizer=2.0 * trained, buffers=buckets)
     if sharding == "fsdp":
-        outside_layers = total - architecture.config.num_hidden_layers * layer
-        return weights, gradients, 2.0 * FLOAT32 * elements * share, size * (2.0 * outside_layers + 3 * layer)
-    bucket = float(size * min(elements, DEEPSPEED_BUCKET))
-    buffers = 2 * bucket + size * min(total, DEEPSPEED_LIVE_PARAMETERS) if sharding == "zero3" else bucket
-    return weights, gradients, 4.0 * FLOAT32 * elements * share, buffers
+        layer = architecture.layer_parameters
+        outside_layers = num_parameters - architecture.config.num_hidden_layers * layer
+        # parameters of what is outside the layers and of two layers; gradients of the former and of one layer
+        buffers = size * (2.0 * outside_layers + 3 * layer)
+        return StateBytes(weights, gradients, optimizer=2.0 * FLOAT32 * num_trained * share, buffers=buffers)
+    bucket = float(size * min(num_trained, DEEPSPEED_BUCKET))
+    buffers = bucket
+    if sharding == "zero3":
+        buffers = 2 * bucket + size * min(num_parameters, DEEPSPEED_LIVE_PARAMETERS)
+    # two moments, master weights and their gradient
+    return StateBytes(weights, gradients, optimizer=4.0 * FLOAT32 * num_trained * share, buffers=buffers)
 
 
 def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
@@ -286,57 +354,82 @@ def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
     return 2.0 * architecture.config.num_hidden_layers * architecture.kv_size * element_bytes * tokens
 
 
-def vllm_bytes(settings: Settings) -> tuple[float, float, float]:
-    """Returns three sizes, in bytes, of colocated vLLM on one GPU.
+class VllmBytes(NamedTuple):
+    """Bytes of colocated vLLM on one GPU.
 
-    The first is the memory that vLLM reserves: `vllm_gpu_memory_utilization` of the GPU's total memory. The second is
-    the part taken by the weights in bfloat16 and the largest forward pass. The third is the cache of the longest
-    sequence. The forward pass holds, for a batch of 4,096 positions, the hidden states, the residual and the two
-    halves of the feed-forward layer, or, if this is more, the logits of all sequences in bfloat16 and three
-    float32 tensors of that shape (logits, log-probabilities, sorted values).
+    Args:
+        reserved (`float`): Memory that vLLM reserves: `vllm_gpu_memory_utilization` of the GPU's total memory.
+        working (`float`): The part that the weights in bfloat16 and the largest forward pass take.
+        sequence (`float`): Cache of the longest sequence.
     """
-    config, shares = settings.architecture.config, settings.vllm_tensor_parallel_size
-    sequences = settings.per_device_train_batch_size * settings.steps_per_generation * shares
-    width = 2 * config.hidden_size + 3 * config.intermediate_size / shares
-    logits = float(sequences * config.vocab_size * (BFLOAT16 + 3 * FLOAT32))
-    weights = BFLOAT16 * settings.architecture.num_parameters / shares
-    working = weights + max(VLLM_BATCHED_TOKENS * BFLOAT16 * width, logits)
-    sequence = cache_bytes(settings, settings.vllm_max_model_length, BFLOAT16) / shares
-    return settings.vllm_gpu_memory_utilization * settings.gpu_memory * GIB, working, sequence
+
+    reserved: float
+    working: float
+    sequence: float
+
+
+def vllm_bytes(settings: Settings) -> VllmBytes:
+    """Returns the sizes, in bytes, of colocated vLLM on one GPU.
+
+    The forward pass holds, for a batch of 4,096 positions, the hidden states, the residual and the two halves of the
+    feed-forward layer, or, if this is more, the logits of all sequences in bfloat16 and three float32 tensors of that
+    shape (logits, log-probabilities, sorted values).
+    """
+    config = settings.architecture.config
+    num_shards = settings.vllm_tensor_parallel_size
+    num_sequences = settings.per_device_train_batch_size * settings.steps_per_generation * num_shards
+    weights = BFLOAT16 * settings.architecture.num_parameters / num_shards
+    width = 2 * config.hidden_size + 3 * config.intermediate_size / num_shards
+    layer = VLLM_BATCHED_TOKENS * BFLOAT16 * width
+    logits = float(num_sequences * config.vocab_size * (BFLOAT16 + 3 * FLOAT32))
+    return VllmBytes(
+        reserved=settings.vllm_gpu_memory_utilization * settings.gpu_memory * GIB,
+        working=weights + max(layer, logits),
+        sequence=cache_bytes(settings, settings.vllm_max_model_length, element_bytes=BFLOAT16) / num_shards,
+    )
 
 
 def vllm_sequences(settings: Settings) -> int:
     """Returns the number of sequences of maximum length that fit vLLM's cache; with 0, vLLM does not start."""
-    share, working, sequence = vllm_bytes(settings)
-    return max(0, int((share - working) // sequence))
+    vllm = vllm_bytes(settings)
+    return max(0, int((vllm.reserved - vllm.working) // vllm.sequence))
 
 
-def memory_items(settings: Settings) -> dict[str, tuple[float, float]]:
-    """Returns the bytes of each item in a GPU's memory, as pairs: during training and during generation.
+class PhaseBytes(NamedTuple):
+    """Bytes of one GPU in the two phases of a step."""
+
+    training: float
+    generating: float
+
+
+def memory_items(settings: Settings) -> dict[str, PhaseBytes]:
+    """Returns the bytes of each item in a GPU's memory, during training and during generation.
 
     Gradients are freed after each update (`zero_grad(set_to_none=True)`), so generation has none. A reference model
     is sharded like the policy. Without vLLM, transformers' `generate` caches the GPU's generation batch at full
     length.
     """
-    weights, gradients, state, buffers = state_bytes(settings)
-    share = vllm_bytes(settings)[0] if settings.vllm_mode == "colocate" else 0.0
-    reference = weights if settings.beta and not settings.use_peft else 0.0
-    generated = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
+    state = state_bytes(settings)
+    has_reference_model = settings.beta and not settings.use_peft  # with an adapter, TRL turns it off instead
+    reference_model = state.weights if has_reference_model else 0.0
+    reserved = vllm_bytes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
+    num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
     return {
-        "parameters": (weights, weights),
-        "gradients": (gradients, 0.0),
-        "optimizer state": (state, state),
-        "communication buffers": (buffers, buffers),
-        "reference model": (reference, reference),
-        "activations": (activation_peak(settings), 0.0),
-        "vLLM": (0.0 if settings.vllm_enable_sleep_mode else share, share),
-        "generation cache": (0.0, cache_bytes(settings, generated, settings.compute_bytes)),
+        "parameters": PhaseBytes(state.weights, state.weights),
+        "gradients": PhaseBytes(state.gradients, 0.0),
+        "optimizer state": PhaseBytes(state.optimizer, state.optimizer),
+        "communication buffers": PhaseBytes(state.buffers, state.buffers),
+        "reference model": PhaseBytes(reference_model, reference_model),
+        "activations": PhaseBytes(activation_peak(settings), 0.0),
+        "vLLM": PhaseBytes(0.0 if settings.vllm_enable_sleep_mode else reserved, reserved),
+        "generation cache": PhaseBytes(0.0, cache_bytes(settings, num_cached, settings.compute_bytes)),
     }
 
 
-def peak_bytes(settings: Settings) -> tuple[float, ...]:
+def peak_bytes(settings: Settings) -> PhaseBytes:
     """Returns the total bytes of one GPU during training and during generation."""
-    return tuple(map(sum, zip(*memory_items(settings).values(), strict=True)))
+    items = memory_items(settings).values()
+    return PhaseBytes(sum(item.training for item in items), sum(item.generating for item in items))
 
 
 def usable_bytes(settings: Settings) -> float:
@@ -351,75 +444,107 @@ def spare_bytes(settings: Settings) -> float:
 
 def refusal(settings: Settings) -> str | None:
     """Returns why the run does not fit, with its largest item; `None` if both peaks fit and colocated vLLM starts."""
-    if settings.vllm_mode == "colocate" and not vllm_sequences(settings):
-        share, working, sequence = vllm_bytes(settings)
-        least = math.ceil(100 * (working + sequence) / (settings.gpu_memory * GIB)) / 100
+    if settings.vllm_mode == "colocate" and vllm_sequences(settings) == 0:
+        vllm = vllm_bytes(settings)
+        needed_share = (vllm.working + vllm.sequence) / (settings.gpu_memory * GIB)
+        rounded_up = math.ceil(100 * needed_share) / 100
         return (
-            f"vLLM has {share / GIB:.1f} GiB, but needs {working / GIB:.1f} GiB and {sequence / GIB:.1f} GiB for one "
-            f"sequence of {settings.vllm_max_model_length:,} tokens; raise vllm_gpu_memory_utilization to {least}"
+            f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.working / GIB:.1f} GiB and "
+            f"{vllm.sequence / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; raise "
+            f"vllm_gpu_memory_utilization to {rounded_up}"
         )
     if spare_bytes(settings) >= 0:
         return None
     peaks = peak_bytes(settings)
-    moment = peaks.index(max(peaks))
-    name, sizes = max(memory_items(settings).items(), key=lambda item: item[1][moment])
+    phase = "training" if peaks.training >= peaks.generating else "generating"
+    sizes = {name: getattr(item, phase) for name, item in memory_items(settings).items()}
+    largest = max(sizes, key=lambda name: sizes[name])
     return (
-        f"{('training', 'generating')[moment]} takes {max(peaks) / GIB:.1f} GiB of "
-        f"{usable_bytes(settings) / GIB:.1f} GiB usable; the largest item is {name} with {sizes[moment] / GIB:.1f} GiB"
+        f"{phase} takes {max(peaks) / GIB:.1f} GiB of {usable_bytes(settings) / GIB:.1f} GiB usable; the largest item "
+        f"is {largest} with {sizes[largest] / GIB:.1f} GiB"
     )
 
 
 def memory_options(settings: Settings) -> list[dict[str, Any]]:
     """Returns options that may save memory, cheapest first. Only LoRA changes the policy update."""
-    rows = settings.per_device_train_batch_size
-    doubled = {name: 2 * getattr(settings, name) for name in ("gradient_accumulation_steps", "steps_per_generation")}
-    return [
+    options: list[dict[str, Any]] = [
         {"gradient_checkpointing": True},
         {"attn_implementation": "flash_attention_2"},
-        *([{"per_device_train_batch_size": rows // 2, **doubled}] if rows % 2 == 0 else []),
-        {"vllm_enable_sleep_mode": True},
-        *({"sharding": sharding} for sharding in ("zero2", "fsdp", "zero3") if settings.num_gpus > 1),
-        *([{"vllm_mode": "server"}] if settings.vllm_mode else []),
-        *([] if settings.use_peft else [{"use_peft": True}]),
-        {"use_peft": True, "load_in_4bit": True},
     ]
+    num_rows = settings.per_device_train_batch_size
+    if num_rows % 2 == 0:
+        half_the_rows = {
+            "per_device_train_batch_size": num_rows // 2,
+            "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
+            "steps_per_generation": 2 * settings.steps_per_generation,
+        }
+        options.append(half_the_rows)
+    options.append({"vllm_enable_sleep_mode": True})
+    if settings.num_gpus > 1:
+        options += [{"sharding": "zero2"}, {"sharding": "fsdp"}, {"sharding": "zero3"}]
+    if settings.vllm_mode:
+        options.append({"vllm_mode": "server"})
+    if not settings.use_peft:
+        options.append({"use_peft": True})
+    options.append({"use_peft": True, "load_in_4bit": True})
+    return options
 
 
 def memory_lines(settings: Settings) -> list[str]:
     """Returns the lines of the table of memory items of one GPU, in GiB, with their sums."""
-    rows = {**memory_items(settings), "sum": peak_bytes(settings), "usable": (usable_bytes(settings),) * 2}
+    usable = usable_bytes(settings)
+    rows = memory_items(settings)
+    rows["sum"] = peak_bytes(settings)
+    rows["usable"] = PhaseBytes(usable, usable)
     lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
     for name, sizes in rows.items():
         if any(sizes):
-            lines.append(f"{name:<30}" + "".join(f"{size / GIB:12.2f}" if size else f"{'-':>12}" for size in sizes))
+            lines.append(f"{name:<30}{_gib_cell(sizes.training)}{_gib_cell(sizes.generating)}")
     return lines
+
+
+def _gib_cell(size: float) -> str:
+    return f"{size / GIB:12.2f}" if size else f"{'-':>12}"
 
 
 def step_lines(settings: Settings, num_iterations: int) -> list[str]:
     """Returns lines with the sizes of the largest micro-batch, vLLM's cache and the generation batch, in tokens."""
-    rows, limit = settings.per_device_train_batch_size, settings.max_completion_length
-    completions = settings.num_gpus * rows * settings.steps_per_generation
-    update = settings.num_gpus * rows * settings.gradient_accumulation_steps
-    lines = [f"largest micro-batch: {settings.tokens:,} tokens, {rows} x {settings.max_length:,}"]
+    num_rows = settings.per_device_train_batch_size
+    limit = settings.max_completion_length
+    num_generated = settings.num_gpus * num_rows * settings.steps_per_generation
+    num_updated = settings.num_gpus * num_rows * settings.gradient_accumulation_steps
+    num_updates = num_iterations * num_generated / num_updated
+    lines = [f"largest micro-batch: {settings.tokens:,} tokens, {num_rows} x {settings.max_length:,}"]
     if settings.vllm_mode == "colocate":
-        sequences = f"{vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens"
-        lines.append(f"vLLM holds {sequences} at once, {vllm_bytes(settings)[2] / GIB:.2f} GiB each")
-    batch = f"generation batch: {completions:,} completions, {num_iterations * completions / update:g} policy updates"
-    return [*lines, f"{batch} of {update:,}; at most {completions * limit:,} tokens, {limit:,} each"]
+        lines.append(
+            f"vLLM holds {vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens at once, "
+            f"{vllm_bytes(settings).sequence / GIB:.2f} GiB each"
+        )
+    lines.append(
+        f"generation batch: {num_generated:,} completions, {num_updates:g} policy updates of {num_updated:,}; at most "
+        f"{num_generated * limit:,} tokens, {limit:,} each"
+    )
+    return lines
 
 
 def verdict_lines(settings: Settings) -> list[str]:
     """Returns lines that state whether the run fits; if not, the reason, and options with the peak of each."""
     spare = spare_bytes(settings)
-    if reason := refusal(settings):
-        lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
-        for option in memory_options(settings):
-            changed = replace(settings, **option)
-            if spare_bytes(changed) > spare:
-                options = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
-                peak = max(peak_bytes(changed)) / GIB
-                lines.append(f"  {options}: {peak:.1f} GiB{'' if refusal(changed) else ', fits'}")
-        return [*lines, "otherwise use more GPUs with --sharding fsdp, or GPUs with more memory"]
-    if spare < TIGHT_SHARE * usable_bytes(settings):
-        return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
-    return ["fits"]
+    reason = refusal(settings)
+    if reason is None:
+        if spare < TIGHT_SHARE * usable_bytes(settings):
+            return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
+        return ["fits"]
+
+    lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
+    for option in memory_options(settings):
+        changed = replace(settings, **option)
+        if spare_bytes(changed) <= spare:
+            continue
+        # as on the command line, to be pasted
+        words = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
+        peak = max(peak_bytes(changed)) / GIB
+        fits = refusal(changed) is None
+        lines.append(f"  {words}: {peak:.1f} GiB, fits" if fits else f"  {words}: {peak:.1f} GiB")
+    lines.append("otherwise use more GPUs with --sharding fsdp, or GPUs with more memory")
+    return lines
