@@ -19,8 +19,9 @@ def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = Fals
     Returns:
         `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).
     """
-    rows: dict[str, dict] = {}
-    for problem in problems(seed, STORY_LEVELS if as_stories else LEVELS, split):
+    levels = STORY_LEVELS if as_stories else LEVELS
+    rows: dict[str, dict] = {}  # by question, in the order in which they were drawn
+    for problem in problems(seed, levels, split):
         if len(rows) == size:
             break
         question = Story(problem).question if as_stories else problem.question
@@ -33,4 +34,5 @@ def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = Fals
 def load_gym(name: str) -> DatasetDict:
     """Returns the training and the test problems of `gym` or `gym_stories`. The two splits share no problem."""
     as_stories = {"gym": False, "gym_stories": True}[name]
-    return DatasetDict({split: gym_problems(split, size, as_stories=as_stories) for split, size in SIZES.items()})
+    splits = {split: gym_problems(split, size, as_stories=as_stories) for split, size in SIZES.items()}
+    return DatasetDict(splits)

@@ -19,13 +19,42 @@ from leash_trl.gym.task import Problem, Split, TraceStyle, Wording, problems, so
 
 STORY_LEVELS = (1, 2, 3)
 PEOPLE = {
-    "Nora": "she", "Sam": "he", "Lily": "she", "Ben": "he", "Maria": "she", "Omar": "he", "Emma": "she", "David": "he",
-    "Anna": "she", "Tom": "he", "Sara": "she", "Leo": "he", "Alice": "she", "Jack": "he", "Mia": "she", "Paul": "he",
-}  # fmt: skip
+    "Nora": "she",
+    "Sam": "he",
+    "Lily": "she",
+    "Ben": "he",
+    "Maria": "she",
+    "Omar": "he",
+    "Emma": "she",
+    "David": "he",
+    "Anna": "she",
+    "Tom": "he",
+    "Sara": "she",
+    "Leo": "he",
+    "Alice": "she",
+    "Jack": "he",
+    "Mia": "she",
+    "Paul": "he",
+}
 THINGS = (
-    "shells", "coins", "books", "apples", "cards", "stamps", "pens", "balls", "stones", "eggs", "buttons", "stickers",
-    "tickets", "flowers", "keys", "candles",
-)  # fmt: skip
+    "shells",
+    "coins",
+    "books",
+    "apples",
+    "cards",
+    "stamps",
+    "pens",
+    "balls",
+    "stones",
+    "eggs",
+    "buttons",
+    "stickers",
+    "tickets",
+    "flowers",
+    "keys",
+    "candles",
+)
+# What happens to the number of things; the fields are the amount and, in some, the name of a friend.
 GAINS = ("finds {} more", "buys {} more", "gets {} from {}", "wins {} more", "takes {} from {}")
 LOSSES = ("loses {}", "sells {}", "gives {} to {}", "breaks {}", "throws {} away")
 OPENINGS = ("", "Let me think step by step.", "Let me work this out step by step.")
@@ -40,42 +69,54 @@ class Story:
         self.problem = problem
         self._person, friend = rng.sample(sorted(PEOPLE), 2)
         self._things = rng.choice(THINGS)
-        self._changes = [
-            rng.choice(GAINS if term > 0 else LOSSES).format(abs(term), friend) for term in problem.terms[1:]
-        ]
+        self._changes = []
+        for term in problem.terms[1:]:
+            change = rng.choice(GAINS if term > 0 else LOSSES)
+            self._changes.append(change.format(abs(term), friend))
 
     @property
     def question(self) -> str:
         """Returns the story and its question."""
-        changes = "".join(f"{sentence}." for sentence in self._sentences)
         number = self.problem.terms[0]
-        start = f"{self._person} has {number} {self._things[:-1] if number == 1 else self._things}."
-        return f"{start}{changes} How many {self._things} does {self._person} have now?"
+        things = self._things.removesuffix("s") if number == 1 else self._things
+        changes = "".join(f"{sentence}." for sentence in self._sentences)  # each begins with a space
+        return f"{self._person} has {number} {things}.{changes} How many {self._things} does {self._person} have now?"
 
     @property
     def _sentences(self) -> list[str]:
         """Returns one sentence for each change, without its period."""
         pronoun = PEOPLE[self._person]
         first, *others = self._changes
-        return [f" {pronoun.capitalize()} {first}", *(f" Then {pronoun} {change}" for change in others)]
+        sentences = [f" {pronoun.capitalize()} {first}"]
+        for change in others:
+            sentences.append(f" Then {pronoun} {change}")
+        return sentences
 
     def _wordings(self, sentence: str, term: int) -> tuple[str, ...]:
-        equation = f"{{before}} {'+' if term > 0 else '-'} {abs(term)} = {{total}}"
-        return f"{sentence}, so that makes {equation}.", f" {equation}.", " Now {total}.", ""
+        """Returns the texts of one step from full to skip, in which `{before}` and `{total}` are still fields."""
+        sign = "+" if term > 0 else "-"
+        equation = f"{{before}} {sign} {abs(term)} = {{total}}"
+        full = f"{sentence}, so that makes {equation}."
+        short = f" {equation}."
+        terse = " Now {total}."
+        return full, short, terse, ""
 
     def trace(self, style: TraceStyle, rng: random.Random) -> str:
         """Returns a worked solution, as in [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence."""
-        start = self.problem.terms[0]
+        start, *changes = self.problem.terms
+        steps = []
+        for sentence, term in zip(self._sentences, changes, strict=True):
+            steps.append(self._wordings(sentence, term))
         wording = Wording(
-            steps=tuple(map(self._wordings, self._sentences, self.problem.terms[1:])),
-            rechecks=tuple(opener.format(start) for opener in RECHECKS),
+            steps=tuple(steps),
+            rechecks=tuple(recheck.format(start) for recheck in RECHECKS),
             confirmation=" Yes, that makes {}.",
             repair=" No, I made a mistake before. That makes {}.",
             closer=f" So {self._person} has {{}} {self._things} now.",
-            ending=" The answer is \\boxed{{{}}}.",
+            ending=" The answer is \\boxed{{{}}}.",  # double braces stay as braces
             opening=rng.choice(OPENINGS),
         )
-        return solution_trace(self.problem, style, rng, wording).strip()
+        return solution_trace(self.problem, style, rng, wording).strip()  # without an opening, it begins with a space
 
 
 def stories(seed: int, split: Split) -> Iterator[Story]:

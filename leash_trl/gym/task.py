@@ -17,7 +17,8 @@ import random
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from itertools import accumulate
+from typing import Literal, NamedTuple
 
 
 LABELS = "abcdefghi"
@@ -29,6 +30,7 @@ MAX_TOTAL = 49
 MAX_NUMBER = MAX_TOTAL + 10  # an injected error may add ten to the largest total
 HELD_OUT_SHARE = 8  # one problem in eight is a test problem
 
+# Texts of a step in the styles full, short and terse; skip has no text.
 FULL = " Take ({label}) {term:+d} to get {total}."
 SHORT = " ({label}) {term:+d} = {total}"
 TERSE = " ({label}) {total}"
@@ -56,8 +58,9 @@ class Problem:
 
     @property
     def question(self) -> str:
-        labeled = "".join(f" ({label}) {term:+d}" for label, term in zip(LABELS, self.terms[1:], strict=False))
-        return f"{self.terms[0]}{labeled} = ?"
+        first, *others = self.terms
+        labeled_terms = "".join(f" ({label}) {term:+d}" for label, term in zip(LABELS, others, strict=False))
+        return f"{first}{labeled_terms} = ?"
 
     @property
     def answer(self) -> int:
@@ -70,7 +73,9 @@ class Problem:
     @property
     def split(self) -> Split:
         """Returns `"test"` for one eighth of the problems, which a hash of the question selects, else `"train"`."""
-        return "test" if zlib.crc32(self.question.encode()) % HELD_OUT_SHARE == 0 else "train"
+        # unlike Python's hash of text, this one is the same in every process
+        digest = zlib.crc32(self.question.encode())
+        return "test" if digest % HELD_OUT_SHARE == 0 else "train"
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,10 @@ def sample_problem(rng: random.Random, level: int) -> Problem:
     for _ in range(level):
         digit = rng.randint(1, 9)
         total = sum(terms)
-        subtract = total + digit > MAX_TOTAL or (total >= digit and rng.random() < 0.5)
-        terms.append(-digit if subtract else digit)
+        must_subtract = total + digit > MAX_TOTAL
+        may_subtract = total >= digit
+        is_subtracted = must_subtract or (may_subtract and rng.random() < 0.5)
+        terms.append(-digit if is_subtracted else digit)
     return Problem(tuple(terms))
 
 
@@ -146,9 +153,12 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
 
 def labeled(problem: Problem) -> Wording:
     """Returns the gym's default wording, in which each step names the label of its term."""
-    signed = list(zip(LABELS, problem.terms[1:], strict=False))
+    steps = []
+    for label, term in zip(LABELS, problem.terms[1:], strict=False):
+        # the total stays a field, since it depends on the trace
+        steps.append(tuple(text.format(label=label, term=term, total="{total}") for text in STEPS))
     return Wording(
-        steps=tuple(tuple(step.format(label=x, term=term, total="{total}") for step in STEPS) for x, term in signed),
+        steps=tuple(steps),
         rechecks=tuple(opener.format(problem.terms[0]) for opener in OPENERS),
         confirmation=CONFIRMATION,
         repair=REPAIR,
@@ -157,23 +167,37 @@ def labeled(problem: Problem) -> Wording:
     )
 
 
-def _one_pass(
-    problem: Problem, wording: Wording, u: float, skip_share: float, rng: random.Random, slip: tuple[int, int] = (0, 0)
+class Slip(NamedTuple):
+    """An error in the first pass of a trace. Later steps go on from the wrong total, so it stays until the end."""
+
+    step: int  # from 1
+    error: int  # added to the total
+
+
+def _sample_pass(
+    problem: Problem, wording: Wording, u: float, skip_share: float, rng: random.Random, slip: Slip | None = None
 ) -> tuple[str, int]:
-    slip_step, error = slip
-    total, text = problem.terms[0], ""
-    weights = (1, u, u**2, skip_share * u**3)
-    for step, (ways, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), 1):
+    """Returns the text of one pass over the terms, and the total that it ends with."""
+    weights = (1, u, u**2, skip_share * u**3)  # of full, short, terse and skip
+    text = ""
+    total = problem.terms[0]
+    for step, (texts, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), start=1):
         before = total
-        total += term + error * (step == slip_step)
-        text += rng.choices(ways, weights)[0].format(before=before, total=total)
+        total += term
+        if slip is not None and step == slip.step:
+            total += slip.error
+        (step_text,) = rng.choices(texts, weights)
+        text += step_text.format(before=before, total=total)
     return text, total
 
 
-def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
+def _sample_slip(problem: Problem, rng: random.Random) -> Slip:
+    """Returns a slip at any step, after which no total is negative."""
     step = rng.randint(1, problem.level)
-    later = [sum(problem.terms[: k + 1]) for k in range(step, problem.level + 1)]
-    return step, rng.choice([slip for slip in (-10, -2, -1, 1, 2, 10) if min(later) + slip >= 0])
+    totals = list(accumulate(problem.terms))  # the first is that before any step
+    lowest = min(totals[step:])
+    errors = [error for error in (-10, -2, -1, 1, 2, 10) if lowest + error >= 0]
+    return Slip(step, rng.choice(errors))
 
 
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, wording: Wording | None = None) -> str:
@@ -183,13 +207,19 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
     `wording` defaults to [`labeled`], whose traces start after `<think>`.
     """
     wording = wording or labeled(problem)
-    factor = math.exp(rng.gauss(0.0, style.spread))
-    slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (0, 0)
-    text, total = _one_pass(problem, wording, factor * style.brevity, style.skip_share, rng, slip)
-    rechecks = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)[0]
-    for opener in wording.rechecks[:rechecks]:
-        working, new_total = _one_pass(problem, wording, factor * style.recheck_brevity, 0.0, rng)
-        text += opener + working + (wording.confirmation if new_total == total else wording.repair).format(new_total)
+    factor = math.exp(rng.gauss(0.0, style.spread))  # of this trace: longer than usual if below 1
+    slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else None
+    text, total = _sample_pass(
+        problem, wording, u=factor * style.brevity, skip_share=style.skip_share, rng=rng, slip=slip
+    )
+
+    (num_rechecks,) = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)
+    for opening in wording.rechecks[:num_rechecks]:
+        working, new_total = _sample_pass(problem, wording, u=factor * style.recheck_brevity, skip_share=0.0, rng=rng)
+        verdict = wording.confirmation if new_total == total else wording.repair
+        text += opening + working + verdict.format(new_total)
         total = new_total
-    closer = wording.closer.format(total) if rng.random() < style.closer_rate else ""
+
+    has_closer = rng.random() < style.closer_rate
+    closer = wording.closer.format(total) if has_closer else ""
     return f"{wording.opening}{text}{closer}{wording.ending.format(total)}"
