@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import filecmp
 import functools
-import itertools
 import json
 import multiprocessing
 import os
@@ -20,11 +19,13 @@ import tempfile
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
-from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 from conftest import ROOT, gym_tokenizer, parity_reward, quiet
 from peft import LoraConfig, get_peft_model
@@ -44,14 +45,28 @@ ON_CPU = "--on_cpu" in sys.argv
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
 TIME = 3600 if ON_CPU else 520  # seconds, of all parts
 LORA = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
-BACKENDS = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
-BACKENDS |= {"memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
-CHOICES = {"cuDNN on": [*BACKENDS.values()], "cuDNN off": [*BACKENDS.values()][:3]}
-CHOICES |= {f"{name} alone": [backend] for name, backend in BACKENDS.items()}
+MATH = SDPBackend.MATH
+FLASH = SDPBackend.FLASH_ATTENTION
+EFFICIENT = SDPBackend.EFFICIENT_ATTENTION
+CUDNN = SDPBackend.CUDNN_ATTENTION
+CHOICES = {  # implementations of attention that torch may choose from
+    "cuDNN on": [MATH, FLASH, EFFICIENT, CUDNN],
+    "cuDNN off": [MATH, FLASH, EFFICIENT],
+    "math alone": [MATH],
+    "flash alone": [FLASH],
+    "memory-efficient alone": [EFFICIENT],
+    "cuDNN alone": [CUDNN],
+}
 # shares of the longest completion; with this seed both steps draw one whole, two halves, and the rest shorter
-LENGTH_SHARES, LENGTH_SEED, NUM_ROWS = (1, 1 / 2, 1 / 4, 1 / 8), 100, 8
-STEP = {"dtype": "float32" if ON_CPU else "bfloat16", "per_device_train_batch_size": 1}
-STEP |= {"gradient_accumulation_steps": NUM_ROWS, "num_generations": NUM_ROWS}
+LENGTH_SHARES = (1, 1 / 2, 1 / 4, 1 / 8)
+LENGTH_SEED = 100
+NUM_ROWS = 8
+STEP = {
+    "dtype": "float32" if ON_CPU else "bfloat16",
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": NUM_ROWS,
+    "num_generations": NUM_ROWS,
+}
 
 
 def random_model():
@@ -60,22 +75,30 @@ def random_model():
 
 
 def is_bad(tensor: torch.Tensor | None) -> bool:
+    """Whether a number of it is infinite or NaN."""
     return tensor is not None and not bool(tensor.isfinite().all())
 
 
 def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBackend]) -> str:
     """Forward and backward of a micro-batch: "finite", or of how many weights the gradient is not, and the module of
     whose outputs, or gradients of outputs, the first is not; or that torch refuses these backends."""
-    seen: list[str] = []
+    faults: list[str] = []
 
-    def watch(name, module, args, output):
+    def watch_output(name, module, args, output):
         output = output[0] if isinstance(output, tuple) else output
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            seen.extend([f"the output of {name}"] if is_bad(output) else [])
-            output.register_hook(lambda grad: seen.extend([f"the gradient at {name}"] if is_bad(grad) else []))
+        if not isinstance(output, torch.Tensor) or not output.requires_grad:
+            return
+        if is_bad(output):
+            faults.append(f"the output of {name}")
+        output.register_hook(functools.partial(watch_gradient, name))
 
-    named = model.named_modules()
-    hooks = [module.register_forward_hook(functools.partial(watch, name)) for name, module in named]
+    def watch_gradient(name, gradient):
+        if is_bad(gradient):
+            faults.append(f"the gradient at {name}")
+
+    hooks = []
+    for name, module in model.named_modules():
+        hooks.append(module.register_forward_hook(functools.partial(watch_output, name)))
     model.zero_grad()
     try:
         with sdpa_kernel(backends), torch.autocast(ids.device.type, torch.bfloat16):
@@ -87,22 +110,29 @@ def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBack
         for hook in hooks:
             hook.remove()
     gradients = [weights.grad for weights in model.parameters() if weights.requires_grad]
-    num_bad = sum(map(is_bad, gradients))
-    return f"{num_bad} of {len(gradients)} gradients not finite, first {seen[:1]}" if num_bad or seen else "finite"
+    num_bad = sum(is_bad(gradient) for gradient in gradients)
+    if num_bad == 0 and not faults:
+        return "finite"
+    return f"{num_bad} of {len(gradients)} gradients not finite, first {faults[:1]}"
 
 
 def attention(measured: list[str], folder: Path) -> None:
     """Left-padded micro-batches of SmolLM2's architecture, bfloat16, LoRA, by the attention that torch may choose."""
-    model, generator, is_finite = get_peft_model(random_model(), LORA), torch.Generator().manual_seed(0), {}
+    model = get_peft_model(random_model(), LORA)
+    generator = torch.Generator().manual_seed(0)
+    num_padding = torch.tensor([[0], [3], [7], [12]])  # of the four rows
     measured.append(f"the package avoids cuDNN's attention here: {is_cudnn_attention_faulty()}")
+    is_finite = {}
     for name, backends in CHOICES.items():
-        said: dict[str, list[int]] = {}
+        widths_by_outcome: dict[str, list[int]] = {}
         for width in (64, 192, 320, 65, 128):  # the first three are of cuDNN's fault
             ids = torch.randint(5, model.config.vocab_size, (4, width), generator=generator).to(model.device)
-            mask = (torch.arange(width) >= torch.tensor([[0], [3], [7], [12]])).long().to(model.device)
-            said.setdefault(pass_of(model, ids, mask, backends), []).append(width)
-        is_finite[name] = [*said] == ["finite"]
-        measured.append(f"{name}: {', '.join(f'{what} at {widths}' for what, widths in said.items())}")
+            mask = (torch.arange(width) >= num_padding).long().to(model.device)
+            outcome = pass_of(model, ids, mask, backends)
+            widths_by_outcome.setdefault(outcome, []).append(width)
+        is_finite[name] = list(widths_by_outcome) == ["finite"]
+        outcomes = ", ".join(f"{outcome} at {widths}" for outcome, widths in widths_by_outcome.items())
+        measured.append(f"{name}: {outcomes}")
     assert is_finite["cuDNN off"]
     assert is_finite["cuDNN on"] or is_cudnn_attention_faulty()
 
@@ -111,15 +141,20 @@ class Watch(TrainerCallback):
     """Names what is not finite before and after an update, and keeps the micro-batches of the last one."""
 
     def __init__(self):
-        self.bad, self.widths, self.batches = [], set(), deque(maxlen=2)
+        self.bad = []  # names of parameters
+        self.widths = set()
+        self.batches = deque(maxlen=2)  # ids and mask
 
-    def keep(self, model, args, named):
+    def keep(self, model, args, kwargs):
+        """A hook before each forward pass of the model."""
         if torch.is_grad_enabled():
-            self.batches.append((named["input_ids"], named["attention_mask"]))
-            self.widths.add(named["input_ids"].shape[1])
+            self.batches.append((kwargs["input_ids"], kwargs["attention_mask"]))
+            self.widths.add(kwargs["input_ids"].shape[1])
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.bad += [name for name, weights in model.named_parameters() if is_bad(weights.grad) or is_bad(weights)]
+        for name, weights in model.named_parameters():
+            if is_bad(weights.grad) or is_bad(weights):
+                self.bad.append(name)
 
     on_step_end = on_pre_optimizer_step
 
@@ -127,37 +162,68 @@ class Watch(TrainerCallback):
 def updates(measured: list[str], folder: Path, cudnn: bool) -> None:
     """Updates of LeashGRPOTrainer without a penalty; they may end with cuDNN's attention on. Prompts are padded to 64
     tokens and completions to 128, so that the widest micro-batches are of the fault's width."""
-    settings = {"length_control": "none", "lambda_lr": None, "max_steps": 10, "num_generations": 8}
-    settings |= {"pad_to_multiple_of": 64, "max_completion_length": 128, "gradient_accumulation_steps": 2}
-    settings |= {"learning_rate": 3e-4, "use_cpu": ON_CPU, "bf16": True, "gradient_checkpointing": False}
-    watch, args = Watch(), LeashGRPOConfig(**quiet(folder, **settings))
-    data = {"train_dataset": gym_problems("train", 256), "processing_class": gym_tokenizer(), "peft_config": LORA}
-    made = {"callbacks": [watch], "rollout_func": shrinking_rollout, **data}
-    trainer = LeashGRPOTrainer(random_model(), parity_reward, args, **made)
+    settings = {
+        "length_control": "none",
+        "lambda_lr": None,
+        "max_steps": 10,
+        "num_generations": 8,
+        "pad_to_multiple_of": 64,
+        "max_completion_length": 128,
+        "gradient_accumulation_steps": 2,
+        "learning_rate": 3e-4,
+        "use_cpu": ON_CPU,
+        "bf16": True,
+        "gradient_checkpointing": False,
+    }
+    args = LeashGRPOConfig(**quiet(folder, **settings))
+    watch = Watch()
+    trainer = LeashGRPOTrainer(
+        random_model(),
+        parity_reward,
+        args,
+        train_dataset=gym_problems("train", 256),
+        processing_class=gym_tokenizer(),
+        peft_config=LORA,
+        callbacks=[watch],
+        rollout_func=shrinking_rollout,
+    )
     if cudnn:
         torch.backends.cuda.enable_cudnn_sdp(True)
     trainer.model.register_forward_pre_hook(watch.keep, with_kwargs=True)
     error = ""
     try:
         trainer.train()
-    except (FloatingPointError, RuntimeError) as why:
-        error = f"{type(why).__name__}: {why}"
+    except (FloatingPointError, RuntimeError) as raised:
+        error = f"{type(raised).__name__}: {raised}"
     norms = [row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row]
     measured.append(f"{len(norms)} updates at widths {sorted(watch.widths)}; largest norm {max(norms, default=0):.2g}")
-    measured += [*watch.bad[:1], error or "nothing raised"]
-    for (ids, mask), (name, backends) in itertools.product([*watch.batches], CHOICES.items()):
-        if error or watch.bad:
-            measured.append(f"width {ids.shape[1]}, {name}: {pass_of(trainer.model, ids, mask, backends)}")
+    measured += watch.bad[:1]
+    measured.append(error or "nothing raised")
+    if error or watch.bad:
+        for ids, mask in list(watch.batches):  # a copy, since each pass is kept too
+            for name, backends in CHOICES.items():
+                outcome = pass_of(trainer.model, ids, mask, backends)
+                measured.append(f"width {ids.shape[1]}, {name}: {outcome}")
     assert any(width % 128 == 64 for width in watch.widths)
-    assert error if watch.bad else len(norms) == args.max_steps and max(norms) > 0
+    if watch.bad:
+        assert error  # the trainer has noticed
+    else:
+        assert len(norms) == args.max_steps
+        assert max(norms) > 0
     assert cudnn or not error
 
 
-def rows_of(output_dir: Path) -> list[tuple]:
+LOGGED = ("step", "loss", "grad_norm", "leash/lambda", "leash/mean_length", "num_tokens")
+
+
+def logged_by(output_dir: Path) -> list[dict[str, float]]:
     """What each step of a run of eight logged."""
     state = json.loads((output_dir / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))
-    read = itemgetter("step", "loss", "grad_norm", "leash/lambda", "leash/mean_length", "num_tokens")
-    return [read(row) for row in state["log_history"] if "loss" in row]
+    rows = []
+    for row in state["log_history"]:
+        if "loss" in row:
+            rows.append({name: row[name] for name in LOGGED})
+    return rows
 
 
 def killed(measured: list[str], folder: Path) -> None:
@@ -172,79 +238,127 @@ def killed(measured: list[str], folder: Path) -> None:
 
     assert code_of("killed", "--kill_in_step", "6") == -signal.SIGKILL
     assert {path.name for path in (folder / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
-    assert (code_of("whole"), code_of("killed", "--resume")) == (0, 0)
-    whole, resumed = rows_of(folder / "whole"), rows_of(folder / "killed")
-    measured += [f"step, loss, norm, lambda at the end {rows[-1][:4]}" for rows in (whole, resumed)]
+    assert code_of("whole") == 0
+    assert code_of("killed", "--resume") == 0
+    whole = logged_by(folder / "whole")
+    resumed = logged_by(folder / "killed")
+    for rows in (whole, resumed):
+        step, loss, norm, lam, *_ = rows[-1].values()
+        measured.append(f"step, loss, norm, lambda at the end {(step, loss, norm, lam)}")
     assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"
     assert resumed == whole
-    files = (folder / name / "checkpoint-8" / "model.safetensors" for name in ("whole", "killed"))
-    assert filecmp.cmp(*files, shallow=False)
-    assert len({row[3] for row in whole}) > 1, "lambda has not moved"
+    weights = folder / "whole" / "checkpoint-8" / "model.safetensors"
+    resumed_weights = folder / "killed" / "checkpoint-8" / "model.safetensors"
+    assert filecmp.cmp(weights, resumed_weights, shallow=False)
+    assert len({row["leash/lambda"] for row in whole}) > 1, "lambda has not moved"
 
 
 def words_of(options: dict[str, object]) -> list[str]:
-    return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    """Options as words of a command line."""
+    words = []
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    return words
 
 
 def speed_of(what: str, folder: Path, **options: object) -> dict[str, dict]:
     """What recipes/speed.py writes."""
     subprocess.run([sys.executable, speed.__file__, what, *words_of({"output_dir": folder, **options})])
-    made = json.loads((folder / f"{what}.json").read_text(encoding="utf-8"))
-    assert not (failed := [arm["failed"] for arm in made["results"].values() if "failed" in arm]), failed
-    return made
+    report = json.loads((folder / f"{what}.json").read_text(encoding="utf-8"))
+    failures = [arm["failed"] for arm in report["results"].values() if "failed" in arm]
+    assert not failures, failures
+    return report
 
 
 def planned_gib(max_length: int) -> float:
     """What `leash plan` makes of the settings of the benchmark."""
-    model = "gym" if ON_CPU else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
-    options = {"model_name_or_path": model, "output_dir": FOLDER, "target_length": 1, **STEP}
-    options |= {"bf16": "false", "gradient_checkpointing": "true", "num_gpus": 1, "gpu_memory": 80}
-    options |= {"prompt_length": 21, "max_completion_length": max_length}  # the gym's longest prompt
-    return plan.peak_bytes(make_settings(*parse_plan(words_of(options))))[0] / plan.GIB
+    options = {
+        "model_name_or_path": "gym" if ON_CPU else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+        "output_dir": FOLDER,
+        "target_length": 1,
+        "bf16": "false",
+        "gradient_checkpointing": "true",
+        "num_gpus": 1,
+        "gpu_memory": 80,
+        "prompt_length": 21,  # the gym's longest prompt
+        "max_completion_length": max_length,
+    }
+    arguments, training_args, model_args = parse_plan(words_of(options | STEP))
+    settings = make_settings(arguments, training_args, model_args)
+    return plan.peak_bytes(settings).training / plan.GIB
 
 
 def step(measured: list[str], folder: Path, max_length: int) -> None:
     """A step of R1-Distill-Qwen-1.5B's architecture, of both trainers."""
-    lengths = (f"{int(share * max_length)}\n" for share in LENGTH_SHARES)
-    (folder / "lengths.csv").write_text("length\n" + "".join(lengths))
-    options = {"model_name_or_path": "gym" if ON_CPU else "r1-distill-1.5b", "gradient_checkpointing": True, **STEP}
-    options |= {"lengths": folder / "lengths.csv", "max_length": max_length, "steps": 1, "seed": LENGTH_SEED}
-    made = speed_of("step", folder, **options)
-    keys = ("forward and backward, s", "padding share", "peak memory, GiB")
-    seconds, padding, memory = ([made["results"][name][key] for name in ("stock", "ours")] for key in keys)
-    times, apart, planned = seconds[0] / seconds[1], made["gradient_difference"], planned_gib(max_length)
+    lengths = [int(share * max_length) for share in LENGTH_SHARES]
+    pd.DataFrame({"length": lengths}).to_csv(folder / "lengths.csv", index=False)
+    options = {
+        "model_name_or_path": "gym" if ON_CPU else "r1-distill-1.5b",
+        "gradient_checkpointing": True,
+        "lengths": folder / "lengths.csv",
+        "max_length": max_length,
+        "steps": 1,
+        "seed": LENGTH_SEED,
+    }
+    report = speed_of("step", folder, **options, **STEP)
+    stock = report["results"]["stock"]
+    ours = report["results"]["ours"]
+    stock_seconds = stock["forward and backward, s"]
+    seconds = ours["forward and backward, s"]
+    stock_padding = stock["padding share"]
+    padding = ours["padding share"]
+    stock_memory = stock["peak memory, GiB"]
+    memory = ours["peak memory, GiB"]
+    speedup = stock_seconds / seconds
+    difference = report["gradient_difference"]
+    planned = planned_gib(max_length)
     measured += [
-        f"TRL {seconds[0]:.2f} s, ours {seconds[1]:.2f} s: {times:.2f} times",
-        f"padding {padding[0]:.0%}, {padding[1]:.0%}; gradients {apart:.1g} apart",
-        f"peak memory {memory[0]:.2f}, {memory[1]:.2f} GiB; planned {planned:.2f} GiB",
+        f"TRL {stock_seconds:.2f} s, ours {seconds:.2f} s: {speedup:.2f} times",
+        f"padding {stock_padding:.0%}, {padding:.0%}; gradients {difference:.1g} apart",
+        f"peak memory {stock_memory:.2f}, {memory:.2f} GiB; planned {planned:.2f} GiB",
     ]
-    assert padding[1] < 0.01 < 0.5 < padding[0]
+    assert padding < 0.01
+    assert stock_padding > 0.5
     # on a model of as many layers in bfloat16, a CPU gave 0.009; gradients of other completions differ by more than 1
-    assert apart < (1e-5 if ON_CPU else 0.1)
-    # on a CPU the model is tiny, and a process holds more and less than tensors
-    assert ON_CPU or (times > 1 and memory[1] <= 1.02 * memory[0] and 1 <= planned / memory[1] <= 1.35)
+    assert difference < (1e-5 if ON_CPU else 0.1)
+    if not ON_CPU:  # there the model is tiny, and a process holds more and less than tensors
+        assert speedup > 1
+        assert memory <= 1.02 * stock_memory
+        assert 1 <= planned / memory <= 1.35
 
 
 def rollout(measured: list[str], folder: Path, cudnn: bool) -> None:
     """Sampling with transformers at SmolLM2's architecture."""
     options = {"model_name_or_path": "gym" if ON_CPU else "smollm2-135m", "dtype": "bfloat16", "max_length": 128}
-    for name, arm in speed_of("rollout", folder, cudnn_attention=cudnn, steps=1, **options)["results"].items():
-        rates = arm["completion tokens per s"], arm["the same in the first round"]
-        measured.append(f"{name} {rates[0]:,.0f} tokens/s, {rates[1]:,.0f} in the first round")
+    report = speed_of("rollout", folder, cudnn_attention=cudnn, steps=1, **options)
+    for name, arm in report["results"].items():
+        rate = arm["completion tokens per s"]
+        first_rate = arm["the same in the first round"]
+        measured.append(f"{name} {rate:,.0f} tokens/s, {first_rate:,.0f} in the first round")
 
 
-# limit in seconds, and what runs; on an H200 with a slow host the first four took 112 together, the steps 82 and 89
+class Part(NamedTuple):
+    """A part of the check: its limit in seconds, and a function that appends to what it measured and raises if it
+    fails."""
+
+    limit: float
+    check: Callable[[list[str], Path], None]
+
+
+# on an H200 with a slow host the first four took 112 seconds together, the steps 82 and 89
 PARTS = {
-    "attention": (140, attention),
-    "updates": (140, functools.partial(updates, cudnn=False)),
-    "updates-cudnn": (140, functools.partial(updates, cudnn=True)),
-    "killed": (140, killed),
-    "step-8192": (160, functools.partial(step, max_length=128 if ON_CPU else 8192)),
-    "rollout-cudnn": (100, functools.partial(rollout, cudnn=True)),
-    "rollout": (100, functools.partial(rollout, cudnn=False)),
-    "step-16384": (200, functools.partial(step, max_length=256 if ON_CPU else 16384)),
+    "attention": Part(140, attention),
+    "updates": Part(140, functools.partial(updates, cudnn=False)),
+    "updates-cudnn": Part(140, functools.partial(updates, cudnn=True)),
+    "killed": Part(140, killed),
+    "step-8192": Part(160, functools.partial(step, max_length=128 if ON_CPU else 8192)),
+    "rollout-cudnn": Part(100, functools.partial(rollout, cudnn=True)),
+    "rollout": Part(100, functools.partial(rollout, cudnn=False)),
+    "step-16384": Part(200, functools.partial(step, max_length=256 if ON_CPU else 16384)),
 }
-TOGETHER = ("attention", "updates", "updates-cudnn", "killed")
+# these time nothing, so they run side by side; the others follow one by one
+TOGETHER = ["attention", "updates", "updates-cudnn", "killed"]
+ROUNDS = [TOGETHER, ["step-8192"], ["rollout-cudnn"], ["rollout"], ["step-16384"]]
 
 
 def write(*lines: str) -> None:
@@ -256,18 +370,51 @@ def run_part(name: str) -> None:
     """Runs a part in this process, which it makes the leader of a group, and writes its row."""
     os.setpgrp()
     with open(FOLDER / "log", "ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    start, measured, result = time.monotonic(), [], "passed"
+        os.dup2(log.fileno(), 1)  # stdout
+        os.dup2(log.fileno(), 2)  # stderr
+    start = time.monotonic()
+    measured: list[str] = []
+    result = "passed"
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as folder:
         try:
-            PARTS[name][1](measured, Path(folder))
-        except Exception as why:
+            PARTS[name].check(measured, Path(folder))
+        except Exception as error:
             traceback.print_exc()
-            claim = traceback.extract_tb(why.__traceback__)[-1].line or ""
-            result = f"{type(why).__name__}: {(str(why) or claim).splitlines()[0]}"
-    cells = (name, f"{time.monotonic() - start:.0f}", "; ".join(measured), result)
-    write(f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in cells)} |")
+            # an assertion without a message is named by its line
+            source = traceback.extract_tb(error.__traceback__)[-1].line or ""
+            message = str(error) or source
+            result = f"{type(error).__name__}: {message.splitlines()[0]}"
+    write_row(name, time.monotonic() - start, "; ".join(measured), result)
+
+
+def write_row(name: str, seconds: float, measured: str, result: str) -> None:
+    cells = []
+    for text in (name, f"{seconds:.0f}", measured, result):
+        cells.append(" ".join(text.replace("|", "/").split()))  # on one line, in one cell
+    write(f"| {' | '.join(cells)} |")
+
+
+def run_side_by_side(names: list[str], end: float) -> None:
+    """Runs parts in processes of their own until each has ended or its time is over, `end` at the latest."""
+    context = multiprocessing.get_context("spawn")
+    start = time.monotonic()
+    processes = {}
+    try:
+        for name in names:
+            processes[name] = context.Process(target=run_part, args=(name,))
+            processes[name].start()
+        for name, process in processes.items():
+            limit = TIME if ON_CPU else PARTS[name].limit
+            deadline = min(start + limit, end)
+            process.join(max(0, deadline - time.monotonic()))
+            if process.exitcode != 0:
+                result = "out of time" if process.is_alive() else f"died, exit code {process.exitcode}"
+                write_row(name, time.monotonic() - start, "see the file log", result)
+    finally:
+        for process in processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # processes that the part has started, too
+            process.kill()
 
 
 def main() -> int:
@@ -284,28 +431,16 @@ def main() -> int:
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "accelerate", "peft"))
     write(f"`make gpu-check` · {datetime.now(UTC).date()} · {card} · {versions}", "")
     write("| part | seconds | measured | result |", "| --- | --- | --- | --- |")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    end, spawn = time.monotonic() + TIME, multiprocessing.get_context("spawn")
-    for names in (TOGETHER, *([name] for name in PARTS if name not in TOGETHER)):
-        start, processes = time.monotonic(), {}
-        try:
-            for name in [name for name in names if name in chosen]:
-                processes[name] = spawn.Process(target=run_part, args=(name,))
-                processes[name].start()
-            for name, process in processes.items():
-                limit = TIME if ON_CPU else PARTS[name][0]
-                process.join(max(0, min(start + limit, end) - time.monotonic()))
-                if process.exitcode != 0:
-                    how = "out of time" if process.is_alive() else f"died, exit code {process.exitcode}"
-                    write(f"| {name} | {time.monotonic() - start:.0f} | see the file log | {how} |")
-        finally:
-            for process in processes.values():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.kill()
-    print(table := (FOLDER / "table.md").read_text(encoding="utf-8"))
-    rows = table.splitlines()[4:]  # more than parts, if one died after its row or another check ran beside this one
-    return 0 if len(rows) == len(chosen) and all(row.endswith("| passed |") for row in rows) else 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a `finally` ends the parts
+    end = time.monotonic() + TIME
+    for names in ROUNDS:
+        run_side_by_side([name for name in names if name in chosen], end)
+    table = (FOLDER / "table.md").read_text(encoding="utf-8")
+    print(table)
+    _, _, _, _, *rows = table.splitlines()  # after the title, an empty line and the head of the table
+    # there are more rows than parts if one died after its row, or if another check ran beside this one
+    is_complete = len(rows) == len(chosen)
+    return 0 if is_complete and all(row.endswith("| passed |") for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ def test_messages_pass_the_template_and_texts_do_not():
     tokenizer.chat_template = "{{ messages[0].content }}{% if loud %}<|end|>{% endif %}"
     messages = [[{"role": "user", "content": "1 +2"}], [{"role": "user", "content": "3"}]]
     assert prompt_ids(tokenizer, messages) == [tokenizer.encode("1 +2"), tokenizer.encode("3")]
-    assert prompt_ids(tokenizer, messages, loud=True)[1] == [*tokenizer.encode("3"), tokenizer.encode("<|end|>")[0]]
+    _, loud_ids = prompt_ids(tokenizer, messages, loud=True)
+    assert loud_ids == tokenizer.encode("3") + tokenizer.encode("<|end|>")
     assert prompt_ids(tokenizer, ["1 +2"], loud=True) == [tokenizer.encode("1 +2")]
 
 
@@ -49,9 +50,11 @@ def test_rewards_that_can_are_told_of_opened_thinking_and_can_still_be_pickled()
     def other(completions, **kwargs):
         return [0.0]
 
-    said = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
-    *rewards, unchanged = with_opened_thinking([math_reward, lenient_math_reward, other])
+    strict, lenient, unchanged = with_opened_thinking([math_reward, lenient_math_reward, other])
     assert unchanged is other
-    for reward, bare in zip(pickle.loads(pickle.dumps(rewards)), (-1.0, 1.0), strict=True):
-        assert reward(said, solution=["4"] * 3) == [-1.0, 1.0, bare]
-    assert rewards[0].__name__ == "math_reward"
+    assert strict.__name__ == "math_reward"
+    # a guess inside the thinking, an answer after it, and an answer that only the lenient reward reads
+    completions = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
+    strict, lenient = pickle.loads(pickle.dumps([strict, lenient]))
+    assert strict(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, -1.0]
+    assert lenient(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, 1.0]

@@ -11,7 +11,7 @@ LONGROPE = {"short_factor": [1.0] * 64, "long_factor": [4.0] * 64}
 
 
 @pytest.mark.parametrize(
-    ("kind", "length", "factor", "original", "more", "context"),
+    ("rope_type", "length", "factor", "original_length", "factors", "context"),
     [
         ("default", 32768, None, None, {}, 32768),
         ("linear", 4096, 4.0, None, {}, 16384),  # Vicuna 1.5 16k
@@ -24,22 +24,34 @@ LONGROPE = {"short_factor": [1.0] * 64, "long_factor": [4.0] * 64}
         ("longrope", 131072, 32.0, 4096, LONGROPE, 131072),  # Phi 3
     ],
 )
-def test_each_kind_of_scaling_has_its_rule(kind, length, factor, original, more, context):
-    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": factor, "original_max_position_embeddings": original}
-    given = {name: value for name, value in rope.items() if value is not None}
-    assert context_length(LlamaConfig(max_position_embeddings=length, rope_parameters={**given, **more})) == context
+def test_each_kind_of_scaling_has_its_rule(rope_type, length, factor, original_length, factors, context):
+    rope_parameters = {"rope_type": rope_type, "rope_theta": 1e4, **factors}
+    if factor is not None:
+        rope_parameters["factor"] = factor
+    if original_length is not None:
+        rope_parameters["original_max_position_embeddings"] = original_length
+    config = LlamaConfig(max_position_embeddings=length, rope_parameters=rope_parameters)
+    assert context_length(config) == context
 
 
 def test_a_scaling_for_each_kind_of_layer_is_counted_already():
-    linear = {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}  # Gemma 3's
-    layers = {"full_attention": linear, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
-    assert context_length(Gemma3TextConfig(max_position_embeddings=131072, rope_parameters=layers)) == 131072
+    rope_parameters = {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    config = Gemma3TextConfig(max_position_embeddings=131072, rope_parameters=rope_parameters)
+    assert context_length(config) == 131072
 
 
 @pytest.mark.parametrize(
     ("config", "context"),
-    [(MambaConfig(), None), (MptConfig(), None), (FalconConfig(alibi=True), None), (GPT2Config(n_positions=512), 512)],
+    [
+        (MambaConfig(), None),  # recurrences
+        (MptConfig(), None),  # linear biases
+        (FalconConfig(alibi=True), None),
+        (GPT2Config(n_positions=512), 512),  # learned positions
+    ],
     ids=lambda value: type(value).__name__,
 )
-def test_slopes_and_recurrences_have_no_end_and_learned_positions_have(config, context):
+def test_recurrences_and_linear_biases_have_no_limit_and_learned_positions_have(config, context):
     assert context_length(config) == context

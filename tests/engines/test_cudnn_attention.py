@@ -13,7 +13,8 @@ from leash_trl.gym import CHECKPOINT
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """Stands for a GPU of a compute capability with a version of cuDNN; whether cuDNN's attention may be chosen."""
+    """Stands for a GPU of a compute capability with a version of cuDNN. Returns the calls that turn cuDNN's attention
+    on or off, after the True that it begins with."""
     enabled = [True]
 
     def stand_in(capability=(9, 0), version=92000):
@@ -28,7 +29,7 @@ def gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("capability", "version", "stays"),
+    ("capability", "version", "stays_on"),
     [
         ((9, 0), 91500, True),  # torch prefers another attention
         ((9, 0), 91501, False),
@@ -39,34 +40,51 @@ def gpu(monkeypatch):
         ((10, 3), 92600, False),
     ],
 )
-def test_it_is_off_where_it_is_faulty(gpu, caplog, capability, version, stays):
+def test_it_is_off_where_it_is_faulty(gpu, caplog, capability, version, stays_on):
     enabled = gpu(capability, version)
     avoid_faulty_cudnn_attention()
     avoid_faulty_cudnn_attention()
-    assert enabled == ([True] if stays else [True, False])
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (not stays)
-    assert all(str(version) in line and "\n" not in line for line in said)
+    if stays_on:
+        assert enabled == [True]
+        assert caplog.records == []
+    else:
+        assert enabled == [True, False]
+        (record,) = caplog.records
+        assert str(version) in record.getMessage()
+        assert "\n" not in record.getMessage()
 
 
-@pytest.mark.parametrize("made", ["trainer", "engine"])
-def test_what_trains_or_samples_switches_it_off(gpu, monkeypatch, make_trainer, made):
-    model = AutoModelForCausalLM.from_pretrained(str(CHECKPOINT))
+@pytest.fixture
+def faulty_gpu(gpu, monkeypatch):
+    """A faulty GPU on which nothing is computed."""
     enabled = gpu()
     monkeypatch.setattr("leash_trl.engines.cudnn_attention.is_cudnn_attention_faulty", lambda: enabled[-1])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    if made == "trainer":
-        make_trainer(trainer_class=LengthGroupedGRPOTrainer)
-    else:
-        TransformersEngine(model, AutoTokenizer.from_pretrained(str(CHECKPOINT)), batch_size=1)
-    assert enabled == [True, False]
+    return enabled
+
+
+def test_a_trainer_switches_it_off(make_trainer, faulty_gpu):
+    make_trainer(trainer_class=LengthGroupedGRPOTrainer)
+    assert faulty_gpu == [True, False]
+
+
+def test_the_engine_that_samples_switches_it_off(faulty_gpu):
+    model = AutoModelForCausalLM.from_pretrained(str(CHECKPOINT))
+    TransformersEngine(model, AutoTokenizer.from_pretrained(str(CHECKPOINT)), batch_size=1)
+    assert faulty_gpu == [True, False]
 
 
 def test_a_stock_trainer_is_told_the_call_that_switches_it_off(gpu, tiny_model_path, tmp_path):
     trainer = stock_trainer("GRPO", tiny_model_path, tmp_path)
-    (callback,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, LengthControlCallback))
-    given = {"model": trainer.model, "processing_class": trainer.processing_class}
+    callbacks = trainer.callback_handler.callbacks
+    (callback,) = (callback for callback in callbacks if isinstance(callback, LengthControlCallback))
     enabled = gpu()
     with pytest.warns(UserWarning, match=r"enable_cudnn_sdp\(False\)"):
-        callback.on_train_begin(trainer.args, trainer.state, trainer.control, **given)
+        callback.on_train_begin(
+            trainer.args,
+            trainer.state,
+            trainer.control,
+            model=trainer.model,
+            processing_class=trainer.processing_class,
+        )
     assert enabled == [True]

@@ -1,6 +1,7 @@
 """The transformers engine: each completion from its own seed, whoever else is in the batch."""
 
-from dataclasses import replace
+import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -38,15 +39,21 @@ def test_the_defaults_are_the_papers():
 
 
 def test_a_completion_depends_on_its_seed_and_on_no_neighbor_or_global_generator(engine, requests, generations):
-    engine.batch_size, before = 7, torch.get_rng_state()
+    global_generator = torch.get_rng_state()
+    engine.batch_size = 7
     in_small_batches = engine.generate(requests, FREE)
-    assert torch.equal(torch.get_rng_state(), before)
     engine.batch_size = 64
     assert in_small_batches == generations
     assert engine.generate(requests[5:9][::-1], FREE) == generations[5:9][::-1]
-    others = [replace(request, seed=request.seed + 1000) for request in requests]
-    differing = sum(a != b for a, b in zip(engine.generate(others, FREE), generations, strict=True))
-    assert differing > len(requests) / 2
+    assert torch.equal(torch.get_rng_state(), global_generator)
+
+
+def test_another_seed_gives_another_completion(engine, requests, generations):
+    with_other_seeds = [replace(request, seed=request.seed + 1000) for request in requests]
+    num_different = 0
+    for other, generation in zip(engine.generate(with_other_seeds, FREE), generations, strict=True):
+        num_different += other != generation
+    assert num_different > len(requests) / 2
 
 
 def test_a_shorter_limit_gives_the_beginning_of_the_same_completion(engine, requests, generations):
@@ -58,7 +65,10 @@ def test_a_shorter_limit_gives_the_beginning_of_the_same_completion(engine, requ
 
 def test_a_stop_token_ends_only_the_request_that_names_it(engine, requests, generations):
     end = engine.tokenizer.convert_tokens_to_ids("</think>")
-    stopping = [replace(one, stop_token_ids=frozenset([end] * (one.seed % 2))) for one in requests]
+    stopping = []
+    for index, request in enumerate(requests):
+        stop_token_ids = frozenset([end]) if index % 2 == 1 else frozenset()
+        stopping.append(replace(request, stop_token_ids=stop_token_ids))
     for request, stopped, whole in zip(stopping, engine.generate(stopping, FREE), generations, strict=True):
         if request.stop_token_ids:
             assert stopped.finish_reason == "stop"
@@ -72,42 +82,60 @@ def test_tokens_come_as_often_as_temperature_and_top_p_say(engine, requests):
     prompt = (*requests[0].prompt_ids, *engine.tokenizer.encode(" Take (a) ")[:-1])
     with torch.no_grad():
         logits = engine.model(torch.tensor([prompt])).logits[0, -1]
-    tempered, order = (logits / 6).softmax(dim=-1).sort(descending=True)
+    probabilities, tokens = (logits / 6).softmax(dim=-1).sort(descending=True)
     # top-p keeps the likeliest tokens until their sum passes p
-    num_kept = int((tempered.cumsum(0) < 0.8).sum()) + 1
-    expected = tempered[:num_kept] / tempered[:num_kept].sum()
-    assert 1 < num_kept < len(tempered)
-    hot = SamplingSettings(temperature=6.0, top_p=0.8, max_new_tokens=1)
-    rows = engine.generate([Request(prompt, seed, 1) for seed in range(repeats)], hot)
-    counts = (torch.tensor([row.token_ids for row in rows]) == order[:num_kept]).sum(dim=0)
+    num_kept = int((probabilities.cumsum(0) < 0.8).sum()) + 1
+    assert 1 < num_kept < len(probabilities)
+    expected = probabilities[:num_kept] / probabilities[:num_kept].sum()
+
+    settings = SamplingSettings(temperature=6.0, top_p=0.8, max_new_tokens=1)
+    generations = engine.generate([Request(prompt, seed, 1) for seed in range(repeats)], settings)
+    sampled = torch.tensor([generation.token_ids for generation in generations])  # (repeats, 1)
+    counts = (sampled == tokens[:num_kept]).sum(dim=0)
     assert counts.sum() == repeats
-    error = (expected * (1 - expected) / repeats).sqrt()
-    assert ((counts / repeats - expected).abs() <= 5 * error).all()
+    standard_error = (expected * (1 - expected) / repeats).sqrt()
+    assert ((counts / repeats - expected).abs() <= 5 * standard_error).all()
 
 
 def test_at_temperature_zero_the_likeliest_token_is_taken_as_with_the_smallest_top_k(engine, requests, generations):
     greedy = engine.generate(requests, SamplingSettings(temperature=0.0, top_p=0.5))
-    assert greedy == engine.generate(requests, SamplingSettings(temperature=1.0, top_p=1.0, top_k=1)) != generations
+    top_1 = engine.generate(requests, SamplingSettings(temperature=1.0, top_p=1.0, top_k=1))
+    assert greedy == top_1
+    assert greedy != generations
 
 
 def test_a_prompt_and_limit_beyond_the_context_are_refused_before_work(engine):
     assert engine.max_length == 1024
-    check_lengths([Request((3,) * 24, 0, 1000)], 1024)
+    fits = Request((3,), seed=0, max_new_tokens=1)
+    exceeds = Request((3,) * 25, seed=0, max_new_tokens=1000)
     with pytest.raises(ValueError, match=r"max_new_tokens is 1000, .* holds 999"):
-        engine.generate([Request((3,), 0, 1), Request((3,) * 25, 0, 1000)], FREE)
+        engine.generate([fits, exceeds], FREE)
+
+
+def test_a_request_may_fill_the_context_and_not_more():
+    check_lengths([Request((3,) * 24, seed=0, max_new_tokens=1000)], max_length=1024)
     with pytest.raises(ValueError, match=r"max_new_tokens is 1, .* holds 0"):
-        check_lengths([Request((3,) * 2000, 0, 1)], 1024)
-    check_lengths([Request((3,) * 25, 0, 10**6)], None)
+        check_lengths([Request((3,) * 2000, seed=0, max_new_tokens=1)], max_length=1024)
+    check_lengths([Request((3,) * 25, seed=0, max_new_tokens=10**6)], max_length=None)
+
+
+def test_the_tokenizers_end_token_comes_before_those_that_are_configured(tokenizer):
+    end = tokenizer.eos_token_id
+    think_end = tokenizer.convert_tokens_to_ids("</think>")
+    assert merged_eos_token_ids(think_end, tokenizer) == [end, think_end]
+    assert merged_eos_token_ids(None, tokenizer) == [end]
+
+
+def test_an_end_token_that_is_a_stop_token_too_is_an_end():
+    assert finish_reason([7], eos_token_ids=[7], stop_token_ids=[7]) == "eos"
 
 
 def test_every_configured_end_token_and_the_tokenizers_end_a_completion(tokenizer, requests):
-    end, think_end = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("</think>")
-    assert merged_eos_token_ids(think_end, tokenizer) == [end, think_end]
-    assert merged_eos_token_ids(None, tokenizer) == [end]
-    assert finish_reason([end], [end], [end]) == "eos"
+    end = tokenizer.eos_token_id
+    think_end = tokenizer.convert_tokens_to_ids("</think>")
     model = AutoModelForCausalLM.from_pretrained(str(CHECKPOINT))
     model.generation_config.eos_token_id = [end, think_end]
-    engine = TransformersEngine(model, tokenizer, 64)
+    engine = TransformersEngine(model, tokenizer, batch_size=64)
     assert engine.eos_token_ids == [end, think_end]
     for generation in engine.generate(requests, FREE):
         assert generation.token_ids[-1] == think_end
@@ -115,9 +143,18 @@ def test_every_configured_end_token_and_the_tokenizers_end_a_completion(tokenize
 
 
 @pytest.mark.parametrize(
-    "field", [{"top_p": 95}, {"top_p": 0}, {"top_k": -5}, {"temperature": -1}, {"max_new_tokens": 0}]
+    ("name", "value", "limits"),
+    [
+        ("temperature", -1, "0"),
+        ("temperature", math.nan, "0"),
+        ("top_p", 95, "0.*1"),
+        ("top_p", 0, "0.*1"),
+        ("top_k", -5, "0"),
+        ("max_new_tokens", 0, "1"),
+    ],
 )
-def test_settings_out_of_range_are_refused_by_name_and_value(field):
-    ((name, value),) = field.items()
-    with pytest.raises(ValueError, match=rf"{name} is {value}\b"):
-        SamplingSettings(**field)
+def test_a_setting_out_of_range_is_named_with_its_value_and_its_range_alone(name, value, limits):
+    with pytest.raises(ValueError, match=rf"^{name} is {value}\b.*\b{limits}\b") as refusal:
+        SamplingSettings(**{name: value})
+    other_names = {field.name for field in fields(SamplingSettings)} - {name}
+    assert not any(other_name in str(refusal.value) for other_name in other_names)

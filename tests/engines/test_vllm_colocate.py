@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,27 +24,41 @@ from conftest import ROOT, log_rows  # noqa: E402
 from leash_trl.run_folder import length_control_state  # noqa: E402
 
 
+class Completion(NamedTuple):
+    """A completion as vLLM sampled it; `finish_reason` is `stop` for an end token, or `length`."""
+
+    token_ids: list[int]
+    finish_reason: str
+
+
 @dataclass(frozen=True)
 class Run:
-    """A trained trainer, and what each call of its engine gave: per completion its tokens and why it ended."""
+    """A trained trainer, and the completions of each call of its engine."""
 
     trainer: Any
-    rollouts: list[list[tuple[list[int], str]]]
+    rollouts: list[list[Completion]]
 
     @property
     def rows(self) -> list[dict[str, float]]:
-        return [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(self.trainer)]
+        """What each step logged, without times."""
+        rows = []
+        for row in log_rows(self.trainer):
+            rows.append({key: value for key, value in row.items() if "time" not in key})
+        return rows
 
 
 def train(output_dir: Path, resume: bool = False, **overrides) -> Run:
-    trainer, rollouts = colocate_run.make_trainer(str(output_dir), **overrides), []
+    trainer = colocate_run.make_trainer(str(output_dir), **overrides)
     llm = trainer.vllm_generation.llm
     generate = llm.generate
+    rollouts: list[list[Completion]] = []
 
     def recording(*args, **kwargs):
         outputs = generate(*args, **kwargs)
         completions = [output.outputs[0] for output in outputs]
-        rollouts.append([(list(completion.token_ids), completion.finish_reason) for completion in completions])
+        rollouts.append(
+            [Completion(list(completion.token_ids), completion.finish_reason) for completion in completions]
+        )
         return outputs
 
     llm.generate = recording
@@ -78,20 +92,33 @@ def whole(tmp_path_factory) -> Run:
 
 
 def test_lambda_takes_the_dual_step_of_the_lengths_vllm_generated(whole):
-    lam, eos = colocate_run.LAMBDA_INIT, whole.trainer.processing_class.eos_token_id
-    for step, (row, rollout) in enumerate(zip(whole.rows, whole.rollouts, strict=True), start=1):
-        table = pd.read_parquet(Path(whole.trainer.args.output_dir, "completions", f"completions_{step:05d}.parquet"))
-        lengths = [len(ids) for ids, _ in rollout]
-        assert table["length"].tolist() == lengths
+    lam = colocate_run.LAMBDA_INIT
+    for row, rollout in zip(whole.rows, whole.rollouts, strict=True):
+        mean_length = sum(len(completion.token_ids) for completion in rollout) / len(rollout)
         assert row["leash/lambda"] == pytest.approx(lam, rel=1e-9)
-        assert row["leash/mean_length"] == sum(lengths) / len(lengths)
-        assert row["leash/truncated_share"] == sum(reason == "length" for _, reason in rollout) / len(rollout)
-        assert all((ids[-1] == eos) == (reason == "stop") for ids, reason in rollout)
-        lam += colocate_run.LAMBDA_LR * (row["leash/mean_length"] / colocate_run.TARGET_LENGTH - 1)
+        assert row["leash/mean_length"] == mean_length
+        lam += colocate_run.LAMBDA_LR * (mean_length / colocate_run.TARGET_LENGTH - 1)
     assert len(whole.rows) == colocate_run.NUM_STEPS
     assert whole.trainer.length_control.lam == pytest.approx(lam, rel=1e-9)
     assert abs(lam - colocate_run.LAMBDA_INIT) > 0.01
-    assert {"stop", "length"} == {reason for rollout in whole.rollouts for _, reason in rollout}
+
+
+def test_saved_lengths_are_those_of_the_completions_vllm_generated(whole):
+    folder = Path(whole.trainer.args.output_dir, "completions")
+    for step, rollout in enumerate(whole.rollouts, start=1):
+        table = pd.read_parquet(folder / f"completions_{step:05d}.parquet")
+        assert table["length"].tolist() == [len(completion.token_ids) for completion in rollout]
+
+
+def test_a_completion_is_truncated_if_vllm_stopped_it_at_the_limit(whole):
+    eos = whole.trainer.processing_class.eos_token_id
+    for row, rollout in zip(whole.rows, whole.rollouts, strict=True):
+        num_truncated = sum(completion.finish_reason == "length" for completion in rollout)
+        assert row["leash/truncated_share"] == num_truncated / len(rollout)
+        for completion in rollout:
+            assert (completion.token_ids[-1] == eos) == (completion.finish_reason == "stop")
+    completions = itertools.chain.from_iterable(whole.rollouts)
+    assert {completion.finish_reason for completion in completions} == {"stop", "length"}
 
 
 def test_importance_ratios_are_near_one_and_the_first_loss_is_the_uncorrected_one(whole, tmp_path):
@@ -126,15 +153,17 @@ def test_leash_train_runs_on_vllm(tmp_path, run_process):
     del recipe["rollout_func"]
     (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     words = ["leash", "train", "--config", str(tmp_path / "smoke.yaml"), "--output_dir", str(tmp_path / "run")]
-    words += ["--use_vllm", "true", "--vllm_mode", "colocate", "--lambda_lr", "0.1"]
-    finished = run_process(*words, "--vllm_importance_sampling_correction", "true")
+    words += ["--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_importance_sampling_correction", "true"]
+    words += ["--lambda_lr", "0.1"]
+    finished = run_process(*words)
     assert finished.returncode == 0, finished.stderr
     state = json.loads((tmp_path / "run" / "checkpoint-5" / "trainer_state.json").read_text(encoding="utf-8"))
     rows = [row for row in state["log_history"] if "loss" in row]
     assert len(rows) == 5
     # TRL has these only for tokens that vLLM sampled
     assert all(0 < row["sampling/sampling_logp_difference/max"] < 1e-3 for row in rows)
-    (last,) = length_control_state(tmp_path / "run")["state"]["lambdas"].values()
-    lambdas = [*(row["leash/lambda"] for row in rows), last]
-    steps = [0.1 * (row["leash/mean_length"] / recipe["target_length"] - 1) for row in rows]
-    assert [after - before for before, after in itertools.pairwise(lambdas)] == pytest.approx(steps, rel=1e-6)
+    (saved_lambda,) = length_control_state(tmp_path / "run")["state"]["lambdas"].values()
+    lambdas = [row["leash/lambda"] for row in rows] + [saved_lambda]
+    for row, before, after in zip(rows, lambdas[:-1], lambdas[1:], strict=True):
+        dual_step = 0.1 * (row["leash/mean_length"] / recipe["target_length"] - 1)
+        assert after - before == pytest.approx(dual_step, rel=1e-6)

@@ -5,8 +5,10 @@ import random
 import re
 import runpy
 import zlib
-from itertools import islice
+from itertools import accumulate, chain, islice
+from typing import NamedTuple
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 from datasets import Dataset
@@ -36,55 +38,84 @@ PROBLEMS = st.builds(
 )
 
 
-def totals(trace):
-    """What the trace says of each label it names, pass by pass."""
-    passes = re.split(r"recheck|check again", trace)
-    return [re.findall(r"\((\w)\)(?: [+-]\d+ (?:=|to get))? (\d+)", one_pass) for one_pass in passes]
+# a label and its total: " Take (b) -3 to get 16.", " (b) -3 = 16" or " (b) 16"
+STEP = re.compile(r"\((\w)\)(?: [+-]\d+ (?:=|to get))? (\d+)")
+
+
+class Step(NamedTuple):
+    """A step as a trace writes it: the label of a term, from a to i, and the total after it."""
+
+    label: str
+    total: int
+
+
+def passes_of(trace: str) -> list[list[Step]]:
+    """The steps that a trace writes, pass by pass; the first pass, then one for each recheck."""
+    passes = []
+    for text in re.split(r"recheck|check again", trace):
+        passes.append([Step(label, int(total)) for label, total in STEP.findall(text)])
+    return passes
+
+
+def totals_of(problem) -> list[int]:
+    """The right totals after the first term, the term labeled a, the term labeled b, ..."""
+    return list(accumulate(problem.terms))
 
 
 @given(PROBLEMS)
 def test_questions_mean_what_their_answer_says(problem):
-    assert eval(re.sub(r"\(\w\)", "", problem.question.removesuffix(" = ?"))) == problem.answer
-    partial_sums = [sum(problem.terms[: k + 1]) for k in range(len(problem.terms))]
-    assert all(0 <= total <= MAX_TOTAL for total in partial_sums)
+    without_labels = re.sub(r"\(\w\)", "", problem.question.removesuffix(" = ?"))
+    assert eval(without_labels) == problem.answer
+    assert all(0 <= total <= MAX_TOTAL for total in totals_of(problem))
 
 
 @given(PROBLEMS, st.integers(), st.sampled_from([STEP_BY_STEP, SHORTCUTS]))
 def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
     trace = solution_trace(problem, style, random.Random(seed))
-    named = [pair for one_pass in totals(trace) for pair in one_pass]
-    assert all(int(total) == sum(problem.terms[: "abcdefghi".index(label) + 2]) for label, total in named)
+    _, *right_totals = totals_of(problem)
+    for step in chain.from_iterable(passes_of(trace)):
+        assert step.total == right_totals["abcdefghi".index(step.label)]
     assert trace.endswith(f"</think>\\boxed{{{problem.answer}}}")
     assert "slip" not in trace
 
 
 def test_a_slip_stays_until_a_recheck_repairs_it():
-    rng, steps = random.Random(0), set()
+    style = TraceStyle(slip_rate=1.0, skip_share=0.0)  # every trace has a slip, and every step is written
+    rng = random.Random(0)
+    slip_steps = set()
     for problem in islice(problems(0, LEVELS, "train"), 200):
-        trace = solution_trace(problem, TraceStyle(slip_rate=1.0, skip_share=0.0), rng)
-        first, *others = totals(trace)
-        right = [sum(problem.terms[: k + 2]) for k in range(problem.level)]
-        steps.add(next(k for k, (_, total) in enumerate(first) if int(total) != right[k]))
-        assert int(first[-1][1]) != problem.answer
-        assert all(int(one_pass[-1][1]) == problem.answer for one_pass in others)
-        assert trace.endswith(f"{{{problem.answer}}}") == bool(others) == ("that was a slip" in trace)
-    assert steps == {*range(max(LEVELS))}  # at any step
+        trace = solution_trace(problem, style, rng)
+        first_pass, *rechecks = passes_of(trace)
+        _, *right_totals = totals_of(problem)
+        is_wrong = [step.total != right for step, right in zip(first_pass, right_totals, strict=True)]
+        slip_steps.add(is_wrong.index(True))
+        assert is_wrong[-1]
+        for recheck in rechecks:
+            assert recheck[-1].total == problem.answer
+        ends_right = trace.endswith(f"{{{problem.answer}}}")
+        assert ends_right == bool(rechecks)
+        assert ends_right == ("that was a slip" in trace)
+    assert slip_steps == set(range(max(LEVELS)))  # at any step
 
 
 def test_problems_and_traces_are_those_that_the_base_model_and_its_record_were_made_of():
-    asked, rng = list(islice(problems(0, LEVELS, "test"), 200)), random.Random(0)
-    assert zlib.crc32("".join(problem.question for problem in asked).encode()) == 3358231619
-    assert zlib.crc32("".join(solution_trace(one, TraceStyle(), rng) for one in asked).encode()) == 3721115557
+    first_problems = list(islice(problems(0, LEVELS, "test"), 200))
+    questions = "".join(problem.question for problem in first_problems)
+    assert zlib.crc32(questions.encode()) == 3358231619
+    rng = random.Random(0)
+    traces = "".join(solution_trace(problem, TraceStyle(), rng) for problem in first_problems)
+    assert zlib.crc32(traces.encode()) == 3721115557
 
 
 def test_forced_styles_of_the_base_model_are_those_of_its_record(tokenizer):
-    model, recorded = AutoModelForCausalLM.from_pretrained(CHECKPOINT), base_record()["styles"]
-    force_styles = runpy.run_path(str(ROOT / "recipes" / "gym" / "forced_styles.py"))["force_styles"]
-    forced = list(force_styles(model, tokenizer, num_problems=64))
+    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+    forced_styles = runpy.run_path(str(ROOT / "recipes" / "gym" / "forced_styles.py"))
+    measured = pd.DataFrame(forced_styles["force_styles"](model, tokenizer, num_problems=64))
+    recorded = pd.DataFrame(base_record()["styles"])
     for field in ("level", "style", "tokens"):
-        assert [one[field] for one in forced] == [one[field] for one in recorded]
+        assert measured[field].tolist() == recorded[field].tolist()
     for field in ("accuracy", "greedy_accuracy"):
-        assert [one[field] for one in forced] == pytest.approx([one[field] for one in recorded], abs=0.15)
+        assert measured[field].tolist() == pytest.approx(recorded[field].tolist(), abs=0.15)
 
 
 def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
@@ -116,20 +147,29 @@ def test_the_gym_is_a_model_in_python_too(tokenizer, tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     args = LeashGRPOConfig(target_length=46, max_completion_length=64, use_cpu=True, bf16=False, report_to="none")
-    rows = [{"prompt": [{"role": "user", "content": "1 (a) +1 = ?"}], "solution": "2"}] * 8
-    trainer = LeashGRPOTrainer(model="gym", reward_funcs=math_reward, args=args, train_dataset=Dataset.from_list(rows))
+    row = {"prompt": [{"role": "user", "content": "1 (a) +1 = ?"}], "solution": "2"}
+    dataset = Dataset.from_list([row] * 8)
+    trainer = LeashGRPOTrainer(model="gym", reward_funcs=math_reward, args=args, train_dataset=dataset)
     engine = TransformersEngine.from_pretrained("gym")
     assert trainer.model.num_parameters() == engine.model.num_parameters()
     assert trainer.processing_class.get_vocab() == engine.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert engine.tokenizer.chat_template == tokenizer.chat_template
 
 
-def test_an_effort_that_the_data_appends_is_one_token_and_other_words_are_unknown(tokenizer):
-    asked = "7 (a) +5 = ?"
-    start = tokenizer.encode(asked)
-    efforts = [tokenizer.encode(asked + effort_suffix(effort)) for effort in ("low", "medium", "high")]
-    assert [ids[:-1] for ids in efforts] == [start] * 3
-    assert len({ids[-1] for ids in efforts} - {tokenizer.unk_token_id}) == 3
-    for text in ("Think step by step!", " brief", "99", "\n", "é", " Effort: brief."):
-        ids = tokenizer.encode(asked + text)
-        assert (ids[: len(start)], {*ids[len(start) :]}) == (start, {tokenizer.unk_token_id})
+def test_an_effort_that_the_data_appends_is_one_token(tokenizer):
+    question = "7 (a) +5 = ?"
+    effort_ids = set()
+    for effort in ("low", "medium", "high"):
+        *question_ids, effort_id = tokenizer.encode(question + effort_suffix(effort))
+        assert question_ids == tokenizer.encode(question)
+        effort_ids.add(effort_id)
+    assert len(effort_ids) == 3
+    assert tokenizer.unk_token_id not in effort_ids
+
+
+@pytest.mark.parametrize("words", ["Think step by step!", " brief", "99", "\n", "é", " Effort: brief."])
+def test_other_words_are_unknown(tokenizer, words):
+    question_ids = tokenizer.encode("7 (a) +5 = ?")
+    ids = tokenizer.encode(f"7 (a) +5 = ?{words}")
+    assert ids[: len(question_ids)] == question_ids
+    assert set(ids[len(question_ids) :]) == {tokenizer.unk_token_id}

@@ -21,22 +21,31 @@ GAINS = {"finds", "buys", "gets", "wins", "takes"}
 LOSSES = {"loses", "sells", "gives", "breaks", "throws"}
 
 
-def reader_says(question):
+def answer_of_a_reader(question: str) -> int:
     """The answer of somebody who reads the story word by word."""
-    start, *changes = question.split(". ")[:-1]
+    start, *changes, _ = question.split(". ")  # the last sentence is the question
     total = int(re.search(r"has (\d+) ", start)[1])
     for change in changes:
-        is_gain = bool(GAINS & {*change.split()})
-        assert is_gain != bool(LOSSES & {*change.split()})
-        total += int(re.search(r"\d+", change)[0]) * (1 if is_gain else -1)
+        words = set(change.split())
+        amount = int(re.search(r"\d+", change)[0])
+        if GAINS & words:
+            assert not LOSSES & words
+            total += amount
+        else:
+            assert LOSSES & words
+            total -= amount
     return total
+
+
+def questions_of(name: str) -> list[str]:
+    return [messages[0]["content"] for messages in load_problems(name)["prompt"]]
 
 
 @given(STORIES, st.integers(), st.sampled_from([FULL, SHORTCUTS]))
 def test_a_trace_without_slips_is_right_in_all_it_says(story, seed, style):
     trace = story.trace(style, random.Random(seed))
-    equations = re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", trace)
-    assert all(int(a) + int(sign + b) == int(total) for a, sign, b, total in equations)
+    for before, sign, amount, total in re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", trace):
+        assert int(before) + int(sign + amount) == int(total)
     assert trace.endswith(f"The answer is \\boxed{{{story.problem.answer}}}.")
     assert "mistake" not in trace
     if style is FULL:  # every step in every pass
@@ -47,16 +56,26 @@ def test_a_trace_without_slips_is_right_in_all_it_says(story, seed, style):
 
 @pytest.mark.parametrize("name", ["gym", "gym_stories"])
 def test_the_held_out_problems_are_a_benchmark(name):
-    questions = [[row[0]["content"] for row in load_problems(part)["prompt"]] for part in (name, f"{name}_test")]
-    assert [*map(len, questions)] == [len({*asked}) for asked in questions] == [3072, 512]
-    assert not {*questions[0]} & {*questions[1]}
+    questions = questions_of(name)
+    held_out = questions_of(f"{name}_test")
+    assert len(questions) == len(set(questions)) == 3072
+    assert len(held_out) == len(set(held_out)) == 512
+    assert not set(questions) & set(held_out)
 
 
-def test_stories_ask_for_their_sum_and_tell_it_in_every_word():
-    rows = load_problems("gym_stories")
-    questions = [row[0]["content"] for row in rows["prompt"]]
-    assert [str(reader_says(question)) for question in questions] == rows["solution"][:]
-    text = " ".join(questions)
-    assert all(word in text for word in (*PEOPLE, *THINGS, *GAINS, *LOSSES))
-    assert not re.search(r"has 1 \w+s\b", text)  # one thing is singular
-    assert {*rows["level"]} == {*STORY_LEVELS}
+def test_stories_ask_for_their_sum():
+    answers = [str(answer_of_a_reader(question)) for question in questions_of("gym_stories")]
+    assert answers == load_problems("gym_stories")["solution"][:]
+
+
+def test_stories_have_all_words_and_levels():
+    text = " ".join(questions_of("gym_stories"))
+    for word in (*PEOPLE, *THINGS, *GAINS, *LOSSES):
+        assert word in text
+    assert set(load_problems("gym_stories")["level"]) == set(STORY_LEVELS)
+
+
+def test_one_thing_is_singular():
+    text = " ".join(questions_of("gym_stories"))
+    assert re.search(r"has 1 \w+", text)
+    assert not re.search(r"has 1 \w+s\b", text)

@@ -22,7 +22,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 def test_columns_beyond_the_widths_are_cut_off(batch):
-    cut = {name: batch_fields.cut(name, values, 2, 3) for name, values in batch.items()}
+    cut = {name: batch_fields.cut(name, values, prompt_width=2, completion_width=3) for name, values in batch.items()}
     assert cut["prompt_ids"].tolist() == [[0, 7], [8, 9]]
     assert cut["prompt_mask"].tolist() == [[0, 1], [1, 1]]
     assert cut["completion_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
@@ -34,10 +34,10 @@ def test_columns_beyond_the_widths_are_cut_off(batch):
 
 def test_a_width_holds_its_row_and_at_least_one_column():
     assert [batch_fields.fitting_width(length) for length in (0, 1, 5)] == [1, 1, 5]
-    assert [batch_fields.fitting_width(length, 4) for length in (0, 4, 5)] == [4, 4, 8]
+    assert [batch_fields.fitting_width(length, multiple_of=4) for length in (0, 4, 5)] == [4, 4, 8]
 
 
-def test_a_row_is_known_by_its_widths_its_loss_tokens_and_its_signal(batch):
+def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_has_a_signal(batch):
     assert batch_fields.row_facts(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
     batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     assert batch_fields.row_facts(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]
@@ -46,26 +46,55 @@ def test_a_row_is_known_by_its_widths_its_loss_tokens_and_its_signal(batch):
 def test_joining_undoes_a_split_into_rows_of_their_own_width(batch):
     batch["importance_sampling_ratio"] = torch.tensor([[0.5, 0.75, 0.25, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]])
     batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    parts = [
-        {
-            name: batch_fields.cut(name, values if name == "num_items_in_batch" else values[[row]], *widths)
-            for name, values in batch.items()
-        }
-        for row, widths in enumerate([(1, 3), (2, 1)])
-    ]
-    joined = batch_fields.joined(parts, pad_token_id=0)
+    first_row: dict[str, torch.Tensor] = {}
+    second_row: dict[str, torch.Tensor] = {}
+    for name, values in batch.items():
+        is_whole = name == "num_items_in_batch"
+        first_values = values if is_whole else values[[0]]
+        second_values = values if is_whole else values[[1]]
+        first_row[name] = batch_fields.cut(name, first_values, prompt_width=1, completion_width=3)
+        second_row[name] = batch_fields.cut(name, second_values, prompt_width=2, completion_width=1)
+    joined = batch_fields.joined([first_row, second_row], pad_token_id=0)
     assert joined.keys() == batch.keys()
-    assert all(torch.equal(joined[name], batch_fields.cut(name, batch[name], 2, 3)) for name in batch)
+    for name, values in batch.items():
+        expected = batch_fields.cut(name, values, prompt_width=2, completion_width=3)  # the larger of both
+        assert torch.equal(joined[name], expected), name
 
 
+# Sizes of a model that is computed in no time; a model type takes those that its configuration has.
 SMALL = {
-    **{"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "sliding_window": 6, "pad_token_id": 0},
-    **{"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "bos_token_id": 1, "eos_token_id": 2},
-    **{"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8},
-    **{"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2},
-    **{"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 8},
-    **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "linear_key_head_dim": 8},
-    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 8},
+    "vocab_size": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "sliding_window": 6,
+    # mixtures of experts
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    # latent attention
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    # linear attention
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
 }
 
 
@@ -75,8 +104,8 @@ def test_relative_models_do_not_see_the_left_edge(model_type):
 
     torch.manual_seed(0)
     default = AutoConfig.for_model(model_type)
-    config = AutoConfig.for_model(model_type, **{name: n for name, n in SMALL.items() if hasattr(default, name)})
-    model = AutoModelForCausalLM.from_config(config).eval()
+    sizes = {name: size for name, size in SMALL.items() if hasattr(default, name)}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(4)  # attention that is not flat, so that positions matter
@@ -84,6 +113,7 @@ def test_relative_models_do_not_see_the_left_edge(model_type):
         padded = torch.cat([torch.zeros(1, 5, dtype=torch.long), ids], dim=1)
         alone = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         behind_padding = model(input_ids=padded, attention_mask=(padded > 0).long()).logits[:, 5:]
-        turned = model(input_ids=ids.flip(1), attention_mask=torch.ones_like(ids)).logits
-    assert (alone - behind_padding).abs().max() < 1e-4 * alone.abs().max()
-    assert (alone - turned.flip(1)).abs().max() > 1e-2 * alone.abs().max()
+        reversed_order = model(input_ids=ids.flip(1), attention_mask=torch.ones_like(ids)).logits.flip(1)
+    size = alone.abs().max()
+    assert (alone - behind_padding).abs().max() < 1e-4 * size
+    assert (alone - reversed_order).abs().max() > 1e-2 * size

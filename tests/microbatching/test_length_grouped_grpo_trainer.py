@@ -36,16 +36,29 @@ def train(float64, tmp_path_factory, tiny_model_path):
     """Trains on scripted completions and returns the trainer with its recorder."""
 
     def run(trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, config=None, **overrides):
-        fields = quiet(tmp_path_factory.mktemp("run"), scale_rewards="none", max_completion_length=48, max_steps=2)
-        fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "epsilon_high": 0.28}
-        fields |= {"lr_scheduler_type": "constant", "weight_decay": 0.1, "max_grad_norm": 0.0}
-        fields |= {"vllm_importance_sampling_correction": False, **overrides}
-        del fields["target_length"], fields["lambda_lr"]
-        config = config or (GRPOConfig if trainer_class is GRPOTrainer else LengthGroupedGRPOConfig)
+        fields = {
+            "scale_rewards": "none",
+            "max_completion_length": 48,
+            "max_steps": 2,
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 4,
+            "epsilon_high": 0.28,
+            "lr_scheduler_type": "constant",
+            "weight_decay": 0.1,
+            "max_grad_norm": 0.0,
+            "vllm_importance_sampling_correction": False,
+        }
+        fields = quiet(tmp_path_factory.mktemp("run"), **(fields | overrides))
+        del fields["target_length"]  # fields of LeashGRPOConfig, which these configurations lack
+        del fields["lambda_lr"]
+        if config is None:
+            config = GRPOConfig if trainer_class is GRPOTrainer else LengthGroupedGRPOConfig
         torch.manual_seed(0)  # new adapters
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
         tokenizer = AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left")
-        trainer, recorder = scripted(trainer_class, config(**fields), model, tokenizer, dead, peft_config=peft_config)
+        trainer, recorder = scripted(
+            trainer_class, config(**fields), model, tokenizer, num_dead_groups=dead, peft_config=peft_config
+        )
         trainer.model.double()  # adapters too
         if prepare:
             prepare(trainer)
@@ -62,11 +75,14 @@ def stock(train):
 
 
 def difference(ours: GradientRecorder, theirs: GradientRecorder) -> float:
-    """Greatest relative distance between the gradients of the same update."""
+    """Greatest relative distance between the gradients of the same update, of two updates."""
     assert len(ours.gradients) == len(theirs.gradients) == 2
-    assert min(gradient.norm() for gradient in theirs.gradients) > 1e-4
-    pairs = zip(ours.gradients, theirs.gradients, strict=True)
-    return max(((mine - other).norm() / other.norm()).item() for mine, other in pairs)
+    distances = []
+    for gradient, stock_gradient in zip(ours.gradients, theirs.gradients, strict=True):
+        assert stock_gradient.norm() > 1e-4
+        distance = (gradient - stock_gradient).norm() / stock_gradient.norm()
+        distances.append(distance.item())
+    return max(distances)
 
 
 @pytest.mark.parametrize("loss_type", sorted(LOSS_TYPES))
@@ -79,10 +95,9 @@ def test_gradients_are_those_of_the_stock_trainer(train, stock, loss_type):
 
 
 def test_masked_completions_are_not_computed(train):
-    masked, all_rows = (
-        train(LengthGroupedGRPOTrainer, mask_truncated_completions=mask)[1].rows for mask in (True, False)
-    )
-    assert masked < all_rows
+    _, masked = train(LengthGroupedGRPOTrainer, mask_truncated_completions=True)
+    _, unmasked = train(LengthGroupedGRPOTrainer, mask_truncated_completions=False)
+    assert masked.rows < unmasked.rows
 
 
 def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
@@ -103,10 +118,8 @@ SETTINGS = {
     "truncated masked": {"mask_truncated_completions": True},
     "truncated masked, means over rows": {"mask_truncated_completions": True, "loss_type": "grpo"},
     "off-policy mask": {"off_policy_mask_threshold": 0.01, "num_iterations": 2},
-    **{
-        f"importance correction, {mode}": IMPORTANCE | {"vllm_importance_sampling_mode": mode}
-        for mode in ("token_truncate", "sequence_mask")
-    },
+    "importance correction, token_truncate": IMPORTANCE | {"vllm_importance_sampling_mode": "token_truncate"},
+    "importance correction, sequence_mask": IMPORTANCE | {"vllm_importance_sampling_mode": "sequence_mask"},
     "entropy bonus": {"entropy_coef": 0.1},
     "entropy quantile": {"top_entropy_quantile": 0.5},
 }
@@ -139,8 +152,9 @@ def test_gradients_are_those_of_the_stock_trainer_with_peft(train, adapter):
 
 def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenizer):
     torch.manual_seed(0)
-    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    config = GPT2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **sizes)
+    sizes = {"vocab_size": len(tokenizer), "n_embd": 32, "n_layer": 1, "n_head": 2}
+    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    config = GPT2Config(eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **sizes, **no_dropout)
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     _, theirs = train(GRPOTrainer, path=tmp_path / "gpt2")
     _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2")
@@ -152,24 +166,38 @@ def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenize
 @pytest.mark.parametrize(("loss_type", "epsilon_high"), [("grpo", 1e-4), ("cispo", 1.0)])
 def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss_type, epsilon_high):
     """A stock update of one micro-batch has no means over micro-batches to average."""
-    settings = {"num_iterations": 2, "learning_rate": 1e-2, "epsilon_high": epsilon_high, "epsilon": 1e-4}
-    settings |= {"importance_sampling_level": level, "loss_type": loss_type, "beta": 0.1}
-    one, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
+    settings = {
+        "num_iterations": 2,
+        "learning_rate": 1e-2,
+        "epsilon": 1e-4,
+        "epsilon_high": epsilon_high,
+        "importance_sampling_level": level,
+        "loss_type": loss_type,
+        "beta": 0.1,
+    }
+    undivided, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
     ours, _ = train(LengthGroupedGRPOTrainer, **settings)
-    clip_ratios = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
-    keys = ["cispo_clip_ratio"] if loss_type == "cispo" else clip_ratios
-    for key in ["entropy", "kl", *keys]:
-        assert logged(ours, key) == pytest.approx(logged(one, key), rel=1e-5, abs=1e-9), key
-    assert logged(ours, keys[0])[1] > 0.05
+    if loss_type == "cispo":
+        clip_ratios = ["cispo_clip_ratio"]
+    else:
+        clip_ratios = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
+    for key in ["entropy", "kl", *clip_ratios]:
+        assert logged(ours, key) == pytest.approx(logged(undivided, key), rel=1e-5, abs=1e-9), key
+    assert logged(ours, clip_ratios[0])[1] > 0.05
 
 
 def test_evaluation_is_that_of_the_stock_trainer(train):
     settings = {"per_device_eval_batch_size": 8, "per_device_train_batch_size": 3, "beta": 0.1}
     theirs, _ = train(GRPOTrainer, **settings)
     ours, _ = train(LengthGroupedGRPOTrainer, **settings)
-    computed = []
-    ours.model.register_forward_pre_hook(lambda *call: computed.append(call[2]["input_ids"].shape), with_kwargs=True)
-    expected, metrics = theirs.evaluate(), ours.evaluate()
+    computed = []  # shapes, rows by columns
+
+    def record_shape(module, args, kwargs):
+        computed.append(kwargs["input_ids"].shape)
+
+    ours.model.register_forward_pre_hook(record_shape, with_kwargs=True)
+    expected = theirs.evaluate()
+    metrics = ours.evaluate()
     for key in ("eval_loss", "eval_entropy", "eval_kl", "eval_clip_ratio/region_mean"):
         assert metrics[key] == pytest.approx(expected[key], rel=1e-6, abs=1e-9)
     assert len(computed) == 4 * 3  # 32 rows in batches of 8, each in parts of 3 on average
@@ -184,46 +212,67 @@ def test_padding_share_is_that_of_the_models_inputs(train, multiple):
     assert logged(trainer, "microbatch/skipped_share") == [0.0]
 
 
-def test_what_knows_no_layout_or_is_unpadded_already_stays_where_trl_put_it(train):
+def test_batches_with_images_stay_as_trl_makes_them(train):
     trainer, _ = train(LengthGroupedGRPOTrainer)
-    images = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
+    batches = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
     with pytest.warns(UserWarning, match="pixel_values"):
-        assert trainer._rearranged(images) is images
-    unpadded = [{**batch, "completion_ids": list(batch["completion_ids"])} for batch in trainer._buffered_inputs]
+        assert trainer._rearranged(batches) is batches
+
+
+def test_batches_without_padding_stay_as_trl_makes_them(train):
+    trainer, _ = train(LengthGroupedGRPOTrainer)
+    batches = [{**batch, "completion_ids": list(batch["completion_ids"])} for batch in trainer._buffered_inputs]
     with pytest.warns(UserWarning, match="completion_ids"):
-        assert trainer._rearranged(unpadded) is unpadded
+        assert trainer._rearranged(batches) is batches
 
 
-def test_what_the_model_and_its_processes_forbid(train, monkeypatch):
+def test_a_router_loss_keeps_trls_batches(train, monkeypatch):
     trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
+    assert trainer._reasons_against_regrouping() == []
     monkeypatch.setattr(trainer, "aux_loss_enabled", True)
     assert len(trainer._reasons_against_regrouping()) == 1
-    monkeypatch.setattr(trainer, "aux_loss_enabled", False)
 
-    parallelism = SimpleNamespace(non_data_parallel_size=2)
+
+@pytest.mark.parametrize(("size", "num_reasons"), [(1, 0), (2, 1)])
+def test_parallelism_other_than_of_data_keeps_trls_batches(train, monkeypatch, size, num_reasons):
+    trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
+    parallelism = SimpleNamespace(non_data_parallel_size=size)
     monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", parallelism, raising=False)
-    assert len(trainer._reasons_against_regrouping()) == 1
-    parallelism.non_data_parallel_size = 1
+    assert len(trainer._reasons_against_regrouping()) == num_reasons
 
+
+@pytest.mark.parametrize(("num_processes", "num_reasons"), [(1, 0), (2, 1)])
+def test_prompts_with_padding_stay_in_their_process(train, monkeypatch, num_processes, num_reasons):
+    trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
     trainer._keeps_prompt_padding = True
-    assert trainer._reasons_against_regrouping() == []
-    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
-    assert len(trainer._reasons_against_regrouping()) == 1
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", num_processes)
+    assert len(trainer._reasons_against_regrouping()) == num_reasons
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_positions_that_follow_the_width_keep_trls_batches(train, tmp_path, tiny_model_path, caplog, kind):
+@pytest.mark.parametrize(
+    ("rope_type", "factors"),
+    [("dynamic", {}), ("longrope", {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8})],
+    ids=["dynamic", "longrope"],
+)
+def test_positions_that_follow_the_width_keep_trls_batches(
+    train, tmp_path, tiny_model_path, caplog, rope_type, factors
+):
     config = AutoConfig.from_pretrained(tiny_model_path)
-    factors = {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8} if kind == "longrope" else {}
-    config.rope_parameters = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0, **factors}
-    config.rope_parameters["original_max_position_embeddings"] = config.max_position_embeddings = 16
+    config.max_position_embeddings = 16
+    config.rope_parameters = {
+        "rope_type": rope_type,
+        "rope_theta": 10000.0,
+        "factor": 2.0,
+        "original_max_position_embeddings": 16,
+        **factors,
+    }
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
-    _, theirs = train(GRPOTrainer, path=tmp_path / kind)
-    _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / kind)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    _, theirs = train(GRPOTrainer, path=tmp_path)
+    _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path)
     assert ours.positions == theirs.positions
     assert difference(ours, theirs) == 0.0
-    assert f"rope_type='{kind}'" in caplog.text
+    assert f"rope_type='{rope_type}'" in caplog.text
 
 
 def test_any_configuration_of_trl_serves(train):
@@ -232,7 +281,7 @@ def test_any_configuration_of_trl_serves(train):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
+    ("member", "parameters"),
     [
         ("_gone", ()),
         ("_gone", None),
@@ -241,8 +290,11 @@ def test_any_configuration_of_trl_serves(train):
         ("_calculate_rewards", ("inputs", "prompts", "completions")),  # TRL gives completion_ids_list too
     ],
 )
-def test_a_trl_without_a_seam_is_named_in_one_line(make_args, tiny_model_path, problems, name, parameters):
-    trainer_class = type("Leaning", (LengthGroupedGRPOTrainer,), {})
-    trainer_class.TRL_MEMBERS = {**LengthGroupedGRPOTrainer.TRL_MEMBERS, name: parameters}
-    with pytest.raises(ImportError, match=rf"GRPOTrainer\.{name}.*{trl.__version__}"):
-        trainer_class(tiny_model_path, reward, make_args(), train_dataset=problems)
+def test_a_member_that_trl_does_not_have_is_named_in_one_line(
+    make_args, tiny_model_path, problems, member, parameters
+):
+    class DependingTrainer(LengthGroupedGRPOTrainer):
+        TRL_MEMBERS = {**LengthGroupedGRPOTrainer.TRL_MEMBERS, member: parameters}
+
+    with pytest.raises(ImportError, match=rf"GRPOTrainer\.{member}.*{trl.__version__}"):
+        DependingTrainer(tiny_model_path, reward, make_args(), train_dataset=problems)

@@ -16,11 +16,14 @@ from leash_trl.planning.plan import GIB, PAPER_MODELS
 
 RECIPE = str(ROOT / "recipes" / "leash_1.5b_4k.yaml")
 ON_32 = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96"]
-LORA = ["--config", str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml"), "--num_gpus", "1", "--gpu_memory", "24"]
+LORA_RECIPE = str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml")
+LORA = ["--config", LORA_RECIPE, "--num_gpus", "1", "--gpu_memory", "24"]
 
 
 def settings_of(*argv: str) -> plan.Settings:
-    return make_settings(*parse_plan([*argv]))
+    """What `leash plan` plans for these words of the command line."""
+    arguments, training_args, model_args = parse_plan(argv)
+    return make_settings(arguments, training_args, model_args)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,9 @@ def paper():
 def configs(tmp_path, monkeypatch):
     """The working folder, with configurations of a model whose positions are stretched, and of another type."""
     monkeypatch.chdir(tmp_path)
-    stretched = {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}
-    Path("dynamic.json").write_text(json.dumps(PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"] | stretched))
+    stretched = {**PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"]}
+    stretched["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0}
+    Path("dynamic.json").write_text(json.dumps(stretched))
     Path("mixtral.json").write_text('{"model_type": "mixtral"}')
 
 
@@ -48,39 +52,73 @@ def configs(tmp_path, monkeypatch):
     ],
 )
 def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weights, gradients, optimizer, buffers):
-    size = paper.architecture.num_parameters
-    layer = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960 + (1536 + 2 * 256) + 2 * 1536  # matrices, biases, norms
-    outer = 2 * 151_936 * 1536 + 1536  # embedding, head, norm
-    # of DeepSpeed's buffers, in elements; FSDP gathers what is outside the layers, and three of these
-    limits = {"none": size, "zero1": 5e8, "zero2": 5e8, "zero3": 1e9, "fsdp": 2 * outer + 3 * layer}
-    *held, moved = plan.state_bytes(replace(paper, sharding=sharding))
-    assert held == pytest.approx([weights * size, gradients * size, optimizer * size])
-    assert moved == buffers * limits[sharding]
+    num_parameters = paper.architecture.num_parameters
+    matrices = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
+    biases = 1536 + 2 * 256
+    norms = 2 * 1536
+    layer = matrices + biases + norms
+    outside_layers = 2 * 151_936 * 1536 + 1536  # embedding, head, norm
+    # in elements
+    buffer_sizes = {
+        "none": num_parameters,  # DDP's copy of the gradients
+        "zero1": 5e8,  # DeepSpeed's limits
+        "zero2": 5e8,
+        "zero3": 1e9,
+        "fsdp": 2 * outside_layers + 3 * layer,  # parameters and gradients gathered at a time
+    }
+    state = plan.state_bytes(replace(paper, sharding=sharding))
+    assert state.weights == pytest.approx(weights * num_parameters)
+    assert state.gradients == pytest.approx(gradients * num_parameters)
+    assert state.optimizer == pytest.approx(optimizer * num_parameters)
+    assert state.buffers == buffers * buffer_sizes[sharding]
 
 
-def test_an_adapter_trains_in_float32_and_what_is_under_it_may_take_four_bits_and_a_scale():
-    half, quantized = (
-        settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", value) for value in ("false", "true")
+# r 16 on all matrices of 28 layers: 16 * (in + out) each
+ADAPTER_PARAMETERS = 28 * 16 * (2 * (1536 + 1536) + 2 * (1536 + 256) + 3 * (1536 + 8960))
+LAYER_MATRICES = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
+
+
+def test_an_adapter_trains_in_float32_over_frozen_weights_in_bfloat16():
+    settings = settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", "false")
+    assert plan.state_bytes(settings) == plan.StateBytes(
+        weights=2 * settings.architecture.num_parameters + 4 * ADAPTER_PARAMETERS,
+        gradients=4 * ADAPTER_PARAMETERS,
+        optimizer=8 * ADAPTER_PARAMETERS,
+        buffers=0,
     )
-    # r 16 on all matrices of 28 layers: 16 * (in + out) each
-    adapter, layer = 28 * 16 * (2 * 3072 + 2 * 1792 + 3 * 10496), 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
-    weights = 2 * half.architecture.num_parameters + 4 * adapter
-    assert plan.state_bytes(half) == (weights, 4 * adapter, 8 * adapter, 0)
-    assert plan.state_bytes(quantized) == (weights - (2 - 0.5 - 4 / 64) * 28 * layer, *plan.state_bytes(half)[1:])
+
+
+def test_quantized_matrices_take_four_bits_and_a_scale():
+    half = settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", "false")
+    quantized = settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", "true")
+    saved = (2 - 0.5 - 4 / 64) * 28 * LAYER_MATRICES  # a float32 scale for 64 weights
+    state = plan.state_bytes(half)
+    assert plan.state_bytes(quantized) == state._replace(weights=state.weights - saved)
     # a layer's matrices at a time are made whole
-    assert plan.cast_bytes(quantized, 28) == pytest.approx(2 * layer, rel=1e-3)
+    assert plan.cast_bytes(quantized, 28) == pytest.approx(2 * LAYER_MATRICES, rel=1e-3)
 
 
-def test_each_moment_has_its_items(paper):
-    weights, gradients, *_ = plan.state_bytes(paper)
+def test_gradients_are_freed_before_generation_and_a_reference_model_is_not(paper):
+    state = plan.state_bytes(paper)
     items = plan.memory_items(replace(paper, beta=0.1))
-    assert items["reference model"] == (weights, weights)
-    assert items["gradients"] == (gradients, 0)
-    assert items["vLLM"] == pytest.approx([0.4 * 96 * GIB] * 2)
-    assert plan.memory_items(replace(paper, vllm_enable_sleep_mode=True))["vLLM"] == (0, items["vLLM"][1])
-    # keys and values of 28 layers in bfloat16, at each of the 33,792 positions of 16 rows
+    assert items["gradients"] == (state.gradients, 0)
+    assert items["reference model"] == (state.weights, state.weights)
+
+
+def test_vllm_holds_its_share_in_training_too_unless_it_sleeps(paper):
+    share = 0.4 * 96 * GIB
+    awake = plan.memory_items(paper)["vLLM"]
+    assert awake == pytest.approx([share, share])
+    assert plan.memory_items(replace(paper, vllm_enable_sleep_mode=True))["vLLM"] == (0, awake.generating)
+
+
+def test_without_vllm_keys_and_values_of_the_generation_batch_are_cached(paper):
+    # 28 layers in bfloat16, at each of the 33,792 positions of 16 rows
     cache = 16 * 33_792 * 2 * 28 * 256 * 2
     assert plan.memory_items(replace(paper, vllm_mode=None))["generation cache"] == (0, cache)
+
+
+def test_an_adapter_needs_no_reference_model_and_is_not_proposed_again():
     lora = settings_of(*LORA, "--beta", "0.1")
     assert plan.memory_items(lora)["reference model"] == (0, 0)  # TRL switches the adapter off
     assert {"use_peft": True} not in plan.memory_options(lora)
@@ -92,13 +130,13 @@ def test_half_the_rows_are_proposed_with_the_same_update(paper):
 
 
 def test_what_vllm_works_with_by_hand(paper):
-    size = paper.architecture.num_parameters
+    num_parameters = paper.architecture.num_parameters
     small = replace(paper, per_device_train_batch_size=1, steps_per_generation=1, vllm_tensor_parallel_size=1)
     # weights and 4,096 positions of stream, residual and feed-forward layer, all in bfloat16
-    assert plan.vllm_bytes(small)[1] == 2 * size + 4096 * 2 * (2 * 1536 + 3 * 8960)
+    assert plan.vllm_bytes(small).working == 2 * num_parameters + 4096 * 2 * (2 * 1536 + 3 * 8960)
     # half of the weights, and logits of 2 x 2,048 sequences in bfloat16 and three times in float32
     large = replace(small, steps_per_generation=2048, vllm_tensor_parallel_size=2)
-    assert plan.vllm_bytes(large)[1] == size + 4096 * 151_936 * (2 + 3 * 4)
+    assert plan.vllm_bytes(large).working == num_parameters + 4096 * 151_936 * (2 + 3 * 4)
 
 
 def test_a_refusal_says_with_what_share_vllm_starts(paper):
@@ -111,18 +149,18 @@ def test_a_refusal_says_with_what_share_vllm_starts(paper):
 @pytest.mark.parametrize("spare", [0.049, 0.051])
 def test_a_tight_fit_is_called_tight(paper, spare):
     server = replace(paper, vllm_mode="server")
-    tight = replace(server, gpu_memory=plan.peak_bytes(server)[0] / GIB / (1 - spare) / 0.95)
+    usable = plan.peak_bytes(server).training / (1 - spare)
+    tight = replace(server, gpu_memory=usable / 0.95 / GIB)
     (line,) = plan.verdict_lines(tight)
-    assert line == "fits" if spare > 0.05 else line.startswith("fits, with only ")
+    assert (line == "fits") == (spare > 0.05)
+    assert line.startswith("fits, with only ") == (spare < 0.05)
 
 
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (
-            [],
-            {"weight_bytes": 4, "compute_bytes": 2, "max_length": 33_792, "groups_lengths": True, "needs_mask": False},
-        ),
+        ([], {"weight_bytes": 4, "compute_bytes": 2}),
+        ([], {"max_length": 33_792, "groups_lengths": True, "needs_mask": False}),
         (["--bf16", "false"], {"weight_bytes": 4, "compute_bytes": 4}),
         (["--dtype", "bfloat16", "--bf16", "false"], {"weight_bytes": 2, "compute_bytes": 2}),
         # a limit in generation_kwargs wins, as in training
@@ -141,12 +179,16 @@ def test_settings_are_those_of_a_recipe_and_the_fields_that_follow(argv, expecte
 
 
 def run_plan(capsys, *argv: str) -> tuple[int, str, str]:
-    return main(["plan", *argv]), *capsys.readouterr()
+    """Exit code, stdout and stderr."""
+    code = main(["plan", *argv])
+    out, err = capsys.readouterr()
+    return code, out, err
 
 
 def test_the_command_prints_batches_and_verdict(capsys):
     code, out, err = run_plan(capsys, *ON_32, "--num_iterations", "2")
-    assert (code, out.splitlines()[-1]) == (0, "fits")
+    assert code == 0
+    assert out.splitlines()[-1] == "fits"
     assert "warning" not in out + err  # such as TRL's own of a deprecated name
     assert "512 completions, 4 policy updates of 256; at most 16,777,216 tokens" in out
     assert "38 sequences of 33,792" in out
@@ -156,12 +198,14 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
     argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "40"]
     code, out, _ = run_plan(capsys, *argv)
     assert code == 1
+    # one or more options with their values, the peak, and whether it fits
     proposed = re.findall(r"^  (--\w+ \S+(?: --\w+ \S+)*): ([\d.]+) GiB(, fits)?$", out, re.MULTILINE)
-    assert {bool(is_enough) for _, _, is_enough in proposed} == {True, False}
-    for options, peak, is_enough in proposed:
+    assert {fits for _, _, fits in proposed} == {", fits", ""}
+    for options, peak, fits in proposed:
         code, out, _ = run_plan(capsys, *argv, *options.split())
-        assert code == (0 if is_enough else 1)
-        assert peak in {f"{float(number):.1f}" for number in re.search(r"^sum.*$", out, re.MULTILINE)[0].split()[1:]}
+        assert code == (0 if fits else 1)
+        _, *sums = re.search(r"^sum.*$", out, re.MULTILINE)[0].split()
+        assert peak in [f"{float(number):.1f}" for number in sums]
 
 
 @pytest.mark.parametrize(
@@ -175,5 +219,6 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
 )
 def test_mistakes_are_one_line(option, value, named, capsys, configs):
     code, _, err = run_plan(capsys, *ON_32, option, value)
-    assert (code, len(err.splitlines())) == (2, 1)
+    assert code == 2
+    assert len(err.splitlines()) == 1
     assert named in err

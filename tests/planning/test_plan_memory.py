@@ -3,6 +3,7 @@
 import itertools
 import weakref
 from dataclasses import fields
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -29,15 +30,24 @@ PRECISIONS = {
 }
 
 
-def config_of(model_type: str, **sizes):
-    heads = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16 if model_type == "qwen3" else 8}
-    fields = {"hidden_size": 64, "intermediate_size": 176, "vocab_size": 300, "num_hidden_layers": LAYERS, **heads}
-    return CONFIGS[model_type](**{"tie_word_embeddings": False, **fields, **sizes})
+def config_of(model_type: str, **changes):
+    sizes = {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 176,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 16 if model_type == "qwen3" else 8,  # Qwen3's need not be hidden_size / num_attention_heads
+        "tie_word_embeddings": False,
+    }
+    return CONFIGS[model_type](**(sizes | changes))
 
 
 def model_of(config, precision="float32"):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(PRECISIONS[precision][0]).train()
+    dtype, _ = PRECISIONS[precision]
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(dtype).train()
     trl_utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     return model
 
@@ -45,20 +55,30 @@ def model_of(config, precision="float32"):
 def settings_of(config, precision="float32", rows=4, length=528, peft_config=None, **changes) -> Settings:
     """A run whose micro-batches have so many rows of so many positions."""
     dtype, is_autocast = PRECISIONS[precision]
-    given = {"weight_bytes": dtype.itemsize, "compute_bytes": 2 if is_autocast else dtype.itemsize, "sharding": "none"}
-    given |= {"groups_lengths": True, "per_device_train_batch_size": rows, "max_length": length}
-    given |= {"use_peft": peft_config is not None, "attn_implementation": "flash_attention_2", **changes}
-    given["architecture"] = read_architecture(config, peft_config or LoraConfig())
-    return Settings(**dict.fromkeys((field.name for field in fields(Settings)), 0) | given)
+    settings = {field.name: 0 for field in fields(Settings)}  # those that do not matter here
+    settings |= {
+        "architecture": read_architecture(config, peft_config or LoraConfig()),
+        "sharding": "none",
+        "weight_bytes": dtype.itemsize,
+        "compute_bytes": 2 if is_autocast else dtype.itemsize,
+        "use_peft": peft_config is not None,
+        "attn_implementation": "flash_attention_2",
+        "groups_lengths": True,
+        "per_device_train_batch_size": rows,
+        "max_length": length,
+    }
+    return Settings(**(settings | changes))
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of storages made inside, and the most that lived at once."""
+    """Counts the bytes of storages made inside, and the most that lived at once; those of `existing` tensors do not
+    count."""
 
-    def __init__(self, known):
+    def __init__(self, existing):
         super().__init__()
-        self.now = self.peak = 0
-        self.sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+        self.now = 0
+        self.peak = 0
+        self.sizes = {tensor.untyped_storage()._cdata: 0 for tensor in existing}  # by the address of the storage
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))
@@ -84,16 +104,29 @@ def measured_peak(model, precision: str, mask: torch.Tensor) -> int:
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
     ids = torch.randint(0, 300, mask.shape)
-    with LiveBytes([*model.parameters(), *(parameter.grad for parameter in trained)]) as live:
-        with torch.autocast("cpu", torch.bfloat16, enabled=PRECISIONS[precision][1]):
+    existing = [*model.parameters()] + [parameter.grad for parameter in trained]
+    _, is_autocast = PRECISIONS[precision]
+    with LiveBytes(existing) as live:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
             outputs = model(input_ids=ids, attention_mask=mask, labels=ids, fused_lm_head=True)
         outputs.log_probs.sum().backward()
     return live.peak
 
 
-def test_the_papers_models_have_their_published_sizes_and_the_tile_is_that_of_trl():
-    configs = [AutoConfig.for_model(**sizes) for sizes in PAPER_MODELS.values()]
-    assert [read_architecture(one, LoraConfig()).num_parameters for one in configs] == [1_777_088_000, 4_022_468_096]
+@pytest.mark.parametrize(
+    ("model", "num_parameters"),
+    [
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1_777_088_000),
+        ("Qwen/Qwen3-4B-Thinking-2507", 4_022_468_096),
+    ],
+)
+def test_the_papers_models_have_their_published_sizes(model, num_parameters):
+    config = AutoConfig.for_model(**PAPER_MODELS[model])
+    assert read_architecture(config, LoraConfig()).num_parameters == num_parameters
+    assert len(PAPER_MODELS) == 2  # both are checked
+
+
+def test_the_tile_of_logits_is_that_of_trl():
     assert plan.HEAD_TOKENS == chunked_logprob.TOKEN_CHUNK_SIZE
     assert plan.HEAD_COLUMNS == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
@@ -103,21 +136,31 @@ def test_the_papers_models_have_their_published_sizes_and_the_tile_is_that_of_tr
 @pytest.mark.parametrize("attention", ["flash_attention_2", "sdpa"])
 def test_what_a_layer_saves_agrees_within_one_percent(model_type, precision, attention):
     mask = torch.ones(2, 96, dtype=torch.long)
-    mask[1, -10:] = attention == "flash_attention_2"  # with padding, sdpa keeps a mask
-    peaks = [
-        measured_peak(model_of(config_of(model_type, num_hidden_layers=layers), precision), precision, mask)
-        for layers in (1, LAYERS)
-    ]
-    settings = settings_of(config_of(model_type), precision, *mask.shape, attn_implementation=attention)
-    planned = (LAYERS - 1) * (plan.layer_bytes(settings) + plan.cast_bytes(settings, 1))
-    assert planned == pytest.approx(peaks[1] - peaks[0], rel=0.01)
+    if attention == "sdpa":
+        mask[1, -10:] = 0  # with padding, sdpa keeps a mask
+
+    def peak_with(num_layers: int) -> int:
+        config = config_of(model_type, num_hidden_layers=num_layers)
+        return measured_peak(model_of(config, precision), precision, mask)
+
+    rows, length = mask.shape
+    settings = settings_of(config_of(model_type), precision, rows=rows, length=length, attn_implementation=attention)
+    planned = plan.layer_bytes(settings) + plan.cast_bytes(settings, num_layers=1)
+    assert (LAYERS - 1) * planned == pytest.approx(peak_with(LAYERS) - peak_with(1), rel=0.01)
 
 
-QWEN2, LLAMA = ("qwen2", 512, 4), ("llama", 8192, 1)  # type, size of the vocabulary and rows
+class Case(NamedTuple):
+    model_type: str
+    vocab_size: int
+    rows: int
+
+
+QWEN2 = Case("qwen2", vocab_size=512, rows=4)
+LLAMA = Case("llama", vocab_size=8192, rows=1)
 
 
 @pytest.mark.parametrize(
-    ("precision", "checkpointing", "kind", "lora"),
+    ("precision", "checkpointing", "case", "lora"),
     [
         ("float32", False, QWEN2, None),
         ("float32", True, LLAMA, LORA),
@@ -129,21 +172,22 @@ QWEN2, LLAMA = ("qwen2", 512, 4), ("llama", 8192, 1)  # type, size of the vocabu
         ("bfloat16", False, LLAMA, LORA),
     ],
 )
-def test_the_peak_agrees_within_ten_percent(precision, checkpointing, kind, lora, monkeypatch):
-    model_type, vocab_size, rows = kind
+def test_the_peak_agrees_within_ten_percent(precision, checkpointing, case, lora, monkeypatch):
     # without Triton the kernel's steps on a tile make copies of it: narrow tiles keep them out of the comparison
     monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 64)
     monkeypatch.setattr(plan, "HEAD_COLUMNS", 64)
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "head_dim": 32, "num_hidden_layers": 4}
-    config = config_of(model_type, vocab_size=vocab_size, **sizes)
+    config = config_of(case.model_type, vocab_size=case.vocab_size, **sizes)
     model = model_of(config, precision)
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if lora:
         model.enable_input_require_grads()
         model = get_peft_model(model, lora, autocast_adapter_dtype=False)
-    settings = settings_of(config, precision, rows, 128, lora, gradient_checkpointing=checkpointing)
-    peak = measured_peak(model, precision, torch.ones(rows, 128, dtype=torch.long))
+    settings = settings_of(
+        config, precision, rows=case.rows, length=128, peft_config=lora, gradient_checkpointing=checkpointing
+    )
+    peak = measured_peak(model, precision, torch.ones(case.rows, 128, dtype=torch.long))
     assert plan.activation_peak(settings) == pytest.approx(peak, rel=0.1)
 
 
@@ -156,6 +200,9 @@ def test_no_micro_batch_is_larger_than_planned(num_gpus, rows, num_steps):
     prompts = torch.randint(1, 40, (size,)).tolist()
     planned = settings_of(config_of("llama"), rows=rows, length=max(prompts) + max(completions)).tokens
     for share in (1.0, 0.5, 0.1):
-        plans = arrange(prompts, completions, (torch.rand(size) < share).tolist(), num_steps, num_gpus)
-        for part in itertools.chain(*plans):
-            assert positions([prompts[i] for i in part], [completions[i] for i in part]) <= planned
+        is_needed = (torch.rand(size) < share).tolist()
+        microbatches = arrange(prompts, completions, is_needed, num_steps=num_steps, num_processes=num_gpus)
+        for rows_of_part in itertools.chain.from_iterable(microbatches):
+            part_prompts = [prompts[row] for row in rows_of_part]
+            part_completions = [completions[row] for row in rows_of_part]
+            assert positions(part_prompts, part_completions) <= planned

@@ -6,6 +6,7 @@ log-probabilities, norms and rotary positions. Rewards are not to be divided by 
 """
 
 import zlib
+from dataclasses import fields
 from types import SimpleNamespace
 
 import torch
@@ -22,15 +23,20 @@ from leash_trl.microbatching.batch_fields import FIELDS
 def float64_logps(
     self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **images
 ):
-    """What TRL's method of this name returns, in float64 throughout."""
+    """What `GRPOTrainer._get_per_token_logps_and_entropies` returns, in float64 throughout: log-probabilities and
+    entropies of shape `(N, logits_to_keep)`, and no router loss."""
     batch_size = batch_size or len(input_ids)
-    logps, entropies = [], []
+    logps = []
+    entropies = []
     for start in range(0, len(input_ids), batch_size):
-        ids, mask = input_ids[start : start + batch_size], attention_mask[start : start + batch_size]
-        logits = model(input_ids=ids, attention_mask=mask).logits[:, -logits_to_keep - 1 : -1] / self.temperature
-        every = logits.log_softmax(dim=-1)
-        logps.append(every.gather(-1, ids[:, -logits_to_keep:, None]).squeeze(-1))
-        entropies.append(-(every.exp() * every).sum(dim=-1))
+        ids = input_ids[start : start + batch_size]
+        mask = attention_mask[start : start + batch_size]
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        logits = logits[:, -logits_to_keep - 1 : -1] / self.temperature  # each one predicts the next token
+        all_logps = logits.log_softmax(dim=-1)  # of the whole vocabulary
+        completion_ids = ids[:, -logits_to_keep:, None]
+        logps.append(all_logps.gather(-1, completion_ids).squeeze(-1))
+        entropies.append(-(all_logps.exp() * all_logps).sum(dim=-1))
     return torch.cat(logps), torch.cat(entropies) if compute_entropy else None, None
 
 
@@ -48,18 +54,23 @@ def float64_rotary(self, x, position_ids):
 
 
 def scripted_rollout(tokenizer, ids_of):
-    """A rollout function: `ids_of` gives a completion by trainer, place among all processes, and a number that follows
-    from place and prompt."""
+    """A rollout function: `ids_of` gives a completion by trainer, index among the prompts of all processes, and a
+    number that follows from index and prompt."""
 
     def rollout(prompts, trainer):
-        questions, ids = [prompt[0]["content"] for prompt in prompts], []
-        for place, question in enumerate(questions, start=trainer.accelerator.process_index * len(prompts)):
-            ids.append(ids_of(trainer, place, zlib.crc32(f"{place} {question}".encode())))
-        # a random model gives each of its tokens about this much
-        logprobs = [[-5.1 - 0.01 * (k % 3) for k in range(len(row))] for row in ids]
-        # never as wide in a second process
-        prompt_ids = [tokenizer.encode(question)[3 * trainer.accelerator.process_index :] for question in questions]
-        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}
+        process_index = trainer.accelerator.process_index
+        first_index = process_index * len(prompts)
+        rows = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
+        for index, prompt in enumerate(prompts, start=first_index):
+            question = prompt[0]["content"]
+            code = zlib.crc32(f"{index} {question}".encode())
+            completion_ids = ids_of(trainer, index, code)
+            # never as wide in a second process
+            rows["prompt_ids"].append(tokenizer.encode(question)[3 * process_index :])
+            rows["completion_ids"].append(completion_ids)
+            # a random model gives each of its tokens about this much
+            rows["logprobs"].append([-5.1 - 0.01 * (position % 3) for position in range(len(completion_ids))])
+        return rows
 
     return rollout
 
@@ -68,37 +79,52 @@ def make_rollout(tokenizer, num_dead_groups: int):
     """Completions of 1 to 45 tokens, shorter in a second process; those of the first groups repeat one token."""
     digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
 
-    def ids_of(trainer, place: int, code: int) -> list[int]:
-        step = 0 if place // trainer.num_generations < num_dead_groups else 1
+    def ids_of(trainer, index: int, code: int) -> list[int]:
+        is_dead = index // trainer.num_generations < num_dead_groups
         longest = 44 if trainer.accelerator.process_index == 0 else 20
-        length = 1 + int(longest * (code % 1000 / 1000) ** 3)
-        ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
-        return [*ids, tokenizer.eos_token_id] if code % 5 else ids
+        length = 1 + int(longest * (code % 1000 / 1000) ** 3)  # few are long
+        if is_dead:
+            ids = [digits[0]] * length
+        else:
+            ids = [digits[(code + position) % len(digits)] for position in range(length)]
+        is_truncated = code % 5 == 0
+        return ids if is_truncated else [*ids, tokenizer.eos_token_id]
 
     return scripted_rollout(tokenizer, ids_of)
 
 
 def reward(completion_ids, **kwargs) -> list[float]:
     """-1 for completions of one token repeated, and by parity for the others."""
-    return [1.0 if len({*ids[:-1]}) > 1 and sum(ids) % 2 else -1.0 for ids in completion_ids]
+    rewards = []
+    for ids in completion_ids:
+        repeats_one_token = len(set(ids[:-1])) <= 1
+        is_odd = sum(ids) % 2 == 1
+        rewards.append(1.0 if is_odd and not repeats_one_token else -1.0)
+    return rewards
 
 
 class GradientRecorder(TrainerCallback):
     """Keeps the gradients of each policy update and counts what the model computes."""
 
     def __init__(self):
-        self.gradients, self.positions_by_pass, self.positions, self.rows = [], [], 0, 0
+        self.gradients = []  # one vector of all parameters for each update
+        self.positions = 0
+        self.rows = 0
+        self.positions_by_pass = []  # of passes with gradients
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        trained = [p.grad for p in model.parameters() if p.requires_grad]
-        self.gradients.append(torch.cat([gradient.flatten().to("cpu", copy=True) for gradient in trained]))
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
+        self.gradients.append(torch.cat([gradient.flatten().to("cpu", copy=True) for gradient in gradients]))
 
-    def count(self, module, positional, named):
-        if module.training:
-            self.positions += named["input_ids"].numel()
-            self.rows += len(named["input_ids"])
-            if torch.is_grad_enabled():
-                self.positions_by_pass.append(named["input_ids"].numel())
+    def count(self, module, args, kwargs):
+        """A hook before each forward pass of the model."""
+        if not module.training:
+            return
+        rows, width = kwargs["input_ids"].shape
+        self.positions += rows * width
+        self.rows += rows
+        if torch.is_grad_enabled():
+            self.positions_by_pass.append(rows * width)
 
 
 FLOAT64_METHODS = [
@@ -110,8 +136,9 @@ FLOAT64_METHODS = [
 
 def stock_arguments(args: GRPOConfig) -> GRPOConfig:
     """The same settings for TRL's trainer."""
-    names = {name for name, field in GRPOConfig.__dataclass_fields__.items() if field.init}
-    return GRPOConfig(**{name: getattr(args, name) for name in names - {"generation_batch_size"}})
+    settings = {field.name: getattr(args, field.name) for field in fields(GRPOConfig) if field.init}
+    del settings["generation_batch_size"]  # follows from others, and must not be given beside them
+    return GRPOConfig(**settings)
 
 
 IMPORTANCE = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
@@ -119,28 +146,40 @@ CASES = {
     "dapo": {"loss_type": "dapo"},
     "grpo": {"loss_type": "grpo"},
     "bnpo": {"loss_type": "bnpo"},
-    "importance ratios": {"loss_type": "vespo", **IMPORTANCE},
+    "importance ratios": IMPORTANCE | {"loss_type": "vespo"},
 }
 
 
 def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool:
     """Whether both processes keep TRL's batches when TRL has dropped the images of one."""
-    batches = [{name: batch[name] for name in FIELDS & batch.keys()} for batch in trainer._buffered_inputs]
+    batches = []
+    for batch in trainer._buffered_inputs:
+        batches.append({name: batch[name] for name in FIELDS & batch.keys()})
     if trainer.accelerator.process_index == 1:
         batches[0]["pixel_values"] = torch.zeros(1)
     return trainer._rearranged(batches) is batches
 
 
 def scripted(
-    trainer_class, args, model, tokenizer, num_dead_groups: int, **more
+    trainer_class, args, model, tokenizer, num_dead_groups: int, peft_config=None
 ) -> tuple[GRPOTrainer, GradientRecorder]:
     """A trainer on scripted completions, and what keeps its gradients."""
-    recorder, problems = GradientRecorder(), gym_problems("train", 64)
-    data = {"train_dataset": problems, "eval_dataset": problems.select(range(8)), "processing_class": tokenizer}
-    trainer = trainer_class(model, reward, args, callbacks=[recorder], **data, **more)
+    recorder = GradientRecorder()
+    problems = gym_problems("train", 64)
+    trainer = trainer_class(
+        model,
+        reward,
+        args,
+        train_dataset=problems,
+        eval_dataset=problems.select(range(8)),
+        processing_class=tokenizer,
+        callbacks=[recorder],
+        peft_config=peft_config,
+    )
     trainer.rollout_func = make_rollout(tokenizer, num_dead_groups)
     if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
-        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.use_vllm = True
+        trainer._last_loaded_step = -1
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
     trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
     return trainer, recorder
@@ -148,19 +187,32 @@ def scripted(
 
 def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dict:
     """Two updates of 4 micro-batches of 4 rows per process, with other settings; returns what this process saw."""
-    fields = {"lambda_init": 0.0, "lambda_lr": 0.0, "scale_rewards": "none", "max_completion_length": 48}
-    fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_iterations": 2}
-    fields |= {"max_steps": 2, "max_grad_norm": 0.0, "learning_rate": 1e-6}
-    args = LeashGRPOConfig(**quiet(output_dir, **{**fields, **settings}))
-    kind = (GRPOTrainer, stock_arguments(args)) if is_stock else (LeashGRPOTrainer, args)
+    defaults = {
+        "lambda_init": 0.0,
+        "lambda_lr": 0.0,
+        "scale_rewards": "none",
+        "max_completion_length": 48,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "num_iterations": 2,
+        "max_steps": 2,
+        "max_grad_norm": 0.0,
+        "learning_rate": 1e-6,
+    }
+    args = LeashGRPOConfig(**quiet(output_dir, **(defaults | settings)))
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float64)
-    trainer, recorder = scripted(*kind, model, AutoTokenizer.from_pretrained(model_path, padding_side="left"), 1)
+    tokenizer = AutoTokenizer.from_pretrained(model_path, padding_side="left")
+    if is_stock:
+        trainer, recorder = scripted(GRPOTrainer, stock_arguments(args), model, tokenizer, num_dead_groups=1)
+    else:
+        trainer, recorder = scripted(LeashGRPOTrainer, args, model, tokenizer, num_dead_groups=1)
     trainer.train()
+    first_log = trainer.state.log_history[0]
     return {
         "gradients": recorder.gradients,
         "positions": recorder.positions_by_pass,
         "leaves_images": not is_stock and leaves_batches_with_images_on_one_process(trainer),
-        "shares": {name: value for name, value in trainer.state.log_history[0].items() if "microbatch/" in name},
+        "shares": {name: value for name, value in first_log.items() if "microbatch/" in name},
     }
 
 
@@ -168,7 +220,9 @@ def run_all(model_path: str, output_dir: str) -> dict[str, list[dict]]:
     """By case, TRL's trainer and ours; everything is in float64 from here on."""
     for owner, name, method in FLOAT64_METHODS:
         setattr(owner, name, method)
-    return {
-        case: [run(model_path, output_dir, is_stock, settings) for is_stock in (True, False)]
-        for case, settings in CASES.items()
-    }
+    runs = {}
+    for case, settings in CASES.items():
+        stock = run(model_path, output_dir, is_stock=True, settings=settings)
+        ours = run(model_path, output_dir, is_stock=False, settings=settings)
+        runs[case] = [stock, ours]
+    return runs
