@@ -1,5 +1,6 @@
-"""Errors of training that a user can resolve."""
+"""Errors that a user can resolve."""
 
 
 class TrainingError(ValueError):
-    """Raised if training cannot start or continue as requested; the message says why and what to do."""
+    """Raised if training, or an evaluation, cannot start or continue as requested; the message says why and what to
+    do."""

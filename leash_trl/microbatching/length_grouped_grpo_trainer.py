@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-from leash_trl.microbatching.partition import arrange, partition, rows_to_compute
+from leash_trl.microbatching.partition import Arrangement, arrange, partition, rows_to_compute
 from leash_trl.microbatching.trl_members import TRLMembers, check_trl_members
 
 
@@ -200,7 +200,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _add_factors(
         self,
         batches: list[dict[str, Any]],
-        plan: list[list[list[int]]],
+        plan: Arrangement,
         num_loss_tokens: list[int],
         num_rows_before: int,
     ) -> None:
@@ -209,8 +209,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # TRL logs means over all processes, so the logged means are weighted by the rows and tokens of all
         num_rows = [0] * len(own_plan)  # by step
         num_tokens = [0] * len(own_plan)
-        for process_plan in plan:
-            for step, part in enumerate(process_plan):
+        for parts in plan:  # of one process
+            for step, part in enumerate(parts):
                 num_rows[step] += len(part)
                 num_tokens[step] += sum(num_loss_tokens[row] for row in part)
         row_factors = loss_weights.mean_factors(num_rows)
@@ -271,18 +271,19 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
                 for batch in batches:
                     batch[name] = values
                 continue
-            of_all = self._of_all(values, name)
+            values_of_all = self._of_all(values, name)
             for batch, part in zip(batches, parts, strict=True):
                 prompt_width, completion_width = widths.widest(part)
-                batch[name] = batch_fields.cut(name, of_all, prompt_width, completion_width)[part]
+                batch[name] = batch_fields.cut(name, values_of_all, prompt_width, completion_width)[part]
         return batches
 
-    def _log_arrangement(self, lengths: list[int], widths: RowWidths, plan: list[list[list[int]]]) -> None:
+    def _log_arrangement(self, lengths: list[int], widths: RowWidths, plan: Arrangement) -> None:
+        """Logs the shares of padding and of skipped rows, over all processes."""
         num_kept = 0  # rows that are computed
         num_real = 0  # positions with a token
         num_computed = 0  # positions with or without a token
-        for process_plan in plan:
-            for part in process_plan:
+        for parts in plan:  # of one process
+            for part in parts:
                 prompt_width, completion_width = widths.widest(part)
                 num_kept += len(part)
                 num_real += sum(lengths[row] for row in part)
@@ -321,9 +322,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """Computes rows of similar length together if no gradients are needed; TRL takes them in order, padded to the
         longest of all."""
         options_in_use = {name for name, value in options.items() if value is not None and value is not False}
-        has_only_text = options_in_use <= {
-            "compute_entropy"
-        }  # no images, and no router loss, which is a mean over rows
+        # no images, and no router loss, which is a mean over rows
+        has_only_text = options_in_use <= {"compute_entropy"}
         if torch.is_grad_enabled() or not self._trims or not has_only_text:
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **options

@@ -18,6 +18,9 @@ CAP_SLACK = 1.25
 MAX_ROWS_OVER_MEAN = 8
 """Maximum number of rows of a micro-batch, as a multiple of the mean, which limits the search."""
 
+Arrangement = list[list[list[int]]]
+"""For each process, for each of its micro-batches in their order, the rows."""
+
 
 def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
     """Returns the number of positions that a micro-batch of these rows computes, including padding.
@@ -153,7 +156,7 @@ def arrange(
     is_needed: Sequence[bool],
     num_steps: int,
     num_processes: int = 1,
-) -> list[list[list[int]]]:
+) -> Arrangement:
     """Returns the micro-batches of every process for rows that may be distributed freely.
 
     Rows are sorted by length, and each process takes one of every `num_processes` neighbors. So at any time, all
@@ -169,7 +172,7 @@ def arrange(
             num_processes`.
 
     Returns:
-        `list[list[list[int]]]`: For each process, `num_steps` lists of rows; none is empty.
+        `Arrangement`: For each process, `num_steps` lists of rows; none is empty.
 
     Example:
         >>> arrange([0] * 4, [8, 2, 8, 3], [True] * 4, num_steps=2, num_processes=2)

@@ -196,20 +196,23 @@ def layer_bytes(settings: Settings) -> int:
     num_heads = config.num_attention_heads
 
     # bytes of each position
-    norms = 2 * ((FLOAT32 + settings.forward_weight_bytes) * config.hidden_size + FLOAT32)
-    num_copies = 5 if settings.is_autocast else 2
-    inputs = num_copies * size * config.hidden_size
+    norm = (FLOAT32 + settings.forward_weight_bytes) * config.hidden_size + FLOAT32  # input, output and factor
+    num_inputs = 5 if settings.is_autocast else 2  # one for each of q, k, v, gate and up; else one for each norm
+    inputs = num_inputs * size * config.hidden_size
     queries_and_output = 2 * size * architecture.query_size
-    keys_and_values = 2 * size * (architecture.query_size if settings.needs_mask else architecture.kv_size)
+    # with a mask, sdpa repeats keys and values for each query head
+    key_size = architecture.query_size if settings.needs_mask else architecture.kv_size
+    keys_and_values = 2 * size * key_size
     log_sum = FLOAT32 * num_heads
-    feed_forward = 4 * size * config.intermediate_size
+    feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
     query_key_norms = 0
     if config.model_type == "qwen3":
         normalized_size = architecture.query_size + architecture.kv_size
         query_key_norms = (FLOAT32 + size) * normalized_size + FLOAT32 * (num_heads + config.num_key_value_heads)
-    mask = size * settings.max_length if settings.needs_mask else 0
+    mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
 
     attention = queries_and_output + keys_and_values + log_sum
+    norms = 2 * norm
     return settings.tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
 
 
@@ -250,7 +253,7 @@ def head_bytes(settings: Settings) -> int:
         gradient = gradient_size * config.vocab_size * hidden_size
 
     # bytes of each position
-    last_norm = (FLOAT32 + weight_size) * hidden_size + FLOAT32
+    last_norm = (FLOAT32 + weight_size) * hidden_size + FLOAT32  # input, output and factor
     token_id = 8  # int64
     hidden_states = (2 * weight_size + FLOAT32) * hidden_size  # hidden state, its selection and its float32 gradient
     return tile + head_slice + gradient + settings.tokens * (last_norm + token_id + hidden_states)
@@ -275,11 +278,13 @@ def activation_peak(settings: Settings) -> int:
     mask = tokens * settings.max_length if settings.needs_mask else 0  # of booleans
     layer = layer_bytes(settings)
     head = head_bytes(settings)
+    # of two tensors of the feed-forward layer and one of the residual stream
     layer_gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
     if not settings.gradient_checkpointing:
         all_layers = num_layers * layer + cast_bytes(settings, num_layers)
         return mask + all_layers + max(head, layer_gradients)
 
+    # checkpointing keeps the input of each layer, and computes the rest again, one layer at a time
     residual_stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
     num_cached = 1 if settings.adapter_parameters else num_layers  # autocast does not cache frozen weights
     last_layer_forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, num_cached)
@@ -329,7 +334,8 @@ def state_bytes(settings: Settings) -> StateBytes:
     weights = weight_share * (model + adapter)
     gradients = trained * gradient_share
     if sharding == "none":
-        buckets = gradients if settings.num_gpus > 1 else 0.0
+        buckets = gradients if settings.num_gpus > 1 else 0.0  # DDP's copy of the gradients
+        # AdamW's two moments, in the dtype of the trained weights
         return StateBytes(weights, gradients, optimizer=2.0 * trained, buffers=buckets)
     if sharding == "fsdp":
         layer = architecture.layer_parameters
@@ -379,6 +385,7 @@ def vllm_bytes(settings: Settings) -> VllmBytes:
     num_shards = settings.vllm_tensor_parallel_size
     num_sequences = settings.per_device_train_batch_size * settings.steps_per_generation * num_shards
     weights = BFLOAT16 * settings.architecture.num_parameters / num_shards
+    # hidden states and residual; gate, up projection and product of the feed-forward layer
     width = 2 * config.hidden_size + 3 * config.intermediate_size / num_shards
     layer = VLLM_BATCHED_TOKENS * BFLOAT16 * width
     logits = float(num_sequences * config.vocab_size * (BFLOAT16 + 3 * FLOAT32))

@@ -73,7 +73,7 @@ def windows(draw):
     )
 
 
-def arranged(window: Window) -> list[list[list[int]]]:
+def arranged(window: Window) -> microbatch.Arrangement:
     return microbatch.arrange(
         window.prompts, window.completions, window.is_needed, window.num_steps, window.num_processes
     )
