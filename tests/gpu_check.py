@@ -261,10 +261,11 @@ def words_of(options: dict[str, object]) -> list[str]:
     return words
 
 
-def speed_of(what: str, folder: Path, **options: object) -> dict[str, dict]:
-    """What recipes/speed.py writes."""
-    subprocess.run([sys.executable, speed.__file__, what, *words_of({"output_dir": folder, **options})])
-    report = json.loads((folder / f"{what}.json").read_text(encoding="utf-8"))
+def speed_of(benchmark: str, folder: Path, **options: object) -> dict[str, dict]:
+    """The report that recipes/speed.py writes of its benchmark `step` or `rollout`."""
+    words = words_of({"output_dir": folder} | options)
+    subprocess.run([sys.executable, speed.__file__, benchmark, *words])
+    report = json.loads((folder / f"{benchmark}.json").read_text(encoding="utf-8"))
     failures = [arm["failed"] for arm in report["results"].values() if "failed" in arm]
     assert not failures, failures
     return report

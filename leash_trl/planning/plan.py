@@ -82,7 +82,7 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
     """
     if config.model_type not in MODEL_TYPES:
         raise ValueError(
-            f"model_type is {config.model_type!r}, but must be one of {', '.join(MODEL_TYPES)}; check --model_config"
+            f"model_type is {config.model_type!r}, but must be one of {', '.join(MODEL_TYPES)}; check model_config"
         )
     import torch
     from peft import get_peft_model

@@ -154,7 +154,8 @@ def test_every_configured_end_token_and_the_tokenizers_end_a_completion(tokenize
     ],
 )
 def test_a_setting_out_of_range_is_named_with_its_value_and_its_range_alone(name, value, limits):
+    settings = {name: value}
     with pytest.raises(ValueError, match=rf"^{name} is {value}\b.*\b{limits}\b") as refusal:
-        SamplingSettings(**{name: value})
+        SamplingSettings(**settings)
     other_names = {field.name for field in fields(SamplingSettings)} - {name}
     assert not any(other_name in str(refusal.value) for other_name in other_names)
