@@ -24,7 +24,7 @@ from leash_trl.run_folder import only_run_in
 
 
 BASE = "base"
-ALWAYS_EVALUATED = "which in table and figure is the model before training, whom every comparison evaluates"
+ALWAYS_EVALUATED = "which in table and figure is the model before training, evaluated in every comparison"
 ONE_MODEL = ("model_name_or_path", "model_revision")
 REWARDS = ("reward_funcs", "reward_weights", "correctness_func")
 ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", *REWARDS)
