@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -232,8 +233,12 @@ TEMPLATE = "model/chat_template.jinja"
 OF_THE_BASE = ("held_out.jsonl", "claimed.py", TEMPLATE)  # which is not trained
 
 
-def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", ["claimed_method.Mine", "claimed_method.py:Mine"])
+def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(method, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for module in ("claimed", "claimed_method"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     for name, content in OWN_FILES.items():
         Path(name).write_text(content)
@@ -244,7 +249,7 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, 
             **FIELDS,
             "model_name_or_path": "model",
             "dataset_name": "rows.jsonl",
-            "length_control": "claimed_method.Mine",
+            "length_control": method,
             **changes,
         }
         base["reward_funcs"] = ["claimed.py:claimed"]
