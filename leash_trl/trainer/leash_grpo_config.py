@@ -118,6 +118,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             setattr(self, name, mapping_field(name, getattr(self, name)))
             if TOKEN_PATTERN.search(str(getattr(self, name))):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
+        if callable(self.correctness_func):  # recipe and checkpoints would hold no function
+            given = f"correctness_func is {self.correctness_func!r}, but must be a name in a configuration"
+            raise ValueError(f"{given}; pass a function to the trainer, as its correctness_func")
         method = self.make_length_control()
         check_length_of(self.length_of, self.thinking_end, method)
         self._check_generation()

@@ -129,6 +129,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     args: LeashGRPOConfig
     max_completion_length: Any
     reward_funcs: Any
+    reward_func_names: Any
+    reward_processing_classes: Any
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self.correctness.extra = with_opened_thinking(self.correctness.extra)
         if any(map(is_async_callable, self.correctness.extra)):
             # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
-            vars(self).setdefault("async_loop", event_loop()[1])
+            self.__dict__.setdefault("async_loop", event_loop()[1])
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)
