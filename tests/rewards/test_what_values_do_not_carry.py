@@ -25,6 +25,8 @@ def is_correct(answer: str, gold: str) -> bool | None:
         (r"15\text{ km}", r"15\text{ miles}", None),  # units decide
         (r"\text{Team A by }15", r"\text{Team B by }15", False),
         (r"15^\circ\text{C}", r"15^\circ\text{F}", False),
+        (r"15\text{ p.m.}", r"15\text{ a.m.}", False),
+        (r"15\text{ words per hour}", r"15\text{ words per minute}", False),
         ("15 (fifteen) boys", "15 boys", None),
         ("the largest is 15", "maximum 15", None),  # a synonym
         # numbers with their names
@@ -32,6 +34,7 @@ def is_correct(answer: str, gold: str) -> bool | None:
         ("2 boys and 3 girls", "2 girls and 3 boys", False),
         ("boys: 2, girls: 3", "2 boys, 3 girls", True),
         ("2 (max), 3 (min)", "3 (max), 2 (min)", False),
+        (r"\text{Row R: }2, \text{Row S: }3", r"\text{Row R: }3, \text{Row S: }2", False),
         ("2, 3", "2 boys, 3 girls", None),
         ("3 to 2", "2 to 3", False),
         ("2 and 3, respectively", "3 and 2, respectively", False),
@@ -108,6 +111,8 @@ def test_names_bind_their_values(answer, gold, expected):
         (r"36\text{ months}", r"36\text{ years}", False),
         (r"36\text{ months older}", r"36\text{ years older}", False),
         (r"\$36\text{ per pound}", r"36\text{ dollars per pound}", True),
+        (r"36\text{ per hour}", r"36\text{ per minute}", False),
+        (r"360\text{ mL}", r"0.36\text{ L}", True),
         (r"36\text{ in total}", r"36\text{ feet}", True),  # "in" is no inch here
     ],
 )

@@ -16,6 +16,7 @@ SIZES = {
     " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
     "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
     "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
+    "volume": "ml milliliter millilitre 0.001 l liter litre 1",
     "calendar": "month 1 year yr 12",
     "money": "dollar usd $ 1 cent ¢ 0.01",
     "angle": "degree deg ° 1",
@@ -49,6 +50,8 @@ def read_unit(text: str) -> Unit | None:
         ('length 1 / time 1', Fraction(5, 18))
     """
     parts = [_read_power(part) for part in PER.split(ABBREVIATED.get(text.strip(' "').lower(), text))]
+    if len(parts) == 2 and not parts[0] and text.split()[0].lower() == "per":
+        parts[0] = ("number", Fraction(1))
     known = [part for part in parts if part]
     if len(known) < len(parts) or len(parts) > 2:
         return None

@@ -29,7 +29,7 @@ FILLERS = """
     answer result solution value number amount total unit square squared sq cubic cubed percent pct percentage
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
-    dozen half third quarter st nd rd th
+    dozen st nd rd th
 """
 # Words of one meaning.
 SYNONYMS = [
@@ -54,6 +54,7 @@ SUFFIXES = ("ing", "ed", "es", "s", "e")
 MAX_ABBREVIATION = 3  # letters
 
 MAX_LENGTH = 1_000  # characters; longer texts are not read
+DOTTED = re.compile(r"(?<![A-Za-z])([A-Za-z])\.([A-Za-z])(?:\.|(?![A-Za-z]))")  # a.m.
 LETTERS = re.compile(r"[^\W\d_]+")
 CURRENCY = re.compile("[€£¥]")
 # A letter that names something, as in "Team A" and in degrees Celsius.
@@ -99,7 +100,8 @@ class Item:
         names, other_names = self.names, other.names
         if not (self.units and other.units):  # else their values decide
             names, other_names = names | self.units, other_names | other.units
-        return _has_more(names, other_names) and _has_more(other_names, names)
+        left, other_left = names - other_names, other_names - names
+        return _has_more(left, other_left) and _has_more(other_left, left)
 
 
 def _has_more(names: frozenset[str], others: frozenset[str]) -> bool:
@@ -117,27 +119,29 @@ def _is_same(name: str, other: str) -> bool:
 def _marked(text: str) -> str:
     """Returns a normalized text with every word in angle quotes, and every known unit in double quotes."""
     marked = []
-    for number, piece in enumerate(SHORT_ASIDE.sub(r' ("\1")', text).split('"')):
+    text = SHORT_ASIDE.sub(r' ("\1")', DOTTED.sub(r"\1\2", text))
+    for number, piece in enumerate(text.split('"')):
         if number % 2 == 0:  # outside the double quotes of `normalized`
             for run in reversed(word_runs(piece)):
-                piece = piece[: run.start()] + _mark(run[0]) + piece[run.end() :]
+                piece = piece[: run.start()] + _mark(run) + piece[run.end() :]
         elif read_unit(piece):
             piece = f' "{piece.strip()}" '
         else:
-            piece = LETTERS.sub(lambda run: _mark(run[0], run.start() > 1), piece)
+            piece = LETTERS.sub(_mark, piece)
         marked.append(piece)
     spaced = " ".join("".join(marked).split())
     named = LETTER_NAME.sub(r" ‹\1_› ", CURRENCY.sub(r" ‹\g<0>› ", spaced))
     return ASIDE.sub(lambda aside: re.sub('"([^"]*)"', r"‹\1›", aside[1]), named)
 
 
-def _mark(word: str, is_inside: bool = False) -> str:
+def _mark(run: re.Match[str]) -> str:
     """Returns a word with its marks; a capital letter is a name, except for the article at the beginning."""
+    word, before = run[0], run.string[: run.start()].rstrip()
     if word.lower() in JOINERS:
         return f" {word} "
-    if read_unit(word) and _meaning(word):
+    if read_unit(word) and _meaning(word) and (not before or before[-1] in "0123456789})"):  # else no parser reads it
         return f' "{word}" '
-    is_name = len(word) == 1 and word.isupper() and (is_inside or word not in "AI")
+    is_name = len(word) == 1 and word.isupper() and (before or word not in "AI")
     return f" ‹{word}_› " if is_name else f" ‹{word}› "
 
 
