@@ -101,14 +101,16 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         ```python
         from datasets import load_dataset
         from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-        from leash_trl.data import as_conversation
+        from leash_trl.data import BOXED_SUFFIX, as_conversation
         from leash_trl.rewards import math_reward
 
         trainer = LeashGRPOTrainer(
             model="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
             reward_funcs=math_reward,
             args=LeashGRPOConfig(target_length=4096),
-            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(as_conversation),
+            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(
+                as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX}
+            ),
         )
         trainer.train()
         ```
