@@ -48,6 +48,9 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
     Args:
         name (`str`): Folder or Hub id of the model.
         revision (`str`): Branch, tag or commit of a model on the Hub.
+
+    Raises:
+        `OSError`: If the Hub has no such model.
     """
     folder = Path(name)
     if folder.is_dir():

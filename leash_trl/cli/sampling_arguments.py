@@ -161,7 +161,8 @@ def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, 
     taken: dict[str, Any] = {}
     differing: list[str] = []
     for name in PROMPT_FIELDS:
-        chosen, there = getattr(arguments, name), trained.get(name)
+        chosen = getattr(arguments, name)
+        there = trained.get(name)
         if chosen is None and there != usual.get(name):
             taken[name] = there
         # a run whose prompts were messages, or of a Python program, records no suffix

@@ -138,11 +138,13 @@ def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, 
         for name in PROMPT_TEXTS
         if baseline.get(name) != run.get(name)
     ]
+    names = ", ".join(other)
     if changes and sizes == sizes_there:
+        differences = "; ".join(changes)
         raise ValueError(
-            f"--baseline has other prompts in {', '.join(other)}: {'; '.join(changes)}; evaluate both with the same"
+            f"--baseline has other prompts in {names}: {differences}; evaluate both with the same prompts"
         )
-    raise ValueError(f"--baseline has other problems in {', '.join(other)}; evaluate both on the same problems")
+    raise ValueError(f"--baseline has other problems in {names}; evaluate both on the same problems")
 
 
 def prepare_folder(

@@ -93,7 +93,7 @@ def test_a_task_of_ones_own_is_asked_as_it_was_trained(trained, tmp_path):
     assert main(["train", *(word for name, value in train.items() for word in (f"--{name}", str(value)))]) == 0
     for folder, words in (("out", ["--reward_funcs", "rewards.py:any_answer"]), ("graded", [])):
         run = evaluated("trained", tmp_path / folder, *words)
-        assert run["benchmarks"]["rows"]["fingerprint"] == prompts_with()
+        assert run["benchmarks"]["rows"]["fingerprint"] == prompts_with(suffix="")
 
 
 def test_a_baseline_with_other_prompts_is_told_from_one_with_other_problems(trained, tmp_path, capsys):

@@ -145,8 +145,10 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
         check_writable(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
-    row, suffix = next(iter(trainer.train_dataset)), script_args.prompt_suffix
-    appended = default_suffix(named_reward_funcs(script_args), row) if suffix is None else suffix
+    row = next(iter(trainer.train_dataset))
+    appended = script_args.prompt_suffix
+    if appended is None:
+        appended = default_suffix(named_reward_funcs(script_args), columns=row)
     trainer.publisher.recipe = recorded(recipe, appended, row["prompt"])
     trainer.publisher.draw = write_curves
     with resumable(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
