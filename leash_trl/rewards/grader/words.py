@@ -56,6 +56,8 @@ MAX_ABBREVIATION = 3  # letters
 MAX_LENGTH = 1_000  # characters; longer texts are not read
 DOTTED = re.compile(r"(?<![A-Za-z])([A-Za-z])\.([A-Za-z])(?:\.|(?![A-Za-z]))")  # a.m.
 LETTERS = re.compile(r"[^\W\d_]+")
+WORDED = re.compile(r"[^\W\d_]|[$€£¥]")
+BEFORE_UNIT = re.compile(r"(?:^|[\d})])\s*(?:square|sq|cubic)?$", re.IGNORECASE)  # elsewhere no parser reads a unit
 CURRENCY = re.compile("[€£¥]")
 # A letter that names something, as in "Team A" and in degrees Celsius.
 LETTER_NAME = re.compile(r"(?:(?<=› )|(?<=\\circ)\s*\}?\s*)([A-Z])(?![\w(^_=+*/-])")
@@ -139,7 +141,7 @@ def _mark(run: re.Match[str]) -> str:
     word, before = run[0], run.string[: run.start()].rstrip()
     if word.lower() in JOINERS:
         return f" {word} "
-    if read_unit(word) and _meaning(word) and (not before or before[-1] in "0123456789})"):  # else no parser reads it
+    if read_unit(word) and _meaning(word) and BEFORE_UNIT.search(before):
         return f' "{word}" '
     is_name = len(word) == 1 and word.isupper() and (before or word not in "AI")
     return f" ‹{word}_› " if is_name else f" ‹{word}› "
@@ -187,6 +189,8 @@ def words_verdict(answer: str, gold: str, same: Same = rationals_equal) -> bool 
         >>> words_verdict("So there are 15.", "15 boys")
     """
     if max(len(answer), len(gold)) > MAX_LENGTH or r"\begin" in answer + gold:
+        return None
+    if not (WORDED.search(answer) and WORDED.search(gold)):
         return None
     one, other = (normalized(MARKUP.sub("", text)) for text in (answer, gold))
     if _claim(one).contradicts(_claim(other)):
