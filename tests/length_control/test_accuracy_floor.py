@@ -52,16 +52,16 @@ def test_a_running_accuracy_by_hand():
     ],
 )
 def test_the_share_of_the_price_that_acts_by_hand(level, trend, share):
-    assert RunningAccuracy(level, trend, 10).above(0.9).price_share == pytest.approx(share)
+    assert RunningAccuracy(level, trend, 10).above(0.9).penalty_share == pytest.approx(share)
 
 
 def test_what_lies_above_the_floor_adds_to_the_share_and_what_lies_below_takes_from_it():
     running = RunningAccuracy(0.93, 0.0, 10)
     for _ in range(10):
         running = running.above(0.9)
-    assert running.price_share == pytest.approx(0.03 / 0.16 + 10 * 0.05 * 0.02)
+    assert running.penalty_share == pytest.approx(0.03 / 0.16 + 10 * 0.05 * 0.02)
     lower = running._replace(level=0.9).above(0.9)
-    assert (lower.price_share, lower.integral) == pytest.approx((0.01 - 0.0005, 0.01 - 0.0005))
+    assert (lower.penalty_share, lower.integral) == pytest.approx((0.01 - 0.0005, 0.01 - 0.0005))
     assert RunningAccuracy(1.0, 0.0, 10, integral=1.0).above(0.5).integral == 1.0
     assert RunningAccuracy(0.1, 0.0, 10, integral=0.0).above(0.5).integral == 0.0
 
@@ -72,7 +72,7 @@ def test_noise_does_not_turn_the_price_off():
     for _ in range(200):
         accuracy = fmean(random.random() < 0.74 for _ in range(256))
         running = running.after(accuracy).above(0.66)
-        shares.append(running.price_share)
+        shares.append(running.penalty_share)
     assert fmean(shares[:50]) == pytest.approx(0.08 / 0.16, abs=0.15)
     assert fmean(shares[150:]) > 0.9
 
@@ -107,14 +107,14 @@ def test_a_multiplier_that_is_held_back_climbs_by_the_share_that_acts_and_may_fa
 
 def test_the_forecast_is_told_the_price_that_acted():
     method = after(LeashPredictive(min_accuracy=0.6), batch(2), batch(2))
-    assert Forecast(*method.forecasts[""]).used == 0.0
-    assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).used > 0
+    assert Forecast(*method.forecasts[""]).last_lambda == 0.0
+    assert Forecast(*after(LeashPredictive(), batch(2), batch(2)).forecasts[""]).last_lambda > 0
 
 
 def test_below_the_floor_answers_that_are_too_short_still_become_longer():
     """More tokens do not cost accuracy, so the floor leaves a negative lambda as it is."""
     method = after(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), batch(2, length=50))
-    assert (method.price_share(""), method.lam, method.price("")) == (0.0, -1.0, -1.0)
+    assert (method.penalty_share(""), method.lam, method.penalty_coefficient("")) == (0.0, -1.0, -1.0)
     # 50 of 100 tokens: half of the target is missing
     close(method.penalty(batch(4, length=50)), [0.5] * 4)
     free = after(LeashPredictive(lambda_min=-1.0), batch(2, length=50))
@@ -125,7 +125,7 @@ def test_below_the_floor_answers_that_are_too_short_still_become_longer():
 
 def test_the_forecast_is_told_a_negative_lambda_that_acted_below_the_floor():
     method = after(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), batch(2, length=50), batch(2, length=50))
-    assert Forecast(*method.forecasts[""]).used == -1.0
+    assert Forecast(*method.forecasts[""]).last_lambda == -1.0
 
 
 def test_what_could_not_be_scored_does_not_count():
@@ -150,7 +150,7 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped(kind):
         each.step()
         after(each, batch(4))
     assert method.state_dict() == restored.state_dict()
-    close(method.shape(batch(3)), restored.shape(batch(3)))
+    close(method.shaped_rewards(batch(3)), restored.shaped_rewards(batch(3)))
 
 
 @pytest.mark.parametrize("kind", FAMILY)

@@ -15,8 +15,8 @@ def rollouts(rewards, lengths, targets=None):
 
 def test_rewards_are_clipped_after_the_penalty():
     # 1.5 - 0.1 * 0.5; 0.5 - 0.5 * 4
-    assert Leash(0.1).shape(rollouts([1.5], [6144])).tolist() == [1.0]
-    assert Leash(0.5).shape(rollouts([0.5], [20480])).tolist() == [-1.0]
+    assert Leash(0.1).shaped_rewards(rollouts([1.5], [6144])).tolist() == [1.0]
+    assert Leash(0.5).shaped_rewards(rollouts([0.5], [20480])).tolist() == [-1.0]
 
 
 def test_a_dual_step_pools_the_lengths_of_all_batches_since_the_last_one_and_counts_them_once():
@@ -33,7 +33,7 @@ def test_a_dual_step_pools_the_lengths_of_all_batches_since_the_last_one_and_cou
 
 def test_unscorable_completions_stay_unscorable_but_count_in_the_violation():
     method, batch = Leash(), rollouts([NAN, 1.0], [12288, 4096])
-    close(method.shape(batch), [NAN, 1.0])
+    close(method.shaped_rewards(batch), [NAN, 1.0])
     method.observe(batch)
     method.step()
     assert method.lam == pytest.approx(0.105)  # mean 8192
@@ -41,7 +41,7 @@ def test_unscorable_completions_stay_unscorable_but_count_in_the_violation():
 
 def test_per_prompt_targets_are_each_their_own_measure():
     method, batch = Leash(0.5), rollouts([1.0, 1.0], [200, 200], [100.0, 200.0])
-    assert method.shape(batch).tolist() == [0.5, 1.0]  # twice its target, and exactly at it
+    assert method.shaped_rewards(batch).tolist() == [0.5, 1.0]  # twice its target, and exactly at it
     method.observe(batch)
     method.step()
     assert method.lam == pytest.approx(0.5 + 0.005 * 0.5)  # mean of 1 and 0

@@ -41,16 +41,16 @@ KNOWN = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01, covariance=(0.03
 
 def test_a_correction_by_hand():
     # the first batch is taken as it is
-    assert Forecast().corrected(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
+    assert Forecast().update(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
     # P_yy + s^2 = 0.04: k = 0.75, -0.5, 0.025; e = 0.4
-    forecast = KNOWN.corrected(math.expm1(0.9))
+    forecast = KNOWN.update(math.expm1(0.9))
     assert forecast[:4] == pytest.approx((0.8, 0.5, 0.1 * math.exp(-0.2), 0.02))
     assert forecast.covariance == pytest.approx((0.0075, -0.005, 0.00025, 0.49, 0.0005, 7.5e-5))
 
 
 def test_an_update_by_hand():
     # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; y = 0.5 - 0.055 + 0.01; first row of F P: 0.0321, -0.0475, 0.0011
-    forecast = KNOWN.after_update(1.0, 0.9)
+    forecast = KNOWN.predict(1.0, 0.9)
     assert forecast[:5] == pytest.approx((0.455, 0.55, 0.1, 0.01, 1.0))
     changes = (0.0321 + 0.055 * 0.0475 + 0.0011 + 9e-6, -0.0475, 0.0011, 0.5 + 0.36 * 0.045, 0.0, 1e-4 + 9e-8)
     assert forecast.covariance == pytest.approx(changes)
@@ -70,18 +70,18 @@ def test_it_is_the_extended_kalman_filter_of_its_model(batches):
         move = np.array([[1.0, -response * push, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         x[0] += x[2] - response * push
         p = move @ p @ move.T + np.diag([9e-6, 0.36 * abs(response * push - x[2]), 9e-8])
-        forecast = forecast.corrected(violation).after_update(lam, 0.9)
+        forecast = forecast.update(violation).predict(lam, 0.9)
         assert (forecast.level, math.log(forecast.response), forecast.drift) == pytest.approx(x, rel=1e-6, abs=1e-9)
         assert forecast.covariance == pytest.approx(p[np.triu_indices(3)], rel=1e-6, abs=1e-12)
 
 
 def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
-    assert Forecast().corrected(-1.0).level == pytest.approx(math.log(0.05))
+    assert Forecast().update(-1.0).level == pytest.approx(math.log(0.05))
 
 
 def test_the_needed_push_by_hand():
     def needed(level, drift=0.0, momentum=0.9):
-        return Forecast(level=level, push=0.5, response=0.05, drift=drift).needed_push(momentum)
+        return Forecast(level=level, push=0.5, response=0.05, drift=drift).control(momentum)
 
     # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 5 updates
     assert needed(0.4) == pytest.approx((0.4 - 0.225) / 0.25)
@@ -98,7 +98,7 @@ def test_completions_that_are_late_lengthen_the_momentum():
         method.step()
     assert only(on_time).push == pytest.approx(0.1)
     assert only(late).push == pytest.approx(0.05)  # m = 9 + 10
-    assert late.lam == pytest.approx(min(only(late).needed_push(0.95), 1.0))
+    assert late.lam == pytest.approx(min(only(late).control(0.95), 1.0))
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_only_new_completions_count_and_an_update_without_any_counts_as_one_more
     method, twice = LeashPredictive(lambda_init=0.5), LeashPredictive(lambda_init=0.5)
     for each in (method, twice):
         updated(each, [30, 10])
-    expected = Forecast(target=10.0).corrected(1.0).after_update(0.5, 0.9)
+    expected = Forecast(target=10.0).update(1.0).predict(0.5, 0.9)
     assert only(method) == expected
     assert method.statistics() == {"lambda": method.lam, "response": expected.response, "drift": expected.drift}
     twice.step()
-    assert only(twice) == expected.after_update(0.5, 0.9)
+    assert only(twice) == expected.predict(0.5, 0.9)
     lam = method.lam
     updated(method, [40, 40])
-    assert only(method) == expected.corrected(3.0).after_update(lam, 0.9)
+    assert only(method) == expected.update(3.0).predict(lam, 0.9)
 
 
 def test_a_budget_that_is_not_sampled_loses_its_push_and_its_lambda_follows():
@@ -148,9 +148,9 @@ def test_a_budget_that_is_not_sampled_loses_its_push_and_its_lambda_follows():
         updated(method, [30, 30], effort="low")
     before = method.forecasts["low"]
     updated(method, [30, 30], effort="high")
-    assert method.forecasts["low"] == before.after_update(0.0, 0.9)
+    assert method.forecasts["low"] == before.predict(0.0, 0.9)
     assert method.forecasts["high"].push == pytest.approx(0.1)
-    assert method.lambdas["low"] == min(method.forecasts["low"].needed_push(0.9), 1.0)
+    assert method.lambdas["low"] == min(method.forecasts["low"].control(0.9), 1.0)
 
 
 def test_a_target_that_changes_is_no_surprise():
@@ -160,25 +160,25 @@ def test_a_target_that_changes_is_no_surprise():
         updated(method, [60, 60], target)
     # a length that is expected at log(60 / 40) is expected at log(60 / 20) after the change
     shifted = before._replace(level=before.level + math.log(2))
-    assert only(method)[:5] == pytest.approx(shifted.corrected(2.0).after_update(lam, 0.9)[:5])
+    assert only(method)[:5] == pytest.approx(shifted.update(2.0).predict(lam, 0.9)[:5])
     # where completions have several targets, none has changed
     before, lam = only(method), method.lam
     updated(method, [60, 90], [20.0, 30.0])
-    assert only(method) == before._replace(target=None).corrected(2.0).after_update(lam, 0.9)
+    assert only(method) == before._replace(target=None).update(2.0).predict(lam, 0.9)
 
 
 def test_completions_without_a_target_teach_nothing():
     method = LeashPredictive()
     before, lam = (updated(method, [15, 15]), only(method))[::-1]
     updated(method, [15, 15], math.nan)
-    assert only(method)[:5] == before.after_update(lam, 0.9)[:5]
+    assert only(method)[:5] == before.predict(lam, 0.9)[:5]
 
 
 def test_the_momentum_is_the_optimizers():
     for method in (LeashPredictive(momentum=0.5), LeashPredictive(momentum=0.5, multiplier_per="effort")):
         updated(method, [12, 12], effort="low")
         assert only(method).push == pytest.approx(0.5)
-        assert method.lam == pytest.approx(only(method).needed_push(0.5))
+        assert method.lam == pytest.approx(only(method).control(0.5))
 
 
 def test_correct_answers_are_compared_by_overshoot_and_wrong_ones_left_alone():

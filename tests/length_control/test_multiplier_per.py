@@ -38,10 +38,10 @@ def low_and_high(lengths, rewards=None):
 def test_each_multiplier_follows_the_violation_of_its_own_prompts(method):
     rollouts = low_and_high([150, 250, 300, 300])
     # both start at 0.25: 1 - 0.25 * 0.5, 1 - 0.25 * 1.5, and no penalty under 400
-    assert method.shape(rollouts).tolist() == [0.875, 0.625, 1.0, 1.0]
+    assert method.shaped_rewards(rollouts).tolist() == [0.875, 0.625, 1.0, 1.0]
     # low: mean of 0.5 and 1.5 is 1, 0.25 + 0.5 * 1; high: -0.25, 0.25 - 0.5 * 0.25
     assert updated(method, rollouts).lambdas == {"low": 0.75, "high": 0.125}
-    assert method.shape(rollouts).tolist() == [0.625, -0.125, 1.0, 1.0]
+    assert method.shaped_rewards(rollouts).tolist() == [0.625, -0.125, 1.0, 1.0]
 
 
 def test_a_multiplier_whose_prompts_are_not_sampled_stays_and_a_new_value_starts_at_lambda_init(method):

@@ -19,7 +19,7 @@ MORE = """
 from dataclasses import dataclass
 
 @dataclass
-class Decorated(PricePerToken):
+class Decorated(PenaltyPerToken):
     name = "decorated"
     floor: float = hyperparameter(0.5, ge=0)
 """
@@ -37,8 +37,8 @@ def my_lib(tmp_path, monkeypatch):
 
 
 def test_the_method_of_the_readme_is_one_file_anywhere(my_lib):
-    make = find_method("my_lib.PricePerToken")
-    method, restored = make(price=0.5), make(price=0.5)
+    make = find_method("my_lib.PenaltyPerToken")
+    method, restored = make(weight=0.5), make(weight=0.5)
     batch = toy_rollouts([1, -1], [10, 30], target=15.0)
     score = method.score(batch, AdvantageRule("none"))
     assert score.shaped.tolist() == [1 - 5, -15]
@@ -48,7 +48,7 @@ def test_the_method_of_the_readme_is_one_file_anywhere(my_lib):
     restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
     for each in (method, restored):
         each.step()
-        assert each.statistics() == {"price": pytest.approx(0.55)}
+        assert each.statistics() == {"weight": pytest.approx(0.55)}
     with pytest.raises(ValueError, match=r"growth is 0\.5"):
         make(growth=0.5)
 
@@ -62,8 +62,8 @@ def test_a_decorator_of_habit_loses_no_range(my_lib):
 
 
 def test_a_method_in_a_file_has_the_path_of_a_reward_function_in_a_file(my_lib):
-    assert find_method("my_lib.py:PricePerToken") is find_method("my_lib.PricePerToken")
-    assert find_method("below/my_other_lib.py:PricePerToken")(price=0.5).price == 0.5
+    assert find_method("my_lib.py:PenaltyPerToken") is find_method("my_lib.PenaltyPerToken")
+    assert find_method("below/my_other_lib.py:PenaltyPerToken")(weight=0.5).weight == 0.5
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_is_no_method_is_refused_in_a_line_that_names_it(my_lib, path):
 
 def test_a_class_without_a_name_is_refused_as_it_is_made():
     class LogBudget(LengthControl):
-        def shape(self, rollouts):
+        def shaped_rewards(self, rollouts):
             return self.base_rewards(rollouts) - torch.log(rollouts.lengths)
 
     with pytest.raises(ValueError, match=r"name.*LogBudget") as refused:
@@ -99,7 +99,7 @@ def shaped_as(make):
     class Wrong(LengthControl):
         name = "log_budget"
 
-        def shape(self, rollouts):
+        def shaped_rewards(self, rollouts):
             return make(self.base_rewards(rollouts))
 
     return Wrong()
@@ -119,7 +119,7 @@ def shaped_as(make):
 )
 def test_what_shape_returns_is_a_reward_for_each_completion(make, found):
     batch = toy_rollouts([1, -1, 1, 1], [10, 30, 5, 7])
-    with pytest.raises(ValueError, match=rf"shape of .*log_budget.*{found}.*\(4,\)") as refused:
+    with pytest.raises(ValueError, match=rf"shaped_rewards of .*log_budget.*{found}.*\(4,\)") as refused:
         shaped_as(make).score(batch, AdvantageRule())
     assert "\n" not in str(refused.value)
     assert shaped_as(torch.Tensor.float).score(batch, AdvantageRule()).shaped.tolist() == [1, 0, 1, 1]
