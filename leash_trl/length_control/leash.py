@@ -135,10 +135,10 @@ class Leash(LengthControl):
         return self.running_accuracy(name).penalty_share
 
     def penalty_coefficient(self, name: str) -> float:
-        """Returns by what the overshoot of a multiplier's prompts is multiplied in the next batch, in reward units per
-        unit of relative overshoot: the multiplier, or the share of it that the accuracy floor allows."""
+        """Returns the factor of the relative overshoot in the penalty of the next batch, in reward units: the
+        multiplier of this name, or the share of it that the accuracy floor allows."""
         lam = self.multiplier(name)
-        if lam <= 0:  # below the floor answers may not become shorter, but they may become longer
+        if lam <= 0:  # it makes answers longer, which is allowed below the floor, too
             return lam
         return lam * self.penalty_share(name)
 

@@ -67,20 +67,17 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
         return
     if not is_number(target):
         raise ValueError(f"target_length is {target!r}, but must be a number of tokens, such as 4096")
-    limit = f"the {generation_limit} tokens of max_completion_length or generation_kwargs"
+    if target <= 0:
+        raise ValueError(f"target_length is {target:g}, but must be a number of tokens above 0")
     # a target at the generation limit makes sense only for methods that stop generation at the target
     stops_at_target = type(method).generation_cap is not LengthControl.generation_cap
-    if method.target_use == "none":
-        is_allowed = target > 0
-        bound = ""
-    elif stops_at_target:
-        is_allowed = 0 < target <= generation_limit
-        bound = f" and at most {limit}"
-    else:
-        is_allowed = 0 < target < generation_limit
-        bound = f" and below {limit}"
-    if not is_allowed:
-        raise ValueError(f"target_length is {target:g}, but must be above 0{bound}")
+    is_too_long = target > generation_limit if stops_at_target else target >= generation_limit
+    if is_too_long and method.target_use != "none":
+        bound = "at most" if stops_at_target else "below"
+        raise ValueError(
+            f"target_length is {target:g}, but must be {bound} the {generation_limit} tokens of max_completion_length "
+            "or generation_kwargs"
+        )
     method.check(math.ceil(target), generation_limit, num_generations)
 
 
