@@ -41,17 +41,17 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     answer = [*tokenizer.encode("</think>7"), tokenizer.eos_token_id]
     token = answer[1]
     trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + answer)
-    rounds, new_batch = [], trainer._new_batch
+    sampled_batches = []
+    training_batch = trainer._training_batch
 
-    def spy(inputs):
-        round_, generated = new_batch(inputs)
-        rounds.append(round_)
-        return round_, generated
+    def spy(sampled):
+        sampled_batches.append(sampled)
+        return training_batch(sampled)
 
-    trainer._new_batch = spy
+    trainer._training_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
     keys = ["loss", *(key for key in log_rows(trainer)[0] if key.startswith("leash/"))]
-    last = rounds[-1]
+    last = sampled_batches[-1].trained
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
         "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
