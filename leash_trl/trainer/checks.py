@@ -129,12 +129,10 @@ def before_training(trainer: Any) -> None:
     """Checks what matters only for training: enough rows for a policy update, and a method that can act."""
     args = trainer.args
     check_size(trainer.train_dataset, args)
-    _warn(
-        args,
-        no_effect_problem(
-            trainer.length_control, args.target_length, args.generation_limit, num_generations=args.num_generations
-        ),
+    warning = no_effect_problem(
+        trainer.length_control, args.target_length, args.generation_limit, num_generations=args.num_generations
     )
+    _warn(args, warning)
 
 
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
@@ -183,14 +181,14 @@ def prompt_warnings(trainer: Any) -> list[str]:
     args = trainer.args
     dataset = trainer.train_dataset
     rows = [dataset[index] for index in _longest_prompts(dataset)]
-    rows_as_asked, _, _ = rows_with_targets(
+    rows_of_model, _, _ = rows_with_targets(
         rows,
         trainer.length_control,
         current_target=args.target_at(0),
         target_length=args.target_length,
         generation_limit=args.generation_limit,
     )
-    prompts = [row["prompt"] for row in rows_as_asked]
+    prompts = [row["prompt"] for row in rows_of_model]
     if isinstance(prompts[0], str):
         added_text = prompts[0].removeprefix(rows[0]["prompt"])  # by the method
         template_warning = _string_warning(trainer, prompts[0], added_text)

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import generation_batches, log_rows, logged
+from conftest import generation_batches, log_rows
 from trl.trainer.utils import RepeatSampler
+
+from leash_trl.data.questions import question_of
 
 
 # without a length signal most groups are dead; four groups of four a batch
@@ -21,12 +23,6 @@ DEAD = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_effect_check(monkeypatch):
-    """The check tries a copy of the method, spies included."""
-    monkeypatch.setattr("leash_trl.trainer.checks.no_effect_problem", lambda *args, **kwargs: None)
-
-
 def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
     """+1 for most prompts; one in four has signal."""
     assert tag is None or tag == list(range(len(prompts)))
@@ -38,31 +34,21 @@ def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
 
 
 def watched(trainer) -> list[SimpleNamespace]:
-    """Filled while it trains, with one entry a generation batch: its number, the prompts of each call of generation,
-    and the lengths and the number of groups with signal that the method observes."""
+    """Filled while it trains, with one entry a batch: its number, and the completions of each call of generation, as
+    the method observes them."""
     steps = []
-    method = trainer.length_control
-    complete = trainer._generate_and_score_completions
-    generate = trainer._new_generation
-    observe = method.observe
+    observe = trainer._dual_step.observe
 
-    def spy_on_batch(inputs):
-        steps.append(SimpleNamespace(number=trainer._dynamic_sampling.batches, calls=[], lengths=[], num_alive=0))
-        return complete(inputs)
+    def spy(parts):
+        steps.append(SimpleNamespace(number=trainer._dynamic_sampling.batches - 1, parts=parts))
+        observe(parts)
 
-    def spy_on_generation(inputs):
-        steps[-1].calls.append([row["prompt"][0]["content"] for row in inputs[::4]])
-        return generate(inputs)
-
-    def spy_on_method(rollouts):
-        steps[-1].lengths += rollouts.lengths.tolist()
-        steps[-1].num_alive += int((rollouts.task_rewards.view(-1, 4).std(dim=1) > 0).sum())
-        observe(rollouts)
-
-    trainer._generate_and_score_completions = spy_on_batch
-    trainer._new_generation = spy_on_generation
-    method.observe = spy_on_method
+    trainer._dual_step.observe = spy
     return steps
+
+
+def questions_of(rollouts) -> list[int]:
+    return rollouts.questions[::4].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -81,39 +67,40 @@ def run(request, finished, make_trainer) -> SimpleNamespace:
         steps = watched(trainer)
         batches = generation_batches(trainer)
         trainer.train()
-        finished[field] = SimpleNamespace(trainer=trainer, steps=steps, batches=batches, field=field)
+        finished[field] = SimpleNamespace(field=field, steps=steps, batches=batches, log=log_rows(trainer))
     return finished[field]
 
 
 def test_everything_generated_counts(run):
-    for step, row in zip(run.steps, log_rows(run.trainer), strict=True):
-        num_groups = [len(prompts) for prompts in step.calls]
-        assert len(step.lengths) == 4 * sum(num_groups)
-        mean_length = sum(step.lengths) / len(step.lengths)
+    for step, row in zip(run.steps, run.log, strict=True):
+        num_groups = [len(questions_of(part)) for part in step.parts]
+        mean_length = torch.cat([part.lengths for part in step.parts]).double().mean()
         assert row["leash/mean_length"] == pytest.approx(mean_length)
         assert row["leash/violation"] == pytest.approx(mean_length / 6 - 1)
         assert row["leash/wasted_share"] == pytest.approx(1 - 4 / sum(num_groups))
         assert row["leash/sampling_rounds"] == len(num_groups) - 1
         assert row["leash/extra_groups"] == num_groups[0] - 4
+        assert num_groups == sorted(num_groups, reverse=True)  # rounds fill only what is missing
 
 
 def test_dead_groups_are_replaced_as_far_as_live_ones_were_generated(run):
-    for step, batch, row in zip(run.steps, run.batches, log_rows(run.trainer), strict=True):
-        num_groups = [len(prompts) for prompts in step.calls]
-        assert num_groups == sorted(num_groups, reverse=True)  # rounds fill only what is missing
+    most_generated = 0
+    for step, batch, row in zip(run.steps, run.batches, run.log, strict=True):
+        rewards = torch.cat([part.task_rewards for part in step.parts]).view(-1, 4)
+        num_generated = (rewards.std(dim=1) > 0).sum()
         num_alive = batch["advantages"].view(-1, 4).any(dim=1).sum()
-        assert num_alive == min(4, step.num_alive)
+        assert num_alive == min(4, num_generated)
         assert row["leash/zero_signal_share"] == 1 - num_alive / 4
-    assert max(step.num_alive for step in run.steps) > 0
+        most_generated = max(most_generated, num_generated)
+    assert most_generated > 0
 
 
 def test_rows_of_a_refilled_batch_belong_together(run):
     for batch in run.batches:
         assert len(batch["completion_ids"]) == len(batch["prompt_ids"]) == len(batch["advantages"]) == 16
-        widths = batch["completion_mask"].sum(dim=1)
-        assert batch["num_items_in_batch"] == widths.sum()
-        for ids, width in zip(batch["completion_ids"], widths, strict=True):
-            assert (ids[width:] == 0).all()  # nothing but padding is masked
+        is_masked = batch["completion_mask"] == 0
+        assert batch["num_items_in_batch"] == (~is_masked).sum()
+        assert (batch["completion_ids"][is_masked] == 0).all()  # nothing but padding is masked
         # an advantage is that of the row's own tokens
         advantages = batch["advantages"].view(-1, 4)
         is_alive = advantages.any(dim=1)
@@ -122,8 +109,8 @@ def test_rows_of_a_refilled_batch_belong_together(run):
 
 
 def test_rounds_come_after_the_batch_and_extra_groups_with_it(run):
-    extra_groups = logged(run.trainer, "leash/extra_groups")
-    rounds = logged(run.trainer, "leash/sampling_rounds")
+    extra_groups = [row["leash/extra_groups"] for row in run.log]
+    rounds = [row["leash/sampling_rounds"] for row in run.log]
     assert extra_groups[0] == 0  # nothing is known yet
     if run.field == "dynamic_sampling_rounds":
         assert max(extra_groups) == 0
@@ -141,8 +128,8 @@ def test_no_replacement_asks_what_the_batch_asks(make_trainer, problems, field):
     trainer = make_trainer(mostly_dead_reward, dataset=dataset, **fields)
     steps = watched(trainer)
     trainer.train()
-    prompts = list(chain.from_iterable(steps[1].calls))
-    assert 4 < len(prompts) == len(set(prompts))
+    questions = list(chain.from_iterable(map(questions_of, steps[1].parts)))
+    assert 4 < len(questions) == len(set(questions))
 
 
 @pytest.mark.parametrize(
@@ -166,11 +153,11 @@ def test_the_stream_counts_generation_batches_where_the_sampler_is(make_trainer,
     sampler = RepeatSampler(range(12), 1, batch_size=4, seed=trainer.args.seed)
     order = []
     for _ in range(5):
-        order += [problems[index]["prompt"][0]["content"] for index in sampler]
+        order += [question_of(problems[index]) for index in sampler]
     trainer.train()
     assert trainer._dynamic_sampling.epoch == 1
     for step in steps:
-        assert step.calls[0] == order[4 * step.number : 4 * step.number + 4]
+        assert questions_of(step.parts[0]) == order[4 * step.number : 4 * step.number + 4]
     trainer.train()
     assert [step.number for step in steps] == expected * 2
 
