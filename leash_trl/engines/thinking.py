@@ -66,9 +66,18 @@ def _pieces(tokenizer: PreTrainedTokenizerBase, marker: str) -> dict[int, str]:
         return {ids[0]: marker} if tokenizer.decode(ids).strip() == marker else {}
     starts = tuple(marker[:size] for size in range(1, len(marker)))
     ends = tuple(marker[size:] for size in range(1, len(marker)))
-    texts = {index: tokenizer.decode([index]) for index in tokenizer.get_vocab().values()}
+    texts = _texts_after(tokenizer, ids[:1])
+    if marker not in "".join(texts[index] for index in ids):  # as for tokenizers whose tokens hold no blanks
+        texts = _texts_after(tokenizer, [])
     return {
         index: text
         for index, text in texts.items()
         if text and (text in marker or marker in text or text.endswith(starts) or text.startswith(ends))
     }
+
+
+def _texts_after(tokenizer: PreTrainedTokenizerBase, before: list[int]) -> dict[int, str]:
+    """Returns the text of each token of a vocabulary after other tokens: some tokenizers drop the blank with which a
+    text begins, so that the token of " think" alone has the text "think"."""
+    start = len(tokenizer.decode(before))
+    return {index: tokenizer.decode([*before, index])[start:] for index in tokenizer.get_vocab().values()}

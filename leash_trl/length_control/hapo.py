@@ -39,6 +39,7 @@ class HAPO(LengthControl):
         questions = rollouts.questions.tolist()
         shortest = [self.shortest.get(str(question), math.nan) for question in questions]
         shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
+        # pi / 2, where the cosine is 0, at the length of the shortest correct answer
         angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=1)
         waves_N = torch.cos(angles_N.clamp(max=math.pi))  # f_i
         length_rewards_N = torch.where(

@@ -75,15 +75,15 @@ class Toggle(LengthControl):
         """Returns the budget that this batch gives to each question with a correct answer in it."""
         correct_lengths = rollouts.lengths[rollouts.is_correct].double()
         correct_questions = rollouts.questions[rollouts.is_correct]
-        share = self.percentile / 100
         budgets = {}
         for question in set(correct_questions.tolist()):
             lengths = correct_lengths[correct_questions == question]
-            budgets[str(question)] = lengths.quantile(share).item()
+            budgets[str(question)] = lengths.quantile(self.percentile / 100).item()
         return budgets
 
     def step(self) -> None:
-        self.batches_done += self.is_observed
+        if self.is_observed:
+            self.batches_done += 1
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:

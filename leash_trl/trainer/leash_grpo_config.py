@@ -120,6 +120,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if TOKEN_PATTERN.search(str(mapping)):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
             setattr(self, name, mapping)
+        if callable(self.correctness_func):  # recipe and checkpoints would hold no function
+            raise ValueError(
+                f"correctness_func is {self.correctness_func!r}, but must be a name in a configuration; pass a "
+                "function to the trainer, as its correctness_func"
+            )
         method = self.make_length_control()
         check_length_of(self.length_of, self.thinking_end, method)
         self._check_generation()

@@ -86,14 +86,16 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         ```python
         from datasets import load_dataset
         from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-        from leash_trl.data import as_conversation
+        from leash_trl.data import BOXED_SUFFIX, as_conversation
         from leash_trl.rewards import math_reward
 
         trainer = LeashGRPOTrainer(
             model="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
             reward_funcs=math_reward,
             args=LeashGRPOConfig(target_length=4096),
-            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(as_conversation),
+            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(
+                as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX}
+            ),
         )
         trainer.train()
         ```
@@ -111,6 +113,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     max_completion_length: Any
     reward_funcs: Any
+    reward_func_names: Any
+    reward_processing_classes: Any
 
     def __init__(
         self,
@@ -142,7 +146,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self.correctness.extra = with_opened_thinking(self.correctness.extra)
         if any(map(is_async_callable, self.correctness.extra)):
             # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
-            vars(self).setdefault("async_loop", event_loop()[1])
+            self.__dict__.setdefault("async_loop", event_loop()[1])
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self._dynamic_sampling: DynamicSampling | None = None

@@ -65,3 +65,28 @@ def test_another_marker_and_one_without_a_beginning():
 def test_it_travels_to_other_processes_without_the_vocabulary():
     markers = pickle.loads(pickle.dumps(ThinkingMarkers.of(SEVERAL)))
     assert markers.thinking_length(SEVERAL.encode("a</think>b"), False) == len(SEVERAL.encode("a</think>"))
+
+
+def test_a_blank_inside_a_marker_is_no_marker_where_a_token_alone_is_decoded_without_its_blank():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    tokenizer.decoder = decoders.Metaspace()
+    corpus = ["</think>", "a </ think> b", "<think> 12"] * 9
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=24, show_progress=False))
+    dropping = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    blank_alone = dropping.encode("a </ think> b")
+    assert "".join(dropping.decode([index]) for index in blank_alone) != dropping.decode(blank_alone)
+    markers = ThinkingMarkers.of(dropping)
+    assert markers.thinking_length(blank_alone, False) == 0
+    ids = dropping.encode("a b</think> 12")
+    counted = markers.thinking_length(ids, False)
+    assert dropping.decode(ids[:counted]).rstrip() == "a b</think>"
+
+
+def test_a_marker_is_one_too_where_the_tokens_hold_no_blanks():
+    tokenizer = Tokenizer(models.WordLevel({"<": 0, "/": 1, "think": 2, ">": 3, "a": 4, "b": 5}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    assert words.decode(words.encode("</think>")) == "< / think >"
+    ids = words.encode("a</think>b")
+    assert ThinkingMarkers.of(words).thinking_length(ids, False) == len(ids) - 1

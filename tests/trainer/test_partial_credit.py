@@ -2,9 +2,13 @@
 
 import asyncio
 import pickle
+from functools import partial
+from pathlib import Path
 
 import pytest
+from accelerate import PartialState
 from conftest import log_rows, logged, parity_reward
+from processes import in_two_processes
 from stock_run import any_trainer, stock_trainer
 
 from leash_trl import LengthControlledReward
@@ -98,6 +102,36 @@ def test_partial_credit_of_one_run_is_forgotten_in_the_next(tiny_model_path, tmp
     assert steps_with_accuracy(second) == [1]
 
 
+def half_by_rank(completion_ids, **kwargs):
+    """Right answers are worth 1 in one process and 0.5 in the other, so that neither shows partial credit."""
+    right = 0.5 if PartialState().process_index else 1.0
+    return [right * (i % 2) for i, _ in enumerate(completion_ids)]
+
+
+def apart(model_path: str, folder: Path) -> list[dict]:
+    """What this process comes to of a run of TRL's GRPO without a need to know and of one with a floor."""
+    outcomes = []
+    for floor in (None, 0.5):
+        reward = LengthControlledReward(half_by_rank, Leash(min_accuracy=floor), 6)
+        trainer = stock_trainer("GRPO", model_path, folder / f"{floor}", reward=reward, max_steps=2)
+        problem = ""
+        try:
+            trainer.train()
+        except TrainingError as error:
+            problem = str(error)
+        outcomes.append({"problem": problem, "state": reward.correctness.state_dict()})
+    return outcomes
+
+
+def test_processes_that_see_half_of_it_each_come_to_the_same(tiny_model_path, tmp_path):
+    first, second = in_two_processes(partial(apart, tiny_model_path, tmp_path), tmp_path)
+    assert first == second
+    free, floored = first
+    assert free["state"] == floored["state"] == {"positive_rewards": [0.5, 1.0]}
+    assert free["problem"] == ""
+    assert "min_accuracy" in floored["problem"]
+
+
 async def decides(completion_ids, **kwargs):
     await asyncio.sleep(0)
     return [None if i == 0 else 0.5 * r for i, r in enumerate(parity_reward(completion_ids))]
@@ -143,6 +177,8 @@ def test_a_function_is_chosen_in_one_place(make_trainer, make_args):
     args = make_args(correctness_func="graded")
     with pytest.raises(ValueError, match="correctness_func is 'graded' in args"):
         make_trainer([graded, parity_reward], args=args, correctness_func=parity_reward)
+    with pytest.raises(ValueError, match=r"correctness_func is <function parity_reward.*to the trainer"):
+        make_args(correctness_func=parity_reward)
 
 
 def test_a_reward_and_its_copies_call_the_function_beside_the_rewards():
