@@ -2,19 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 
-from leash_trl.errors import TrainingError
-from leash_trl.length_control.advantages import AdvantageRule, has_signal
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, Score, joined
-from leash_trl.microbatching import batch_fields
+from leash_trl.length_control.advantages import has_signal
+from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.microbatching.batch_fields import Batch
-from leash_trl.trainer.dynamic_sampling import kept_groups
 
 
 @dataclass
@@ -54,47 +49,3 @@ class GenerationBatch:
         """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
         the policy."""
         return has_signal(self.score.shaped, self.score.advantages, self.rollouts.num_generations)
-
-    def followed_by(self, fresh: "GenerationBatch", num_processes: int, pad_token_id: int) -> "GenerationBatch":
-        """Returns both as one. Each process must have equally many groups in `fresh`; they are appended to its
-        own."""
-        count = len(self.rollouts.lengths)
-        both = torch.arange(count + len(fresh.rollouts.lengths)).tensor_split([count])
-        rows = torch.cat([rows.view(num_processes, -1) for rows in both], dim=1).flatten()
-        return replace(
-            self,
-            rollouts=joined([self.rollouts, fresh.rollouts], rows),
-            score=joined([self.score, fresh.score], rows),
-            batch=batch_fields.joined([self.batch, fresh.batch], pad_token_id),
-        )
-
-    def refilled(
-        self, share: int, method: LengthControl, rule: AdvantageRule, accelerator: Accelerator
-    ) -> "GenerationBatch":
-        """Returns the first `share` groups of each process, scored again after groups without signal have been
-        replaced by later groups that have signal.
-
-        Raises:
-            `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
-        """
-        if unknown := sorted(self.batch.keys() - batch_fields.FIELDS):
-            raise TrainingError(
-                f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds and "
-                "dynamic_sampling_oversample to 0"
-            )
-        has_signal = self.has_signal.view(accelerator.num_processes, -1)
-        num_processes, num_groups = has_signal.shape
-        kept = torch.tensor([kept_groups(own, share) for own in has_signal.tolist()])  # numbered within each process
-        kept_of_all = kept + num_groups * torch.arange(num_processes).unsqueeze(1)
-        own_rows = self._rows(kept[accelerator.process_index])
-        rollouts = joined([self.rollouts], self._rows(kept_of_all.flatten()))
-        batch = {
-            name: values if name in batch_fields.WHOLE_FIELDS else values[own_rows.to(values.device)]
-            for name, values in self.batch.items()
-        }
-        return replace(self, rollouts=rollouts, score=method.score(rollouts, rule), batch=batch)
-
-    def _rows(self, groups: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of the completions of these groups."""
-        size = self.rollouts.num_generations
-        return (groups.unsqueeze(1) * size + torch.arange(size)).flatten()
