@@ -16,9 +16,9 @@ from transformers import AutoTokenizer
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
 from leash_trl.cli.reward_functions import code_digest, deciding_function, reward_functions
+from leash_trl.completions.prompts import with_suffix
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.problems import fingerprint, load_problems
-from leash_trl.data.questions import with_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.data.sources import Kind, parse_reference
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
@@ -27,7 +27,6 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.model_facts import opens_thinking, question_prompt
 from leash_trl.run_folder import checkpoint_path, only_run_in
 
 
@@ -217,8 +216,7 @@ def sample_all(
         own_rewards = None
         if functions:
             deciding = deciding_function(arguments.correctness_func, functions)
-            is_opened = opens_thinking(question_prompt(tokenizer, **plan.chat_template_kwargs))
-            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding, is_opened)
+            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding)
             functions = [*functions, *own_rewards.correctness.extra]
         if is_graded:
             for name, rows in problems.items():

@@ -16,13 +16,13 @@ from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerCont
 from trl import GRPOConfig, RLOOConfig
 from trl.trainer.utils import get_callable_name
 
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
-from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.length_control.targets import check_thinking_ends
-from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt
+from leash_trl.model_facts import eos_token_ids, question_prompt
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.shared_state import Scored
@@ -282,7 +282,8 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset(eos_token_ids(model, tokenizer))
     prompt = question_prompt(tokenizer, **(fields.get("chat_template_kwargs") or {}))
-    thinking = ThinkingMarkers.of(tokenizer, reward.thinking_end) if reward.length_of == "thinking" else None
+    markers = ThinkingMarkers(reward.thinking_end).after_prompt(prompt)
+    counts_thinking = reward.length_of == "thinking"
     return RunSettings(
         config=name,
         num_generations=size,
@@ -291,9 +292,8 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
         end_ids=end_ids,
         pad_id=tokenizer.pad_token_id,
         advantage=advantage,
-        thinking=thinking,
-        is_thinking_opened=thinking is not None and thinking.is_opened_by(prompt),
-        opens_thinking=opens_thinking(prompt),
+        thinking_markers=markers,
+        thinking_tokens=ThinkingTokens.of(tokenizer, markers) if counts_thinking else None,
     )
 
 

@@ -5,7 +5,6 @@ Streaming data sets and data sets with an on-the-fly transform are not checked.
 
 import inspect
 import math
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
@@ -31,7 +30,6 @@ from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
 MOST_MEASURED = 100  # number of prompts that are tokenized, those with the longest text
-CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 
 
 def check_trainer(trainer: Any) -> None:
@@ -167,7 +165,7 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
         options = {"tools": trainer.tools or None, "tokenize": False, "add_generation_prompt": True}
         options |= {"chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
         prompts = [tokenizer.apply_chat_template(prompt, **options) for prompt in prompts]
-        if CLOSED_THINKING.search(prompts[0]):
+        if trainer.thinking_markers.is_closed_by(prompts[0]):
             given = trainer.chat_template_kwargs
             yield f"chat_template_kwargs is {given}, which turns thinking off; Qwen3 needs enable_thinking: true"
     # a chat template writes the special tokens itself

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
 
+from leash_trl.completions.facts import CompletionFacts
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.advantages import AdvantageRule, has_signal
 from leash_trl.length_control.method import LengthControl
@@ -15,6 +16,22 @@ from leash_trl.length_control.rollouts import Rollouts, Score, joined
 from leash_trl.microbatching import batch_fields
 from leash_trl.microbatching.batch_fields import Batch
 from leash_trl.trainer.dynamic_sampling import kept_groups
+
+
+class GeneratedCompletion(NamedTuple):
+    """What is known of a completion before it has rewards, as one process sends it to all others.
+
+    Args:
+        question (`int`): Number that identifies its prompt and is the same in every run.
+        target (`float`): Target of its prompt in tokens; NaN if it has none.
+        facts ([`CompletionFacts`]): Its sizes in tokens.
+        columns (`dict[str, Any]`): Values of the data set columns that the method reads.
+    """
+
+    question: int
+    target: float
+    facts: CompletionFacts
+    columns: dict[str, Any]
 
 
 @dataclass
@@ -29,10 +46,7 @@ class GenerationBatch:
         columns (`Mapping[str, Sequence]`): Values of the data set columns that the method reads, one per completion.
 
     Attributes:
-        lengths (`Sequence[int]`): Controlled tokens that the model generated, including EOS, excluding padding and
-            tool output.
-        answer_lengths (`Sequence[int]`): Tokens that the model generated after the controlled ones.
-        is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
+        facts (`Sequence[CompletionFacts]`): Sizes of each completion in tokens.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
@@ -41,13 +55,19 @@ class GenerationBatch:
     questions: Sequence[int] = ()
     targets: Sequence[float] = ()
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    lengths: Sequence[int] = ()
-    answer_lengths: Sequence[int] = ()
-    is_truncated: Sequence[bool] = ()
+    facts: Sequence[CompletionFacts] = ()
     generation_limit: float = math.inf
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]
     batch: Batch = field(default_factory=dict)
+
+    def completions(self) -> list[GeneratedCompletion]:
+        """Returns what is known of each completion of this process."""
+        completions = []
+        for row, (question, target, facts) in enumerate(zip(self.questions, self.targets, self.facts, strict=True)):
+            columns = {name: values[row] for name, values in self.columns.items()}
+            completions.append(GeneratedCompletion(question, target, facts, columns))
+        return completions
 
     @property
     def has_signal(self) -> torch.Tensor:

@@ -8,11 +8,13 @@ from typing import Any, cast
 
 from transformers import GenerationConfig
 
+from leash_trl.completions.costs import check_length_of
+from leash_trl.completions.thinking import check_thinking_end
 from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
-from leash_trl.length_control.targets import check_length_of, check_target, scheduled_target
+from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.saved_recipe import mapping_field
 
@@ -119,7 +121,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if TOKEN_PATTERN.search(str(getattr(self, name))):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
         method = self.make_length_control()
-        check_length_of(self.length_of, self.thinking_end, method)
+        check_length_of(self.length_of)
+        check_thinking_end(self.thinking_end)
+        check_method_controls(self.length_of, method)
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)

@@ -5,9 +5,6 @@ the state of the method. A trainer may pickle a reward function into another pro
 exchange the method's state and their completions through a [`SharedState`].
 """
 
-import asyncio
-import functools
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,17 +13,19 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
+from trl.trainer.utils import get_callable_name
 
-from leash_trl.engines.thinking import ThinkingMarkers
+from leash_trl.completions.costs import answer_lengths, check_length_of, controlled_lengths, warn_of_no_thinking
+from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_length_of, check_target
-from leash_trl.model_facts import with_opened_thinking
+from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
+from leash_trl.rewards.calling import reward_table, with_thinking_markers
 from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.shared_state import Scored, SharedState
@@ -49,9 +48,8 @@ class RunSettings:
         advantage (`str`): How the trainer computes advantages from rewards: `"centered"` subtracts the mean of the
             group, `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a
             standard deviation.
-        thinking (`ThinkingMarkers`), is_thinking_opened (`bool`): If only the thinking is controlled: its markers, and
-            whether the chat template writes the first one into the prompt.
-        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt.
+        thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
+        thinking_tokens ([`ThinkingTokens`]): The same in the tokens of the model, if only the thinking is controlled.
     """
 
     config: str
@@ -61,9 +59,8 @@ class RunSettings:
     end_ids: frozenset[int]
     pad_id: int | None
     advantage: str | None = None
-    thinking: ThinkingMarkers | None = None
-    is_thinking_opened: bool = False
-    opens_thinking: bool = False
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
+    thinking_tokens: ThinkingTokens | None = None
 
 
 class LengthControlledReward:
@@ -121,8 +118,11 @@ class LengthControlledReward:
         if not isinstance(self.method, LengthControl):
             raise ValueError(f"method is {method!r}, but must be the name of a method or an instance, such as Leash()")
         self.target_length = target_length
-        check_length_of(length_of, thinking_end, self.method)
-        self.length_of, self.thinking_end = length_of, thinking_end
+        check_length_of(length_of)
+        check_thinking_end(thinking_end)
+        check_method_controls(length_of, self.method)
+        self.length_of = length_of
+        self.thinking_end = thinking_end
         self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
         self.settings: RunSettings | None = None
         self.version = 0
@@ -200,11 +200,10 @@ class LengthControlledReward:
             )
         given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         functions = [*self.reward_funcs, *self.correctness.extra]
-        functions = with_opened_thinking(functions) if self.settings.opens_thinking else functions
-        rewards = [function(**given) for function in functions]
-        if any(map(inspect.isawaitable, rewards)):
-            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), event_loop()[1]).result()
-        rollouts = self._rollouts(given, rewards, self.settings)
+        names = [*self.names, *self.correctness.extra_names]
+        functions = with_thinking_markers(functions, self.settings.thinking_markers)
+        table_NK = reward_table(functions, names, given, len(completions))
+        rollouts = self._rollouts(given, table_NK, self.settings)
         self.correctness.observe(rollouts.deciding_rewards)
         self.correctness.check(self.method)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
@@ -213,9 +212,10 @@ class LengthControlledReward:
         if log_metric := columns.get("log_metric"):
             for key, value in log_entries(self.method, rollouts, score, self.version).items():
                 log_metric(key, value)
-            for name, values in zip([*self.names, *self.correctness.extra_names], rewards, strict=True):
-                if known := [value for value in values if value is not None]:
-                    log_metric(f"rewards/{name}", fmean(known))
+            for name, rewards_N in zip(names, table_NK.T, strict=True):
+                scored = rewards_N[~torch.isnan(rewards_N)].tolist()
+                if scored:
+                    log_metric(f"rewards/{name}", fmean(scored))
         if log_extra := columns.get("log_extra"):
             for name, values in table_columns(rollouts, score).items():
                 log_extra(name, values.tolist())
@@ -224,33 +224,29 @@ class LengthControlledReward:
             returned = advantages_as_rewards(score, rollouts, self.settings.advantage == "leave_one_out")
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
 
-    def _rollouts(self, given: dict[str, Any], rewards: list[list[float | None]], settings: RunSettings) -> Rollouts:
+    def _rollouts(self, given: dict[str, Any], table_NK: torch.Tensor, settings: RunSettings) -> Rollouts:
         names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()} & given.keys()
         columns = {"prompt": given["prompts"], **{name: given[name] for name in names}}
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         limit = settings.max_completion_length
         _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
         column = self.correctness.column
-        table_KN = torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
-        completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
-        sizes = [*map(len, completions)]
-        lengths = sizes
-        if (thinking := settings.thinking) is not None:
-            opens = thinking.is_opened_by
-            opened = [
-                opens(each) if isinstance(each, str) else settings.is_thinking_opened for each in given["prompts"]
-            ]
-            lengths = thinking.thinking_lengths(completions, opened)
+        facts = [
+            facts_without_padding(ids, prompt, settings)
+            for ids, prompt in zip(given["completion_ids"], given["prompts"], strict=True)
+        ]
+        warn_of_no_thinking(facts, self.length_of, settings.thinking_markers)
+        num_after_thinking = answer_lengths(facts, self.length_of)
         return Rollouts(
-            task_rewards=weighted_task_rewards(table_KN[: len(self.weights)].T, self.weights),
-            lengths=torch.tensor(lengths),
+            task_rewards=weighted_task_rewards(table_NK[:, : len(self.weights)], self.weights),
+            lengths=torch.tensor(controlled_lengths(facts, self.length_of)),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
+            is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
-            correctness_rewards=None if column is None else table_KN[column],
-            answer_lengths=None if thinking is None else torch.tensor(sizes) - torch.tensor(lengths),
+            correctness_rewards=None if column is None else table_NK[:, column],
+            answer_lengths=None if num_after_thinking is None else torch.tensor(num_after_thinking),
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
 
@@ -283,13 +279,14 @@ def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
     return functions
 
 
-async def awaited(values: Sequence[Any]) -> list[Any]:
-    """Returns the values, after awaiting together, as TRL does, those that async functions returned."""
-    come = iter(await asyncio.gather(*filter(inspect.isawaitable, values)))
-    return [next(come) if inspect.isawaitable(value) else value for value in values]
-
-
-event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
+def facts_without_padding(ids: Sequence[int], prompt: Any, settings: RunSettings) -> CompletionFacts:
+    """Returns the facts of a completion that may be padded."""
+    markers = settings.thinking_markers
+    # text has passed the chat template, messages have not
+    is_opened = markers.is_opened_by(prompt) if isinstance(prompt, str) else markers.is_opened
+    end_ids = settings.end_ids if settings.pad_id is None else settings.end_ids | {settings.pad_id}
+    completion_ids = without_padding(ids, settings)
+    return completion_facts(completion_ids, end_ids, thinking=settings.thinking_tokens, is_opened=is_opened)
 
 
 def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from leash_trl.data.questions import question_of, with_suffix
+from leash_trl.completions.prompts import with_suffix
+from leash_trl.data.questions import question_of
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target
 

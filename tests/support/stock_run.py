@@ -2,12 +2,14 @@
 
 import functools
 import json
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.a2po import A2POConfig, A2POTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
@@ -76,6 +78,15 @@ def stock_trainer(
         processing_class=gym_tokenizer(),
         **data_sets(),
     )
+
+
+def run_of(folder: Path, model_path: str, tokenizer, chat_template: str) -> dict[str, Any]:
+    """What a trainer of TRL passes to its callbacks, for a tokenizer with this template: groups of two."""
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.chat_template = chat_template
+    args = GRPOConfig(str(folder), bf16=False, use_cpu=True, num_generations=2, generation_batch_size=8)
+    model = AutoModelForCausalLM.from_pretrained(model_path)
+    return {"args": args, "model": model, "processing_class": tokenizer}
 
 
 @functools.cache
