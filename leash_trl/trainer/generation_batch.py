@@ -78,9 +78,12 @@ class GenerationBatch:
     def followed_by(self, fresh: "GenerationBatch", num_processes: int, pad_token_id: int) -> "GenerationBatch":
         """Returns both as one. Each process must have equally many groups in `fresh`; they are appended to its
         own."""
-        count = len(self.rollouts.lengths)
-        both = torch.arange(count + len(fresh.rollouts.lengths)).tensor_split([count])
-        rows = torch.cat([rows.view(num_processes, -1) for rows in both], dim=1).flatten()
+        num_old = len(self.rollouts.lengths)
+        num_fresh = len(fresh.rollouts.lengths)
+        # the old completions of all processes come first, then the fresh ones; reorder them by process
+        old_rows = torch.arange(num_old).view(num_processes, -1)
+        fresh_rows = torch.arange(num_old, num_old + num_fresh).view(num_processes, -1)
+        rows = torch.cat([old_rows, fresh_rows], dim=1).flatten()
         return replace(
             self,
             rollouts=joined([self.rollouts, fresh.rollouts], rows),
@@ -97,24 +100,31 @@ class GenerationBatch:
         Raises:
             `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
         """
-        if unknown := sorted(self.batch.keys() - batch_fields.FIELDS):
+        unknown_fields = sorted(self.batch.keys() - batch_fields.FIELDS)
+        if unknown_fields:
+            names = ", ".join(unknown_fields)
             raise TrainingError(
-                f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds and "
+                f"dynamic sampling cannot replace rows of {names}; set dynamic_sampling_rounds and "
                 "dynamic_sampling_oversample to 0"
             )
-        has_signal = self.has_signal.view(accelerator.num_processes, -1)
-        num_processes, num_groups = has_signal.shape
-        kept = torch.tensor([kept_groups(own, share) for own in has_signal.tolist()])  # numbered within each process
-        kept_of_all = kept + num_groups * torch.arange(num_processes).unsqueeze(1)
-        own_rows = self._rows(kept[accelerator.process_index])
-        rollouts = joined([self.rollouts], self._rows(kept_of_all.flatten()))
-        batch = {
-            name: values if name in batch_fields.WHOLE_FIELDS else values[own_rows.to(values.device)]
-            for name, values in self.batch.items()
-        }
+        num_processes = accelerator.num_processes
+        has_signal = self.has_signal.view(num_processes, -1)  # one row per process
+        num_groups = has_signal.shape[1]
+        # numbers of groups within each process, of shape (num_processes, share)
+        kept = torch.tensor([kept_groups(of_process, share) for of_process in has_signal.tolist()])
+        first_group = num_groups * torch.arange(num_processes)
+        kept_of_all = (kept + first_group.unsqueeze(1)).flatten()
+        rollouts = joined([self.rollouts], self._rows(kept_of_all))
+        # TRL's batch holds the completions of this process only
+        local_rows = self._rows(kept[accelerator.process_index])
+        batch = {}
+        for name, values in self.batch.items():
+            is_per_row = name not in batch_fields.WHOLE_FIELDS
+            batch[name] = values[local_rows.to(values.device)] if is_per_row else values
         return replace(self, rollouts=rollouts, score=method.score(rollouts, rule), batch=batch)
 
     def _rows(self, groups: torch.Tensor) -> torch.Tensor:
         """Returns the rows of the completions of these groups."""
-        size = self.rollouts.num_generations
-        return (groups.unsqueeze(1) * size + torch.arange(size)).flatten()
+        group_size = self.rollouts.num_generations
+        rows = groups.unsqueeze(1) * group_size + torch.arange(group_size)  # of shape (groups, group_size)
+        return rows.flatten()

@@ -17,6 +17,7 @@ from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_p
 from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.saved_recipe import mapping_field
+from leash_trl.trainer import trl_settings
 
 
 @dataclass
@@ -165,11 +166,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def generation_limit(self) -> float:
-        """Most tokens that a completion may have, by TRL's rules; infinite if only the engine or the context length
-        limits it."""
-        kwargs, name = self.generation_kwargs or {}, "max_tokens" if self.use_vllm else "max_new_tokens"
-        limit = kwargs.get(name, self.max_completion_length)
-        return math.inf if limit is None else limit
+        """Most tokens that a completion may have; see [`~leash_trl.trainer.trl_settings.generation_limit`]."""
+        return trl_settings.generation_limit(self)
 
     @property
     def uses_dynamic_sampling(self) -> bool:

@@ -30,7 +30,7 @@ from trl.trainer.utils import get_callable_name, is_async_callable, nanstd
 
 from leash_trl.completions.costs import answer_lengths, controlled_lengths, warn_of_no_thinking
 from leash_trl.completions.facts import CompletionFacts, completion_facts
-from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
+from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.data.questions import question_of
 from leash_trl.errors import TrainingError
 from leash_trl.hub.publisher import Publisher
@@ -41,7 +41,7 @@ from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.microbatching.trl_members import TRLMembers
-from leash_trl.model_facts import eos_token_ids, question_prompt
+from leash_trl.model_facts import eos_token_ids
 from leash_trl.rewards.calling import event_loop, with_thinking_markers
 from leash_trl.run_folder import (
     ADAPTER_FILE,
@@ -59,6 +59,7 @@ from leash_trl.trainer.generation_batch import GeneratedCompletion, GenerationBa
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
+from leash_trl.trainer.trl_settings import thinking_markers
 
 
 logger = logging.getLogger(__name__)
@@ -156,8 +157,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         deciding = args.correctness_func if correctness_func is None else correctness_func
         name = get_callable_name(deciding)
         self.correctness = CorrectnessRule(self.reward_funcs, self.reward_func_names, deciding, name)
-        prompt = question_prompt(self.processing_class, **self.chat_template_kwargs)
-        self.thinking_markers = ThinkingMarkers(args.thinking_end).after_prompt(prompt)
+        self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self.reward_funcs = with_thinking_markers(self.reward_funcs, self.thinking_markers)
         self.correctness.extra = with_thinking_markers(self.correctness.extra, self.thinking_markers)
         if any(map(is_async_callable, self.correctness.extra)):
@@ -283,11 +283,14 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
         self._generation.score = self.length_control.score(rollouts, self.args.advantage_rule)
+        # of shape (N, K); the deciding function stands behind the reward functions if it is none of them
         num_task_rewards = len(self.reward_weights)
-        for name, rewards in zip(self.correctness.extra_names, rewards_per_func.T[num_task_rewards:], strict=True):
+        deciding_rewards = rewards_per_func.T[num_task_rewards:]
+        metrics = self._metrics[self._mode]
+        for name, rewards in zip(self.correctness.extra_names, deciding_rewards, strict=True):
             # TRL: GRPOTrainer._generate_and_score_completions logs the rewards with a weight in the same way
-            self._metrics[self._mode][f"rewards/{name}/mean"].append(rewards.nanmean().item())
-            self._metrics[self._mode][f"rewards/{name}/std"].append(nanstd(rewards).item())
+            metrics[f"rewards/{name}/mean"].append(rewards.nanmean().item())
+            metrics[f"rewards/{name}/std"].append(nanstd(rewards).item())
             self._logs["rewards"][name].extend(rewards.tolist())
         return rewards_per_func[:, :num_task_rewards]
 
