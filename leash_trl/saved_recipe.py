@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers.utils import cached_file
 
 from leash_trl import __version__
 from leash_trl.files import write_whole
 from leash_trl.hub.hub_token import without_token
-from leash_trl.run_folder import RECIPE_FILE
+from leash_trl.run_folder import RECIPE_FILE, read_saved_recipe
 
 
 # fields that depend on the machine, on resuming or on pushes to the Hub, as do all fields named `hub_*`
@@ -38,6 +39,32 @@ def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
     if mapping is not None and not isinstance(mapping, dict):
         raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
     return mapping
+
+
+def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
+    """Returns the recipe that `leash train` saved with a model, for a checkpoint without one that of its run; empty if
+    there is none.
+
+    Args:
+        name (`str`): Folder or Hub id of the model.
+        revision (`str`): Branch, tag or commit of a model on the Hub.
+
+    Raises:
+        `OSError`: If the Hub has no such model.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        is_checkpoint = folder.resolve().name.startswith("checkpoint-")
+        return read_saved_recipe(folder) or (read_saved_recipe(folder.resolve().parent) if is_checkpoint else {})
+    file = cached_file(
+        name,
+        RECIPE_FILE,
+        revision=revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return {} if file is None else read_saved_recipe(Path(file).parent)
 
 
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:

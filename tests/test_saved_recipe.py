@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from huggingface_hub import HfApi
 
 from leash_trl.cli.training_arguments import arguments_of, given_fields
-from leash_trl.saved_recipe import RECIPE_FILE, changed_fields, write_recipe
+from leash_trl.saved_recipe import RECIPE_FILE, changed_fields, recipe_of_model, write_recipe
 
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -69,3 +70,26 @@ def test_a_recipe_needs_no_installed_leash_trl(tmp_path, monkeypatch):
     monkeypatch.setattr("leash_trl.saved_recipe.version", installed)
     write_recipe(tmp_path, {"seed": 1})
     assert yaml.safe_load((tmp_path / RECIPE_FILE).read_text()) == {"seed": 1}
+
+
+def test_a_model_s_recipe_is_beside_it_or_that_of_its_run(tmp_path):
+    run, checkpoint, other = (tmp_path / name for name in ("run", "run/checkpoint-5", "run/merged"))
+    for folder in (run, checkpoint, other):
+        folder.mkdir()
+    write_recipe(run, {"prompt_suffix": ""})
+    assert recipe_of_model(str(run)) == recipe_of_model(str(checkpoint)) == {"prompt_suffix": ""}
+    assert recipe_of_model(str(other)) == {}
+    write_recipe(checkpoint, {"prompt_suffix": " Be brief."})
+    assert recipe_of_model(str(checkpoint)) == {"prompt_suffix": " Be brief."}
+
+
+def test_a_model_s_recipe_on_the_hub_is_that_of_its_revision(hub):
+    for name in ("me/trained", "me/other"):
+        HfApi().create_repo(name)
+        HfApi().upload_file(repo_id=name, path_or_fileobj=b"{}", path_in_repo="config.json")
+    first = hub.commits("me/trained")[-1].oid
+    HfApi().upload_file(repo_id="me/trained", path_or_fileobj=b"prompt_suffix: ''", path_in_repo=RECIPE_FILE)
+    assert recipe_of_model("me/trained") == {"prompt_suffix": ""}
+    assert recipe_of_model("me/trained", first) == recipe_of_model("me/other") == {}
+    with pytest.raises(OSError, match="me/nothing"):
+        recipe_of_model("me/nothing")

@@ -2,20 +2,55 @@
 
 import hashlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 from trl.trainer.utils import get_callable_name
 
+from leash_trl.data import BOXED_SUFFIX
 from leash_trl.importing import imported
+from leash_trl.paths import path_or_hub_id
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
 
 OWN_REWARDS = (math_reward, lenient_math_reward)
 REWARDS = (*OWN_REWARDS, reasoning_gym_reward, accuracy_reward, reasoning_accuracy_reward, think_format_reward)
 REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
+# they read an answer from a box; TRL's two do so with math-verify
+MATH_REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward)
+
+
+def default_reward(columns: Collection[str]) -> str:
+    """Returns the name of the reward function for data with these columns, if the user names none."""
+    return "reasoning_gym_reward" if "reasoning_gym" in columns else "math_reward"
+
+
+def named_reward_funcs(script_args: Any) -> list[Any]:
+    """Returns the reward functions and models that the arguments of `leash train` name."""
+    model = script_args.reward_model_name_or_path
+    models = [path_or_hub_id(model, "reward_model_name_or_path")] if model else []
+    return models + reward_functions(script_args.reward_funcs or [])
+
+
+def default_suffix(reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
+    """Returns the text to append to prompts, if the user gives none: a request for a box where the answers are graded
+    as mathematics, and else nothing, so that prompts are what the user wrote.
+
+    Args:
+        reward_funcs (`Sequence`): Reward functions and models that the user names. If there are none, the data
+            decides what grades the answers.
+        columns (`Collection[str]`): Columns of the data.
+
+    Example:
+        >>> default_suffix([], ["question", "answer"]) == default_suffix([math_reward], ["prompt"]) == BOXED_SUFFIX
+        True
+        >>> default_suffix([], ["question", "answer", "reasoning_gym"]), default_suffix([len], ["prompt"])
+        ('', '')
+    """
+    graders = reward_funcs or reward_functions([default_reward(columns)])
+    return BOXED_SUFFIX if any(grader in MATH_REWARDS for grader in graders) else ""
 
 
 def reward_functions(names: Sequence[str]) -> list[Any]:

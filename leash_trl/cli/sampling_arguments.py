@@ -3,7 +3,9 @@
 import importlib.util
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +17,14 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.cli.reward_functions import code_digest, deciding_function, reward_functions
+from leash_trl.cli.reward_functions import (
+    code_digest,
+    deciding_function,
+    default_reward,
+    default_suffix,
+    reward_functions,
+)
 from leash_trl.completions.prompts import with_suffix
-from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.data.sources import Kind, parse_reference
@@ -27,7 +34,8 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.run_folder import checkpoint_path, only_run_in
+from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, only_run_in
+from leash_trl.saved_recipe import mapping_field, recipe_of_model
 
 
 logger = logging.getLogger(__name__)
@@ -37,11 +45,16 @@ DETAILS = (
     *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "system_prompt", "prompt_ending", "label"),
     *("reward_funcs", "reward_weights", "correctness_func"),
 )
+# what determines the prompts of a run, so that an evaluation of its model asks in the same way
+PROMPT_FIELDS = ("prompt_suffix", "system_prompt", "chat_template", "chat_template_kwargs", "thinking_end")
 
 
 @dataclass(kw_only=True)
 class SamplingArguments:
     """Options for model, engine, sampling and problems.
+
+    For a model that leash train saved, prompt_suffix, system_prompt, chat_template, chat_template_kwargs and
+    thinking_end are by default those of its recipe.
 
     Args:
         output_dir (`str`): Folder of the run.
@@ -61,7 +74,8 @@ class SamplingArguments:
             (default: 1024 for vLLM, 64 for transformers).
         decoding (`str`): Decoding strategy, plain or budget_forcing (s1).
         decoding_kwargs (`dict`): Parameters of the decoding strategy, as JSON.
-        prompt_suffix (`str`): Text to append to questions; the default is that of the authors' release.
+        prompt_suffix (`str`): Text to append to questions (default: that of training, or else a request for a box if
+            the answers are graded as mathematics).
         system_prompt (`str`): System message for prompts that do not begin with one, as in training.
         chat_template (`str`): Jinja text that replaces the tokenizer's chat template.
         chat_template_kwargs (`dict`): Arguments of the chat template, as JSON, such as '{"enable_thinking": false}'.
@@ -75,7 +89,8 @@ class SamplingArguments:
             or another function, which then has no weight. It is needed for several reward_funcs and for partial
             credit.
         limit (`int`): Number of problems to use, from the start of each data set.
-        thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately.
+        thinking_end (`str`): Text that ends the thinking, whose tokens are also counted separately (default: that of
+            training, or else </think>).
     """
 
     output_dir: str
@@ -94,17 +109,17 @@ class SamplingArguments:
     batch_size: int | None = None
     decoding: str = "plain"
     decoding_kwargs: dict = field(default_factory=dict)
-    prompt_suffix: str = BOXED_SUFFIX
+    prompt_suffix: str | None = None
     system_prompt: str | None = None
     chat_template: str | None = None
-    chat_template_kwargs: dict = field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] | str | None = None
     prompt_ending: str = ""
     split: str | None = None
     reward_funcs: list[str] | None = None
     reward_weights: list[float] | None = None
     correctness_func: str | None = None
     limit: int | None = None
-    thinking_end: str = sampling.SamplingPlan.thinking_end
+    thinking_end: str | None = None
 
     def __post_init__(self) -> None:
         check_chat_template(self.chat_template)
@@ -112,20 +127,53 @@ class SamplingArguments:
             has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
             self.engine = "vllm" if has_vllm else "transformers"
         self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
+        self.chat_template_kwargs = mapping_field("chat_template_kwargs", self.chat_template_kwargs)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
 
     def plan(self, lenient: bool = False) -> sampling.SamplingPlan:
         """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
         template = {} if self.chat_template is None else {"chat_template": self.chat_template}
+        options: Any = self.chat_template_kwargs or {}
         values = {
             **vars(self),
             "lenient": lenient,
-            "chat_template_kwargs": {**template, **self.chat_template_kwargs},
+            "chat_template_kwargs": {**template, **options},
+            "thinking_end": self.thinking_end or sampling.SamplingPlan.thinking_end,
             "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
             "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
         }
         return sampling.SamplingPlan(**{part.name: values[part.name] for part in fields(sampling.SamplingPlan)})
+
+
+def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, Any]) -> SamplingArguments:
+    """Returns the arguments with those [`PROMPT_FIELDS`] of the recipe of the model's training that they do not set.
+
+    One line is logged about these fields, and one about fields that differ from training. `recipe` is empty for a
+    model that `leash train` did not save.
+    """
+    if not recipe:
+        return arguments
+    usual = {"thinking_end": sampling.SamplingPlan.thinking_end, "chat_template_kwargs": {}}
+    trained = {**usual, **{name: value for name, value in recipe.items() if value is not None}}
+    trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
+    taken: dict[str, Any] = {}
+    differing: list[str] = []
+    for name in PROMPT_FIELDS:
+        chosen = getattr(arguments, name)
+        there = trained.get(name)
+        if chosen is None and there != usual.get(name):
+            taken[name] = there
+        # a run whose prompts were messages, or of a Python program, records no suffix
+        is_known = name in trained or name != "prompt_suffix"
+        if chosen is not None and is_known and chosen != there:
+            differing.append(f"{name} is {chosen!r:.99}, but was {there!r:.99} in training")
+    if taken:
+        values = ", ".join(f"{name} {value!r:.99}" for name, value in taken.items())
+        logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, values)
+    if differing:
+        logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
+    return replace(arguments, **taken)
 
 
 def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
@@ -135,11 +183,13 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
         `UserError`: If the data set cannot be loaded.
         `ValueError`: If it has images.
     """
+    suffix = arguments.prompt_suffix
+    functions = reward_functions(arguments.reward_funcs or [])
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
         problems = load_problems(
             reference,
             split=arguments.split,
-            suffix=arguments.prompt_suffix,
+            suffix=partial(default_suffix, functions) if suffix is None else suffix,
             limit=arguments.limit,
             kind=kind,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
@@ -184,7 +234,7 @@ def sample_all(
     arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
 ) -> dict[str, Dataset]:
     """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
-    folder must be empty or hold the same run. `baseline` has the `benchmarks` of a run to compare with.
+    folder must be empty or hold the same run. `baseline` is the `run.json` of a run to compare with.
 
     Problems of a training set whose golds the grader cannot read are left out.
 
@@ -199,19 +249,26 @@ def sample_all(
         parsed = [parse_reference(reference, field=field) for reference in references]
         rewards = arguments.reward_funcs or None
         is_graded = rewards in GRADERS and arguments.correctness_func in (None, *rewards)
-        plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
         names = {each.name: reference for each, reference in zip(parsed, references, strict=True)}
         if len({*names, OVERALL}) <= len(references):
             raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
         with user_errors(only_loads=True, model_name_or_path=model):
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+            recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
+        arguments = with_prompts_of_training(arguments, recipe)
+        plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
         problems = {name: load_checked(each, arguments, kind, tokenizer) for name, each in names.items()}
         if rewards is None:
-            if len(own := {"reasoning_gym" in rows.column_names for rows in problems.values()}) > 1:
+            if len(usual := {default_reward(rows.column_names) for rows in problems.values()}) > 1:
                 raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
-            rewards = ["math_reward"] if False in own else ["reasoning_gym_reward"]
+            rewards = [*usual]
             is_graded = rewards in GRADERS and arguments.correctness_func in (None, *rewards)
-        arguments = replace(arguments, reward_funcs=None if is_graded else rewards)
+        suffix = arguments.prompt_suffix
+        arguments = replace(
+            arguments,
+            prompt_suffix=default_suffix(reward_functions(rewards), ()) if suffix is None else suffix,
+            reward_funcs=None if is_graded else rewards,
+        )
         functions = reward_functions(arguments.reward_funcs or [])
         own_rewards = None
         if functions:
@@ -221,9 +278,9 @@ def sample_all(
         if is_graded:
             for name, rows in problems.items():
                 problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
+        details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
         if baseline is not None:
-            sampling.check_same_problems(problems, baseline)
-    details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
+            sampling.check_same_problems(problems, baseline, details)
     if functions:  # which may read any column
         data = {name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()}
         details |= {"reward_code": code_digest(functions), "reward_data": data}

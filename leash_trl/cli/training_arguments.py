@@ -10,7 +10,6 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from leash_trl.cli.arguments import CommandParser, check_chat_template, make_dataclass
 from leash_trl.completions.prompts import EFFORT_SUFFIX
-from leash_trl.data import BOXED_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -26,7 +25,8 @@ class LeashScriptArguments(ScriptArguments):
         reward_funcs (`list[str]`): Reward functions: math_reward (the default), lenient_math_reward, TRL's
             accuracy_reward, reasoning_accuracy_reward, think_format_reward, or import paths such as
             my_module.my_reward or my_file.py:my_reward.
-        prompt_suffix (`str`): Text to append to prompts that are text, which become user messages.
+        prompt_suffix (`str`): Text to append to prompts that are text, which become user messages (default: a request
+            for a box if the answers are graded as mathematics, else nothing).
         system_prompt (`str`): System message for prompts that do not begin with one.
         chat_template (`str`): Jinja text that replaces the tokenizer's chat template and is saved with the model.
         efforts (`dict[str, float]`): Target in tokens for each effort, such as {low: 1024, high: 8192}; each question
@@ -38,7 +38,7 @@ class LeashScriptArguments(ScriptArguments):
 
     reward_model_name_or_path: str | None = None
     reward_funcs: list[str] | None = None
-    prompt_suffix: str = BOXED_SUFFIX
+    prompt_suffix: str | None = None
     system_prompt: str | None = None
     chat_template: str | None = None
     efforts: dict[str, Any] | str | None = None

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.load import load_dataset_builder
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
-from leash_trl.data.prompts import as_conversation
+from leash_trl.data.prompts import as_conversation, has_suffix, say_suffix
 from leash_trl.data.reasoning_gym import load_reasoning_gym
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
 from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, file_builder, parse_reference
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 Rows: TypeAlias = Dataset | IterableDataset
 Splits: TypeAlias = Mapping[str, Rows]
+# text to append to questions, or a function that returns it for the columns of the data
+Suffix: TypeAlias = str | Callable[[Collection[str]], str]
 
 TEXT = Value("string")
 
@@ -58,7 +60,8 @@ def load_problems(
             reasoning-gym, which score answers themselves. If not, all rows are kept, with the columns that
             [`load_training_rows`] returns, for the user's own reward function.
         rule: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts: `suffix`,
-        `has_chat_template` and `system_prompt`.
+            `has_chat_template` and `system_prompt`. `suffix` may also be a function that returns the text for the
+            columns of the data. What is appended is logged once.
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages that end with one of the user), `solution` (`str`), and
@@ -98,8 +101,8 @@ def load_training_rows(
     source.
 
     Named sources are read like training data in [`load_problems`], without repeats and contradictions. The user's
-    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, the suffix is appended to it, and
-    a gold in another column (verl, slime) becomes `solution`, which is `None` if the value is not a gold, but for
+    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, a suffix is appended to it, and a
+    gold in another column (verl, slime) becomes `solution`, which is `None` if the value is not a gold, but for
     example a label for a reward function.
 
     Args:
@@ -203,7 +206,9 @@ def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
     return splits[split]
 
 
-def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool = True, **rule: Any) -> Rows:
+def _read_rows(
+    raw: Rows, name: str, needs_gold: bool, has_chat_template: bool = True, suffix: Suffix = "", **rule: Any
+) -> Rows:
     """Returns the rows of a split, with prompts by the rule of `as_conversation`, golds in `solution`, and their own
     columns. If a gold is needed, they also get an `id`."""
     # some streams do not state their features
@@ -217,10 +222,20 @@ def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool =
         gold = features["solution"] if "solution" in schema.columns else TEXT
         is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
         types["solution"] = TEXT if needs_gold or is_number else gold
-    how = {"name": name, "schema": schema, "needs_gold": needs_gold, "has_chat_template": has_chat_template, **rule}
+    text = suffix if isinstance(suffix, str) else suffix(features)
+    how = {
+        "name": name,
+        "schema": schema,
+        "needs_gold": needs_gold,
+        "has_chat_template": has_chat_template,
+        "suffix": text,
+        **rule,
+    }
     if isinstance(raw, IterableDataset):
         all_types = raw.features and Features({**raw.features, **types})
-        return raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=all_types)
+        stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=all_types)
+        _say_what_is_appended(stream, text)
+        return stream
     needed = columns_to_read(schema, features)
     made = raw.select_columns(needed).map(
         _read_batch,
@@ -232,9 +247,17 @@ def _read_rows(raw: Rows, name: str, needs_gold: bool, has_chat_template: bool =
         load_from_cache_file=False,  # the key of the cache does not depend on the code of this package
         desc=f"reading {name}",
     )
+    _say_what_is_appended(made, text)
     # joined as columns, so that the other columns are neither read nor copied
     others = [column for column in features if column not in types]
     return concatenate_datasets([made, raw.select_columns(others)], axis=1) if others else made
+
+
+def _say_what_is_appended(rows: Rows, suffix: str) -> None:
+    """Logs the suffix if the first prompt has it, since messages stay as they are."""
+    first = next(iter(rows), None)
+    if suffix and first is not None and has_suffix(first["prompt"], suffix):
+        say_suffix(suffix)
 
 
 def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, **how: Any) -> dict[str, list[Any]]:
@@ -249,7 +272,13 @@ def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, *
 
 
 def _read_row(
-    row: Mapping[str, Any], own_id: str, schema: Schema | None, needs_gold: bool, has_chat_template: bool, **rule: Any
+    row: Mapping[str, Any],
+    own_id: str,
+    schema: Schema | None,
+    needs_gold: bool,
+    has_chat_template: bool,
+    suffix: str,
+    **rule: Any,
 ) -> dict[str, Any]:
     made: dict[str, Any] = {"id": row_id(row) or own_id} if needs_gold else {}
     asked = dict(row)
@@ -257,7 +286,7 @@ def _read_row(
         has_prompt = "prompt" in schema.columns
         has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages need no template
         try:
-            question, made["solution"] = schema.read(row)
+            question, made["solution"] = schema.read(row, keeps_template=not suffix)  # which a suffix replaces
             stays = has_prompt and not isinstance(question, str)  # keep all fields of the messages
             asked["prompt"] = row["prompt"] if stays else question
         # the value may be a label or a list for the user's own reward function
@@ -265,7 +294,7 @@ def _read_row(
             if needs_gold or not has_prompt:
                 raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
             made["solution"] = row["solution"] if "solution" in schema.columns else None
-    return {**made, **as_conversation(asked, has_chat_template=has_chat_template, **rule)}
+    return {**made, **as_conversation(asked, suffix, has_chat_template, **rule)}
 
 
 def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:

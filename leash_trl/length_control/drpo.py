@@ -51,7 +51,7 @@ class DRPO(LengthControl):
 
     temperature: float = hyperparameter(0.1, gt=0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)
@@ -65,8 +65,8 @@ class DRPO(LengthControl):
         score = super().score(rollouts, rule)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)
-        # omega_i: shares of the correct answers; without one, the clamp avoids 0 / 0 (else the sum is at least 1, the
-        # weight of the shortest)
+        # omega_i: shares of the correct answers. Their weights sum to at least 1, the weight of the shortest one; the
+        # clamp avoids 0 / 0 where no answer is correct
         weights_PG = rollouts.by_group(score.shaped).where(is_correct_PG, 0.0)
         omegas_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)
         # 1 / n_-: equal shares of the wrong answers

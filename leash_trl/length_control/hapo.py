@@ -35,10 +35,11 @@ class HAPO(LengthControl):
     correct_minimum: float = hyperparameter(-0.7, ge=-1, le=0)
     shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         questions = rollouts.questions.tolist()
         shortest = [self.shortest.get(str(question), math.nan) for question in questions]
         shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
+        # pi / 2, where the cosine is 0, at the length of the shortest correct answer
         angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=1)
         waves_N = torch.cos(angles_N.clamp(max=math.pi))  # f_i
         length_rewards_N = torch.where(

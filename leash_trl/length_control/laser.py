@@ -45,7 +45,7 @@ class Laser(LengthControl):
         scores_N = torch.where(rollouts.is_correct, 1.0, wrong_scores_N)  # C(y)
         return scores_N.masked_fill(~rollouts.is_scorable, torch.nan)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_within_N = rollouts.lengths <= self.limits(rollouts)  # L(y) <= L_T
         has_bonus_N = rollouts.is_correct & is_within_N
         return self.base_rewards(rollouts) + self.alpha * has_bonus_N.double()
@@ -62,6 +62,7 @@ def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]
     Source: reward and monitor of the [release](https://github.com/hkust-nlp/Laser).
     """
     rates = solve_rates.double()
+    # the index is the number of borders that a rate passes
     if when == "shaping":
         return (rates >= 1 / 3).long() + (rates >= 2 / 3).long()
     return (rates > 1 / 3).long() + (rates > 2 / 3).long()
@@ -71,7 +72,8 @@ def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
     """Returns the lengths of all completions, correct and wrong, for each of `DIFFICULTIES`, without unscorable
     prompts."""
     is_unscorable_N = torch.isnan(rollouts.solve_rates)
-    levels_N = difficulty(rollouts.solve_rates, when="monitoring").masked_fill(is_unscorable_N, -1)
+    levels_N = difficulty(rollouts.solve_rates, when="monitoring")
+    levels_N = levels_N.masked_fill(is_unscorable_N, -1)  # no difficulty
     return [rollouts.lengths[levels_N == level].tolist() for level in range(len(DIFFICULTIES))]
 
 
@@ -119,7 +121,7 @@ def right_answers(num_generations: int) -> list[int]:
     """
     num_right = []
     for thirds in range(len(DIFFICULTIES)):  # the lowest solve rates are 0, 1/3 and 2/3
-        rounded_up = (thirds * num_generations + 2) // 3
+        rounded_up = (thirds * num_generations + 2) // 3  # of thirds / 3 * K, exactly
         num_right.append(max(1, rounded_up))
     return num_right
 
@@ -228,11 +230,11 @@ class LaserDE(LaserD):
 
     name = "laser_de"
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_beyond_N = rollouts.lengths > self.limits(rollouts)  # L(y) > L_A
         is_wrong_N = self.base_rewards(rollouts) == WRONG_SCORE  # wrong, scorable and not truncated
         has_bonus_N = is_wrong_N & is_beyond_N
-        return super().shape(rollouts) + self.alpha * has_bonus_N.double()
+        return super().shaped_rewards(rollouts) + self.alpha * has_bonus_N.double()
 
 
 def _smallest_target_of(rollouts: Rollouts) -> int:

@@ -59,7 +59,7 @@ class Toggle(LengthControl):
         is_hard_N = rollouts.solve_rates < self.accuracy_threshold  # False for a prompt without a solve rate
         return ~is_hard_N & self.is_on
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         budget_by_question = self._estimates(rollouts) | self.limits  # an earlier estimate stays in force
         questions = rollouts.questions.tolist()
         budgets = [budget_by_question.get(str(question), math.inf) for question in questions]
@@ -75,15 +75,15 @@ class Toggle(LengthControl):
         """Returns the budget that this batch gives to each question with a correct answer in it."""
         correct_lengths = rollouts.lengths[rollouts.is_correct].double()
         correct_questions = rollouts.questions[rollouts.is_correct]
-        share = self.percentile / 100
         budgets = {}
         for question in set(correct_questions.tolist()):
             lengths = correct_lengths[correct_questions == question]
-            budgets[str(question)] = lengths.quantile(share).item()
+            budgets[str(question)] = lengths.quantile(self.percentile / 100).item()
         return budgets
 
     def step(self) -> None:
-        self.batches_done += self.is_observed
+        if self.is_observed:
+            self.batches_done += 1
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:

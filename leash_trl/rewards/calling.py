@@ -15,12 +15,11 @@ from leash_trl.completions.thinking import ThinkingMarkers
 
 def with_thinking_markers(functions: Iterable[Any], markers: ThinkingMarkers) -> list[Any]:
     """Returns reward functions; those with a parameter `thinking_markers`, such as
-    [`~leash_trl.rewards.math_reward`], get these markers for it and keep their names."""
+    [`~leash_trl.rewards.math_reward`], get these markers for it. TRL logs them under the same names."""
     prepared = []
     for function in functions:
         if _takes_thinking_markers(function):
-            bound = functools.partial(function, thinking_markers=markers)  # which can be pickled
-            function = functools.update_wrapper(bound, function)  # takes the name, which TRL logs
+            function = functools.partial(function, thinking_markers=markers)  # which can be pickled
         prepared.append(function)
     return prepared
 

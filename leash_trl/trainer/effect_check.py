@@ -10,7 +10,9 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollou
 from leash_trl.length_control.rollouts import joined
 
 
-MOST_UPDATES = 512  # dual steps to simulate; a method without effect until then is taken to have none
+# Dual steps to simulate; a method without effect until then is taken to have none. One step would not do: a warm-up,
+# the next stage of a schedule, or a penalty that waits for high accuracy comes later.
+MOST_UPDATES = 512
 LONGEST = 65536  # tokens; the longest simulated completion if there is no generation limit
 GROUPS = 8  # simulated groups of each kind, enough for many different lengths
 
@@ -26,34 +28,70 @@ def no_effect_problem(
     # the values of data set columns are not known here
     if method.name == "none" or method.columns_read():
         return None
-    tried, up = copy.deepcopy(method), _batch(method, target_length, generation_limit, num_generations)
-    down = replace(up, lengths=up.by_group(up.lengths).flip(1).flatten())
+    tried = copy.deepcopy(method)
+    increasing = _simulated_groups(method, target_length, generation_limit, num_generations)
+    reversed_lengths = increasing.by_group(increasing.lengths).flip(1).flatten()
+    decreasing = replace(increasing, lengths=reversed_lengths)
+    # Batches for the dual steps: all groups, and every second time only those whose answers are all correct, since
+    # some methods raise their penalty only while accuracy is high
+    all_groups = increasing
+    correct_groups = joined([increasing], torch.arange(GROUPS * num_generations))
+
     for update in range(MOST_UPDATES + 1):
-        cap = tried.generation_cap(target_length)
-        if tried.prompt_suffix(target_length, generation_limit) or (cap is not None and cap < generation_limit):
+        if _acts_on_generation(tried, target_length, generation_limit):
             return None
         # states change slowly, so it is enough to score at updates 0, 1, 2, 4, 8, ...
         is_power_of_two = update.bit_count() <= 1
-        if is_power_of_two:
-            one, other = (vars(tried.score(rollouts, AdvantageRule())) for rollouts in (up, down))
-            if not all(torch.equal(one[name], other[name]) for name in ("shaped", "advantages")):
-                return None
-        # every second batch has only groups whose answers are all correct, for penalties that grow with accuracy
-        num_groups = GROUPS if update % 2 else 3 * GROUPS
-        tried.observe(joined([up], torch.arange(num_groups * num_generations)))
+        if is_power_of_two and _scores_differ(tried, increasing, decreasing):
+            return None
+        tried.observe(correct_groups if update % 2 else all_groups)
         tried.step()
-    run = f"target_length={target_length}, num_generations={num_generations} and at most {generation_limit} tokens"
-    return f"length_control is {method.name!r}, but with {run} it has no effect on length"
+    return (
+        f"length_control is {method.name!r}, but with target_length={target_length}, "
+        f"num_generations={num_generations} and at most {generation_limit} tokens it has no effect on length"
+    )
 
 
-def _batch(method: LengthControl, target_length: float | None, limit: float, num_generations: int) -> Rollouts:
-    """Returns groups with all, half or one of the answers correct, whose lengths increase in equal steps."""
-    most = int(min(limit, LONGEST))
-    lengths_PG = torch.linspace(1, most, GROUPS * num_generations).round().long().view(-1, GROUPS).T
-    lengths = lengths_PG.repeat(3, 1).flatten()
-    rewards_PG = torch.ones(3 * GROUPS, num_generations, dtype=torch.float64)
-    rewards_PG[GROUPS : 2 * GROUPS, ::2] = rewards_PG[2 * GROUPS :, 1:] = -1.0
+def _acts_on_generation(method: LengthControl, target_length: float | None, generation_limit: float) -> bool:
+    """Returns whether the method writes into prompts or lowers the generation limit."""
+    cap = method.generation_cap(target_length)
+    lowers_limit = cap is not None and cap < generation_limit
+    return lowers_limit or bool(method.prompt_suffix(target_length, generation_limit))
+
+
+def _scores_differ(method: LengthControl, batch: Rollouts, other: Rollouts) -> bool:
+    """Returns whether the method gives two batches, which differ only in lengths, different rewards or advantages."""
+    score = method.score(batch, AdvantageRule())
+    other_score = method.score(other, AdvantageRule())
+    has_equal_rewards = torch.equal(score.shaped, other_score.shaped)
+    has_equal_advantages = torch.equal(score.advantages, other_score.advantages)
+    return not (has_equal_rewards and has_equal_advantages)
+
+
+def _simulated_groups(
+    method: LengthControl, target_length: float | None, limit: float, num_generations: int
+) -> Rollouts:
+    """Returns groups with all, half or one of the answers correct, in this order, whose lengths increase in equal
+    steps."""
+    longest = int(min(limit, LONGEST))
+    # neighbours in length go to different groups, so that each group has short and long completions
+    lengths_GP = torch.linspace(1, longest, num_generations * GROUPS).round().long().view(num_generations, GROUPS)
+    lengths_N = lengths_GP.T.repeat(3, 1).flatten()
+
+    all_correct_PG = torch.ones(GROUPS, num_generations, dtype=torch.float64)
+    half_correct_PG = all_correct_PG.clone()
+    half_correct_PG[:, ::2] = -1.0
+    one_correct_PG = all_correct_PG.clone()
+    one_correct_PG[:, 1:] = -1.0
+    rewards_N = torch.cat([all_correct_PG, half_correct_PG, one_correct_PG]).flatten()
+
     target = method.target_for(0, target_length)
-    targets = torch.full(lengths.shape, math.nan if target is None else target, dtype=torch.float64)
-    questions = torch.arange(len(lengths)) // num_generations
-    return Rollouts(rewards_PG.flatten(), lengths, targets, lengths == 0, questions, num_generations, limit)
+    return Rollouts(
+        task_rewards=rewards_N,
+        lengths=lengths_N,
+        target_lengths=torch.full(lengths_N.shape, math.nan if target is None else target, dtype=torch.float64),
+        is_truncated=torch.zeros(lengths_N.shape, dtype=torch.bool),
+        questions=torch.arange(len(lengths_N)) // num_generations,
+        num_generations=num_generations,
+        max_completion_length=limit,
+    )

@@ -20,19 +20,25 @@ def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> No
     gradients whose norm overflows become 0 and do no harm.
     """
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
-    if not gradients or 0 < _norm(gradients[:1]) < math.inf or _norm(gradients) < math.inf:
+    if not gradients:
         return
-    cause = "a lower learning_rate may help"
+    first_says_finite = 0 < _norm(gradients[:1]) < math.inf
+    if first_says_finite or _norm(gradients) < math.inf:
+        return
+    remedy = "a lower learning_rate may help"
     if is_cudnn_attention_faulty():
-        cause = f"cuDNN's attention is faulty on this GPU: call {REMEDY} first"
+        remedy = f"cuDNN's attention is faulty on this GPU: call {REMEDY} first"
     raise FloatingPointError(
-        f"the gradient of update {update} is not finite, so the update was not applied; {_left(output_dir)}; {cause}"
+        f"the gradient of update {update} is not finite, so the update was not applied; "
+        f"{_last_checkpoint(output_dir)}; {remedy}"
     )
 
 
 def _norm(gradients: list[torch.Tensor]) -> float:
     norm = torch.nn.utils.get_total_norm(gradients)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    if isinstance(norm, DTensor):  # sharded weights
+        norm = norm.full_tensor()
+    return float(norm)
 
 
 def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
@@ -40,14 +46,15 @@ def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
 
     Otherwise, `save_total_limit` would delete the last good checkpoint.
     """
-    if not all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
+    trained = [weights for weights in model.parameters() if weights.requires_grad]
+    if not all(weights.isfinite().all() for weights in trained):
         raise FloatingPointError(
-            f"weights are not finite after update {update}, so nothing was saved; {_left(output_dir)}; a lower "
-            "learning_rate may help"
+            f"weights are not finite after update {update}, so nothing was saved; {_last_checkpoint(output_dir)}; "
+            "a lower learning_rate may help"
         )
 
 
-def _left(output_dir: str | Path) -> str:
+def _last_checkpoint(output_dir: str | Path) -> str:
     """Returns the part of a message that names the last checkpoint and how to use it. A resumed run keeps its learning
     rate, a new run can change it."""
     last = next(whole_checkpoints(output_dir), None)

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -117,10 +116,18 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in (*(name for name in self.__dataclass_fields__ if name.endswith("_kwargs")), "target_milestones"):
-            setattr(self, name, mapping_field(name, getattr(self, name)))
-            if TOKEN_PATTERN.search(str(getattr(self, name))):
+        mappings = [name for name in self.__dataclass_fields__ if name.endswith("_kwargs")]
+        mappings.append("target_milestones")
+        for name in mappings:
+            mapping = mapping_field(name, getattr(self, name))
+            if TOKEN_PATTERN.search(str(mapping)):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
+            setattr(self, name, mapping)
+        if callable(self.correctness_func):  # recipe and checkpoints would hold no function
+            raise ValueError(
+                f"correctness_func is {self.correctness_func!r}, but must be a name in a configuration; pass a "
+                "function to the trainer, as its correctness_func"
+            )
         method = self.make_length_control()
         check_length_of(self.length_of)
         check_thinking_end(self.thinking_end)
@@ -130,28 +137,36 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self.check_target(self.target_length, method)
         self._check_advantages()
         if self.process_index == 0:
-            for problem in self._problems(method):
-                warnings.warn(problem, UserWarning, stacklevel=3)
+            for warning in self._warnings(method):
+                warnings.warn(warning, UserWarning, stacklevel=3)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Keeps the Hub token out of files and logs, also when `set_push_to_hub` sets it."""
-        super().__setattr__(name, HubToken(value) if name == "hub_token" and value is not None else value)
+        if name == "hub_token" and value is not None:
+            value = HubToken(value)
+        super().__setattr__(name, value)
 
     def make_length_control(self) -> LengthControl:
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
         method = find_method(self.length_control)
-        known = {field.name for field in fields(method) if field.init}
-        given = cast(dict[str, Any], self.length_control_kwargs or {})
-        if unknown := sorted(given.keys() - known):
-            theirs = f"{self.length_control} has {', '.join(sorted(known)) or 'none'}"
-            raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; correct the name")
-        if self.min_accuracy is not None and "min_accuracy" not in known:
-            what = f"min_accuracy is {self.min_accuracy}"
-            raise ValueError(f"{what}, but {self.length_control!r} has no price to hold back; use 'leash_predictive'")
+        names = _hyperparameter_names(method)
+        kwargs = cast(dict[str, Any], self.length_control_kwargs or {})
+        unknown = sorted(kwargs.keys() - names)
+        if unknown:
+            raise ValueError(
+                f"length_control_kwargs holds {', '.join(unknown)}, but {self.length_control} has "
+                f"{', '.join(sorted(names)) or 'none'}; correct the name"
+            )
+        if self.min_accuracy is not None and "min_accuracy" not in names:
+            raise ValueError(
+                f"min_accuracy is {self.min_accuracy}, but {self.length_control!r} has no penalty coefficient to hold "
+                "back; use 'leash_predictive'"
+            )
         return method(**hyper_parameters(method, vars(self)))
 
     @property
     def advantage_rule(self) -> AdvantageRule:
+        """How advantages are computed from shaped rewards: `scale_rewards` and `advantage_epsilon`."""
         return AdvantageRule(cast(Scaling, self.scale_rewards), self.advantage_epsilon)
 
     def target_at(self, step: int) -> float | None:
@@ -171,24 +186,34 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def uses_dynamic_sampling(self) -> bool:
+        """Whether new prompts replace groups without signal, in rounds or as extra groups."""
         return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
-        given = cast(float, target)  # a configuration with milestones has a target
+        if target is None or self.target_length is None:
+            return  # only a configuration with a target has milestones
         for milestone in self._milestones.values():
-            moved = min(given * milestone / cast(int, self.target_length), max(given, limit))
+            # targets move in proportion to the schedule, but not beyond the generation limit
+            moved = min(target * milestone / self.target_length, max(target, limit))
             method.check(math.ceil(moved), limit, self.num_generations)
 
     def _check_schedule(self) -> None:
-        # keys from JSON and the command line are strings
-        milestones = {int(str(step)): float(target) for step, target in self._milestones.items()}
-        schedules = ("linear", "staged") if milestones else ("constant",)
-        least = min(milestones.values(), default=1)
-        last = milestones[max(milestones)] if milestones else self.target_length
-        if self.target_schedule not in schedules or least <= 0 or last != self.target_length:
+        milestones = {}
+        for step, target in self._milestones.items():
+            milestones[int(str(step))] = float(target)  # keys from JSON and the command line are strings
+        if milestones:
+            last_step = max(milestones)
+            is_right = (
+                self.target_schedule in ("linear", "staged")
+                and min(milestones.values()) > 0
+                and milestones[last_step] == self.target_length
+            )
+        else:
+            is_right = self.target_schedule == "constant"
+        if not is_right:
             raise ValueError(
                 f"target_schedule is {self.target_schedule!r} with target_milestones={self.target_milestones!r}, but "
                 "must be 'constant' without milestones, or 'linear' or 'staged' with positive milestones that end "
@@ -200,25 +225,47 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
         if unknown and not self.use_vllm:  # vLLM refuses names that it does not know
             raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; correct it")
-        share = self.per_device_train_batch_size * self.steps_per_generation
-        if self.uses_dynamic_sampling and share % self.num_generations:
-            product = f"per_device_train_batch_size * steps_per_generation is {share}, but dynamic sampling needs"
-            raise ValueError(f"{product} a multiple of num_generations={self.num_generations}")
+        num_rows = self.per_device_train_batch_size * self.steps_per_generation  # of a process
+        if self.uses_dynamic_sampling and num_rows % self.num_generations:
+            raise ValueError(
+                f"per_device_train_batch_size * steps_per_generation is {num_rows}, but dynamic sampling needs a "
+                f"multiple of num_generations={self.num_generations}"
+            )
 
     def _check_advantages(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":
-            given = f"multi_objective_aggregation is {self.multi_objective_aggregation!r}"
-            raise ValueError(f"{given}, but the penalty applies to the sum of all rewards; set 'sum_then_normalize'")
+            raise ValueError(
+                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, but the penalty applies to the "
+                "sum of all rewards; set 'sum_then_normalize'"
+            )
         if not self.advantage_epsilon > 0:
             raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")
 
-    def _problems(self, method: LengthControl) -> Iterator[str]:
-        known = {field.name for field in fields(method) if field.init}
-        shared = {name: getattr(self, name) for name in SHARED_FIELDS if getattr(self, name) is not None}
-        if lacking := [f"{name}={value}" for name, value in shared.items() if name not in known]:
-            yield f"{', '.join(lacking)}: ignored, since length_control={self.length_control!r} has no such parameter"
+    def _warnings(self, method: LengthControl) -> list[str]:
+        """Returns warnings of settings that have no effect with this method, or that defeat it."""
+        messages = []
+        names = _hyperparameter_names(type(method))
+        ignored = []
+        for name in SHARED_FIELDS:
+            value = getattr(self, name)
+            if value is not None and name not in names:
+                ignored.append(f"{name}={value}")
+        if ignored:
+            messages.append(
+                f"{', '.join(ignored)}: ignored, since length_control={self.length_control!r} has no such parameter"
+            )
         if self.top_p != 1 or self.top_k > 0 or self.min_p:
-            given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"
-            yield f"{given}: truncated sampling biases the importance ratio; remove them"
+            messages.append(
+                f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
+                "importance ratio; remove them"
+            )
         if self.mask_truncated_completions and method.needs_truncated:
-            yield f"mask_truncated_completions is True, but {method.name} learns from truncated ones; set it to False"
+            messages.append(
+                f"mask_truncated_completions is True, but {method.name} learns from truncated ones; set it to False"
+            )
+        return messages
+
+
+def _hyperparameter_names(method: type[LengthControl]) -> set[str]:
+    """Returns the names of the arguments that a method takes, without those of its state."""
+    return {field.name for field in fields(method) if field.init}

@@ -1,73 +1,59 @@
 """`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control.
 
 This file connects TRL with the method; the arithmetic is in `leash_trl/length_control`. A reward reaches the training
-batch in the following order. The functions of 1 to 4 override those of TRL and call them through `super()`:
+batch in the following order, which is also the order of this file. The functions of 1 to 3 override those of TRL and
+call them through `super()`:
 
 1. `_generate_and_score_completions` prepares prompts and targets (`_new_generation`) and calls TRL's, which calls 2
-   and 3.
+   and 3. With dynamic sampling, `DynamicSampling.sample` does so several times and replaces groups without signal.
 2. `_generate` lets TRL generate under the current limit and counts the tokens of each completion.
 3. `_calculate_rewards` lets TRL call the reward functions, then gives the rewards of all processes to
    `length_control.score`, which returns shaped rewards and advantages.
-4. `_generate_and_score_completions` goes on: it replaces groups without signal (`_new_batch`, dynamic sampling),
-   writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the completions to the method.
+4. `_training_batch` writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the
+   completions to the method.
 5. `LengthGroupedGRPOTrainer._prepare_inputs` splits the batch into micro-batches, and TRL computes the loss.
 6. `DualStepCallback.on_step_end` moves lambda after the policy update.
+
+Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 """
 
 import contextlib
-import logging
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object, is_peft_model
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable, nanstd
 
 from leash_trl.completions.costs import answer_lengths, controlled_lengths, warn_of_no_thinking
 from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import ThinkingTokens
-from leash_trl.data.questions import question_of
 from leash_trl.errors import TrainingError
-from leash_trl.hub.publisher import Publisher
-from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.microbatching.batch_fields import loss_mask
-from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.microbatching.trl_members import TRLMembers
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.rewards.calling import event_loop, with_thinking_markers
-from leash_trl.run_folder import (
-    ADAPTER_FILE,
-    TRAINER_STATE_FILE,
-    complete_model_path,
-    length_control_state,
-    only_run_in,
-    read_trainer_state,
-)
+from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
-from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
-from leash_trl.trainer.dynamic_sampling import DynamicSampling
-from leash_trl.trainer.finite import check_finite
+from leash_trl.trainer.callbacks import DualStepCallback
+from leash_trl.trainer.dynamic_sampling import DynamicSampling, SampledBatch, part_of_process
 from leash_trl.trainer.generation_batch import GeneratedCompletion, GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
-from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
+from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
 
-
-logger = logging.getLogger(__name__)
 
 NUM_END_TOKENS = 16  # tokens at the end of a prompt in which the text that begins the thinking may stand
 
 
-class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
+class LeashGRPOTrainer(SavedRunGRPOTrainer):
     r"""Trainer for LEASH: GRPO with DAPO's loss and a length penalty whose weight adapts to the length constraint.
 
     The trainer subtracts `lambda * max(0, L / target_length - 1)` from the task reward of each completion, which is
@@ -106,34 +92,35 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         ```python
         from datasets import load_dataset
         from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-        from leash_trl.data import as_conversation
+        from leash_trl.data import BOXED_SUFFIX, as_conversation
         from leash_trl.rewards import math_reward
 
         trainer = LeashGRPOTrainer(
             model="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
             reward_funcs=math_reward,
             args=LeashGRPOConfig(target_length=4096),
-            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(as_conversation),
+            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(
+                as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX}
+            ),
         )
         trainer.train()
         ```
     """
 
     TRL_MEMBERS: TRLMembers = {
-        **LengthGroupedGRPOTrainer.TRL_MEMBERS,
+        **SavedRunGRPOTrainer.TRL_MEMBERS,
         "_generate": ("prompts",),
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
         "_generate_and_score_completions": ("inputs",),
-        "_push_from_checkpoint": ("checkpoint_folder",),
-        "set_initial_training_values": ("args", "dataloader"),
         "_logs": None,
     }
 
     _tag_names = ["trl", "leash"]
 
-    args: LeashGRPOConfig
     max_completion_length: Any
     reward_funcs: Any
+    reward_func_names: Any
+    reward_processing_classes: Any
 
     def __init__(
         self,
@@ -147,53 +134,104 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     ):
         if not isinstance(args, LeashGRPOConfig):
             raise TypeError(f"args is a {type(args).__name__}, but must be a LeashGRPOConfig(target_length=4096, ...)")
-        if None not in (correctness_func, args.correctness_func):
-            both = f"correctness_func is {args.correctness_func!r} in args, and {correctness_func!r} beside it"
-            raise ValueError(f"{both}; set only one")
+        if correctness_func is not None and args.correctness_func is not None:
+            raise ValueError(
+                f"correctness_func is {args.correctness_func!r} in args, and {correctness_func!r} beside it; set only "
+                "one of them"
+            )
         self.length_control = args.make_length_control()
         if isinstance(model, str | Path):
             model = complete_model_path(str(model), "model")
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
-        deciding = args.correctness_func if correctness_func is None else correctness_func
-        name = get_callable_name(deciding)
-        self.correctness = CorrectnessRule(self.reward_funcs, self.reward_func_names, deciding, name)
+        chosen = args.correctness_func if correctness_func is None else correctness_func
+        self.correctness = CorrectnessRule(
+            self.reward_funcs, self.reward_func_names, chosen=chosen, chosen_name=get_callable_name(chosen)
+        )
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self.reward_funcs = with_thinking_markers(self.reward_funcs, self.thinking_markers)
         self.correctness.extra = with_thinking_markers(self.correctness.extra, self.thinking_markers)
         if any(map(is_async_callable, self.correctness.extra)):
             # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
-            vars(self).setdefault("async_loop", event_loop())
+            self.__dict__.setdefault("async_loop", event_loop())
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self.publisher = Publisher(args, unwrapped)
-        self.generated_tokens = 0
-        self._example_prompt: Any = None  # for the model card
-        self._dynamic_sampling: Any = DynamicSampling(self.train_dataset, args) if args.uses_dynamic_sampling else None
-        self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
-        for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
-            self.add_callback(callback)
+        self._dynamic_sampling: DynamicSampling | None = None
+        if args.uses_dynamic_sampling:
+            self._dynamic_sampling = DynamicSampling(self.train_dataset, args)
+        self._add_saving_callbacks(DualStepCallback(self.length_control, args.target_length, self._state_to_save))
         self._thinking_tokens: ThinkingTokens | None = None  # only looked for where the thinking is controlled
         if args.length_of == "thinking":
             self._thinking_tokens = ThinkingTokens.of(tokenizer, self.thinking_markers)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._generation = GenerationBatch()
-        self._num_done = 0
         checks.check_trainer(self)
 
-    def _more_state(self) -> dict[str, Any]:
-        """Returns what a checkpoint saves in addition to the method's state."""
-        drawn = {} if self._dynamic_sampling is None else {"prompts_drawn": self._dynamic_sampling.state_dict()}
-        return {
-            "generated_tokens": self.generated_tokens,
-            "is_inside_window": self._is_inside_window(),
-            "example_prompt": self._example_prompt,
-            **self.correctness.state_dict(),
-            **drawn,
-        }
+    def _state_to_save(self) -> dict[str, Any]:
+        state = super()._state_to_save()
+        state.update(self.correctness.state_dict())
+        if self._dynamic_sampling is not None:
+            state["prompts_drawn"] = self._dynamic_sampling.state_dict()
+        return state
 
-    def _is_inside_window(self) -> bool:
-        # TRL: GRPOTrainer._prepare_inputs generates when this is 0
-        return self._step % (self.args.steps_per_generation * self.args.num_iterations) != 0
+    def _restore_state(self, saved: Mapping[str, Any]) -> None:
+        super()._restore_state(saved)
+        self.correctness.load_state_dict(saved)
+        if self._dynamic_sampling is not None:
+            # a second call of train visits the prompts from the first batch on, as TRL's sampler does
+            self._dynamic_sampling.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
+
+    def _generate_and_score_completions(self, inputs):
+        """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the
+        completions table."""
+        if self._mode == "eval":  # the method does not observe evaluation, so lambda stays as it is
+            generation = self._new_generation(inputs)
+            self._log_length_control(generation.rollouts, generation.score)
+            return generation.batch
+        if self._dynamic_sampling is None:
+            generation = self._new_generation(inputs)
+            return self._training_batch(SampledBatch(generation, [generation]))
+        sampled = self._dynamic_sampling.sample(
+            inputs,
+            generate=self._new_generation,
+            score=self._score,
+            accelerator=self.accelerator,
+            pad_token_id=self._pad_token_id,
+        )
+        return self._training_batch(sampled)
+
+    def _new_generation(self, inputs) -> GenerationBatch:
+        """Generates and scores completions for these rows."""
+        rows, questions, targets = rows_with_targets(
+            inputs,
+            self.length_control,
+            current_target=self.args.target_at(self.state.global_step),
+            target_length=self.args.target_length,
+            generation_limit=self.args.generation_limit,
+        )
+        if self._mode == "train" and self._example_prompt is None:
+            # the shortest of all processes, since each would save and resume with its own
+            of_processes = gather_object([example_prompt(rows)])
+            shown = [{"prompt": prompt} for prompt in of_processes if prompt is not None]
+            self._example_prompt = example_prompt(shown)
+        columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
+        generation = GenerationBatch(questions, targets, columns)
+        self._generation = generation  # the methods that TRL calls next fill in its other fields
+        generation.batch = super()._generate_and_score_completions(rows)
+        self._write_completions_table(generation)
+        return generation
+
+    def _write_completions_table(self, generation: GenerationBatch) -> None:
+        """Adds our columns to TRL's table of completions, and replaces its advantages of the task reward."""
+        for name, values in table_columns(generation.rollouts, generation.score).items():
+            self._logs["extra"][name].extend(values.tolist())
+        if self._mode == "train":
+            # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes, of which
+            # the table keeps only as many as it holds
+            advantages = generation.score.advantages.tolist()
+            logged = self._logs["advantages"]
+            for _ in range(min(len(advantages), len(logged))):
+                logged.pop()
+            logged.extend(advantages)
 
     @property
     def _mode(self) -> str:
@@ -210,17 +248,22 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             return
         # TRL: GRPOTrainer.__init__ gives the generation backend its limit once; tools, rollout functions and the
         # dr_grpo loss read max_completion_length later
-        owner, name, value = self.generation_config, "max_new_tokens", cap
         if self.use_vllm:
-            owner, name = self.vllm_generation, "generation_kwargs"
-            value = {**owner.generation_kwargs, "max_tokens": cap}
-        usual, usual_length = getattr(owner, name), self.max_completion_length
-        setattr(owner, name, value)
+            backend = self.vllm_generation
+            setting = "generation_kwargs"
+            capped = {**backend.generation_kwargs, "max_tokens": cap}
+        else:
+            backend = self.generation_config
+            setting = "max_new_tokens"
+            capped = cap
+        usual = getattr(backend, setting)
+        usual_length = self.max_completion_length
+        setattr(backend, setting, capped)
         self.max_completion_length = cap
         try:
             yield cap
         finally:
-            setattr(owner, name, usual)
+            setattr(backend, setting, usual)
             self.max_completion_length = usual_length
 
     def _generate(self, prompts):
@@ -266,14 +309,19 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Lets TRL call the deciding function with the reward functions if it is not one of them."""
         extra = self.correctness.extra
         # TRL: GRPOTrainer._calculate_rewards reads these; all others read them with the weights, which this has not
-        usual = self.reward_funcs, self.reward_processing_classes, self.reward_func_names
-        self.reward_funcs = [*self.reward_funcs, *extra]
-        self.reward_processing_classes = [*self.reward_processing_classes, *[None] * len(extra)]
-        self.reward_func_names = [*self.reward_func_names, *self.correctness.extra_names]
+        usual_functions = self.reward_funcs
+        usual_processing_classes = self.reward_processing_classes
+        usual_names = self.reward_func_names
+        no_processing_classes = [None] * len(extra)
+        self.reward_funcs = [*usual_functions, *extra]
+        self.reward_processing_classes = [*usual_processing_classes, *no_processing_classes]
+        self.reward_func_names = [*usual_names, *self.correctness.extra_names]
         try:
             yield
         finally:
-            self.reward_funcs, self.reward_processing_classes, self.reward_func_names = usual
+            self.reward_funcs = usual_functions
+            self.reward_processing_classes = usual_processing_classes
+            self.reward_func_names = usual_names
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them unchanged, so that TRL logs
@@ -327,193 +375,35 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         checks.check_correctness(self.correctness, self.length_control, self.args)
         return replace(rollouts, is_correctness_known=self.correctness.is_known)
 
-    def _own(self, values):
-        """Returns this process's slice of values that are ordered by process, with equally many for each process."""
-        share = len(values) // self.accelerator.num_processes
-        return values[self.accelerator.process_index * share :][:share]
+    def _score(self, rollouts: Rollouts) -> Score:
+        return self.length_control.score(rollouts, self.args.advantage_rule)
 
-    def _generate_and_score_completions(self, inputs):
-        """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the
-        completions table."""
-        if self._mode == "eval":  # the method does not observe evaluation, so lambda stays as it is
-            generation = self._new_generation(inputs)
-            self._log_length_control(generation.rollouts, generation.score)
-            return generation.batch
-        generation, generated = self._new_batch(inputs)
-        batch = generation.batch
-        batch["advantages"] = self._own(generation.score.advantages).to(batch["advantages"])
+    def _training_batch(self, sampled: SampledBatch) -> Batch:
+        """Returns TRL's batch with the method's advantages, after everything that was generated for it has been logged
+        and shown to the method."""
+        trained = sampled.trained
+        batch = trained.batch
+        advantages = part_of_process(trained.score.advantages, self.accelerator)
+        batch["advantages"] = advantages.to(batch["advantages"])  # to its device and type
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
-        rollouts = joined([part.rollouts for part in generated])
+
+        rollouts = joined([part.rollouts for part in sampled.generated])
         self.generated_tokens += int(rollouts.completion_lengths.sum())
-        self._log_length_control(rollouts, joined([part.score for part in generated]))
-        self._metrics["train"]["leash/zero_signal_share"].append(1.0 - generation.has_signal.double().mean().item())
-        self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
-        if self.state.global_step == 0 and self._step == 0:
-            checks.check_first_batch(generation.rollouts, self.length_control, self.args)
-        self._dual_step.observe([part.rollouts for part in generated])
-        return batch
-
-    def _new_generation(self, inputs) -> GenerationBatch:
-        """Generates and scores completions for these rows."""
-        method, args = self.length_control, self.args
-        target = args.target_at(self.state.global_step)
-        # rows are copies: the rows of the data set are not changed
-        rows, questions, targets = rows_with_targets(inputs, method, target, args.target_length, args.generation_limit)
-        if self._mode == "train" and self._example_prompt is None:
-            self._example_prompt = example_prompt(rows)
-        columns = column_values(inputs, method.columns_read(), args.target_length)
-        generation = self._generation = GenerationBatch(questions, targets, columns)
-        generation.batch = super()._generate_and_score_completions(rows)
-        for name, values in table_columns(generation.rollouts, generation.score).items():
-            self._logs["extra"][name].extend(values.tolist())
-        if self._mode == "train":
-            # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
-            logged, own = self._logs["advantages"], generation.score.advantages.tolist()
-            for _ in range(min(len(own), len(logged))):
-                logged.pop()
-            logged.extend(own)
-        return generation
-
-    def _new_batch(self, inputs) -> tuple[GenerationBatch, list[GenerationBatch]]:
-        """Returns the generation to train on and all that were generated for it. With dynamic sampling there may be
-        several; the last rows of the completions table are then those of the last one."""
-        if self._dynamic_sampling is None:
-            generation = self._new_generation(inputs)
-            return generation, [generation]
-        num_extra, num_processes = self._dynamic_sampling.num_extra(), self.accelerator.num_processes
-        questions = gather_object([question_of(row) for row in inputs[:: self.num_generations]])
-        generated = [self._new_generation([*inputs, *self._fresh_rows(num_extra, questions)])]
-        share = len(inputs) // self.num_generations
-        generation = generated[0].refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
-        for _ in range(self.args.dynamic_sampling_rounds):
-            if (is_alive := generation.has_signal).all():
-                break
-            asked = {question for part in generated for question in part.rollouts.questions.tolist()}
-            most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # largest number in any process
-            generated.append(self._new_generation(self._fresh_rows(most_dead, asked)))
-            both = generation.followed_by(generated[-1], num_processes, self._pad_token_id)
-            generation = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
-        self._dynamic_sampling.record(torch.cat([part.has_signal for part in generated]))
-        num_generated = sum(len(part.rollouts.lengths) for part in generated)
         metrics = self._metrics["train"]
-        metrics["leash/wasted_share"].append(1.0 - len(generation.rollouts.lengths) / num_generated)
-        metrics["leash/extra_groups"].append(num_extra * num_processes)
-        metrics["leash/sampling_rounds"].append(len(generated) - 1)
-        return generation, generated
+        for name, value in sampled.statistics.items():
+            metrics[f"leash/{name}"].append(value)
+        self._log_length_control(rollouts, joined([part.score for part in sampled.generated]))
+        metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
+        metrics["leash/generated_tokens"] = [self.generated_tokens]
 
-    def _fresh_rows(self, share, without):
-        """Draws `share` new prompts for every process and returns this process's, each repeated once per
-        completion."""
-        drawn = self._own(self._dynamic_sampling.draw(share * self.accelerator.num_processes, without))
-        return [row for row in drawn for _ in range(self.num_generations)]
+        is_first_batch = self.state.global_step == 0 and self._step == 0
+        if is_first_batch:
+            checks.check_first_batch(trained.rollouts, self.length_control, self.args)
+        self._dual_step.observe([part.rollouts for part in sampled.generated])
+        return batch
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
         for name, value in length_statistics(self.length_control, rollouts, score).items():
             if not math.isnan(value):  # NaN: undefined here, such as the length of wrong answers
                 self._metrics[self._mode][f"leash/{name}"].append(value)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
-        """Saves the weights with the recipe and the training state and, in a checkpoint, the model card.
-
-        Raises:
-            `FloatingPointError`: If a weight is not finite.
-        """
-        folder = Path(output_dir or self.args.output_dir)
-        is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        check_finite(self.model, self.state.global_step, self.args.output_dir)
-        if self.args.should_save:  # else, if this save is killed, the old state would mark it as whole
-            (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
-        super().save_model(output_dir, _internal_call)
-        if self.args.should_save:
-            self.publisher.write_beside_model(folder, is_checkpoint)
-            if not is_checkpoint:
-                self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
-
-    def set_initial_training_values(self, args, dataloader):
-        """Returns no epoch to train if the checkpoint is the last of the run, where transformers would train one more
-        step."""
-        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(args, dataloader)
-        if self._num_done >= max_steps:
-            logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
-            num_epochs = max_steps // updates_per_epoch
-        return num_epochs, updates_per_epoch, *others, max_steps
-
-    def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
-        """Trains from the start, or resumes a run that was stopped.
-
-        Args:
-            resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last complete checkpoint in
-                `output_dir`, the path of a checkpoint or of a model folder that has a `trainer_state.json`, or an
-                address on the Hub such as `"hf://owner/name/last-checkpoint"`.
-            args, kwargs: As for [`~transformers.Trainer.train`].
-
-        Raises:
-            `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another
-                run uses `output_dir`.
-        """
-        checks.before_training(self)
-        with only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext():
-            if isinstance(resume_from_checkpoint, str):
-                resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
-            folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
-            if folder is not None and (folder / ADAPTER_FILE).is_file() != is_peft_model(self.model):
-                raise TrainingError(
-                    f"resume_from_checkpoint is {str(folder)!r}, but only one of it and this run has an adapter; set "
-                    "use_peft as in the checkpoint's run, or training would start from the base model"
-                )
-            # TRL: an interrupted call of train may have left these filled
-            self._step, self._buffered_inputs = 0, None
-            self._metrics["train"].clear()
-            saved = {} if folder is None else length_control_state(folder) or {}
-            self._num_done = 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
-            self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-            self._example_prompt = saved.get("example_prompt", self._example_prompt)
-            self.correctness.load_state_dict(saved)
-            if self._dynamic_sampling is not None:
-                self._dynamic_sampling.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
-            output = super().train(str(folder) if folder else None, *args, **kwargs)
-            best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
-            if best is not None and (state := length_control_state(best)) is not None:
-                self._dual_step.restore(state)  # the state that belongs to the best weights
-                self.state.stateful_callbacks[STATE_ENTRY] = state
-            self.publisher.finish()
-            return output
-
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None):
-        """Creates the repository and the branch of `hub_revision`; raises `ValueError` before training if it
-        cannot."""
-        if self.is_world_process_zero():
-            name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-            private = self.args.hub_private_repo if private is None else private
-            repository = HubRepository(name, token or self.args.hub_token, self.args.hub_revision)
-            self.hub_model_id = repository.create(private)
-
-    def create_model_card(self, model_name=None, dataset_name=None, tags=None):
-        """Replaces TRL's model card by ours, which keeps the metadata of TRL's card and its links to experiment
-        trackers."""
-        super().create_model_card(model_name, dataset_name, tags)
-        if self.is_world_process_zero():
-            self.publisher.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
-
-    def _push_from_checkpoint(self, checkpoint_folder):
-        """Pushes the checkpoint in one commit. transformers would make two commits, and would drop a push that fails
-        or that comes before the last one has ended."""
-        self.accelerator.wait_for_everyone()  # until each process has saved its part of the checkpoint
-        if self.is_world_process_zero() and self.args.hub_strategy != "end":
-            self.callback_handler.on_push_begin(self.args, self.state, self.control)
-            self.publisher.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
-
-    def push_to_hub(
-        self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
-    ):
-        """Pushes like [`~transformers.Trainer.push_to_hub`], but in one commit."""
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        if self.hub_model_id is None:
-            self.init_hf_repo(token, private)
-        self.save_model(_internal_call=True)
-        if not self.is_world_process_zero():
-            return None
-        self.create_model_card(**kwargs)
-        push = self.publisher.push_model(self.hub_model_id, commit_message, token, revision)
-        return push.result() if blocking else push

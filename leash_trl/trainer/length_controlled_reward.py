@@ -146,7 +146,8 @@ class LengthControlledReward:
         self._scored: Any = []  # in a copy: the shared state, which has an append too
         self._shared: Any = None  # a SharedState once there is a copy
         self._is_copy = False
-        if (warning := self.correctness.problem()) is not None:
+        warning = self.correctness.problem()
+        if warning is not None:
             warnings.warn(warning, stacklevel=2)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
@@ -160,9 +161,7 @@ class LengthControlledReward:
             return
         self.settings = settings
         limit = settings.max_completion_length
-        reason = incompatibility(self.method, settings.advantage, num_processes)
-        if reason is not None:
-            raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
+        check_own_advantages(self.method, settings.advantage, num_processes)
         group_size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
         check_target(self.target_length, self.method, limit, group_size)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
@@ -389,8 +388,8 @@ def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bo
     return rewards_PG.flatten()
 
 
-def incompatibility(method: LengthControl, advantage: AdvantageKind | None, num_processes: int) -> str | None:
-    """Returns why a trainer cannot compute a method's advantages from rewards; `None` if it can.
+def check_own_advantages(method: LengthControl, advantage: AdvantageKind | None, num_processes: int) -> None:
+    """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards.
 
     Args:
         method ([`~leash_trl.LengthControl`]): The method.
@@ -398,9 +397,17 @@ def incompatibility(method: LengthControl, advantage: AdvantageKind | None, num_
         num_processes (`int`): Number of training processes, each of which scores only its own completions.
     """
     if method.own_advantages is True:
-        return "has advantages whose mean over a prompt is not 0, but this trainer subtracts that mean"
+        raise ValueError(
+            f"{method.name} has advantages whose mean over a prompt is not 0, but this trainer subtracts that mean; "
+            "train with LeashGRPOTrainer"
+        )
     if method.own_advantages and advantage is None:
-        return "has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False in RLOO"
+        raise ValueError(
+            f"{method.name} has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False "
+            "in RLOO, or train with LeashGRPOTrainer"
+        )
     if method.own_advantages == "batch" and num_processes > 1:
-        return f"standardizes advantages over all {num_processes} processes, but a reward function sees only its own"
-    return None
+        raise ValueError(
+            f"{method.name} standardizes advantages over all {num_processes} processes, but a reward function sees "
+            "only its own; train with LeashGRPOTrainer"
+        )

@@ -2,7 +2,7 @@
 
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,32 +54,48 @@ def starting_point(
             f"checkpoint with a state of length control (the newest one is {newest}); name another folder, or remove "
             "resume_from_checkpoint to start a new run, which may take the folder as its model"
         )
-    if newest not in (None, folder) and folder.parent == newest.parent:
-        logger.warning("%s is newer than %s: resume_from_checkpoint=true would resume from the former", newest, folder)
-    for problem in _differences(folder, args, recipe):
-        logger.warning("resuming from %s: %s", folder, problem)
+    if newest is not None and newest != folder and newest.parent == folder.parent:
+        logger.warning(
+            "resuming from %s, although %s is newer: resume_from_checkpoint=true would resume from the newer one",
+            folder,
+            newest,
+        )
+    for difference in _differences(folder, args, recipe):
+        logger.warning("resuming from %s: %s", folder, difference)
     return folder
 
 
-def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the reasons why the resumed run will not equal the uninterrupted one."""
-    saved, now = read_saved_recipe(folder), portable(recipe)
-    changed = [
-        f"{name} {textwrap.shorten(str(saved.get(name, 'default')), 60)} -> "
-        f"{textwrap.shorten(str(now.get(name, 'default')), 60)}"
-        for name in sorted(saved.keys() | now.keys())
-        if saved.get(name) != now.get(name)
-    ]
-    has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))
-    if changed:
-        kept = "; learning_rate and other settings of the optimizer stay as in the checkpoint" if has_optimizer else ""
-        yield f"settings differ: {', '.join(changed)}{kept}"
+def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
+    """Returns the reasons why the resumed run will not equal the uninterrupted one."""
+    differences = []
+    has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))  # the latter by DeepSpeed
+    settings = ", ".join(_changed_settings(read_saved_recipe(folder), portable(recipe)))
+    if settings and has_optimizer:
+        differences.append(
+            f"settings differ: {settings}; learning_rate and other settings of the optimizer stay as in the checkpoint"
+        )
+    elif settings:
+        differences.append(f"settings differ: {settings}")
     if not has_optimizer:
-        yield "it holds no optimizer state, so the optimizer and the random generators start anew"
+        differences.append("it holds no optimizer state, so the optimizer and the random generators start anew")
     elif (length_control_state(folder) or {}).get("is_inside_window"):
-        yield "it was saved between two updates that share a generation batch, which is generated again"
+        differences.append("it was saved between two updates that share a generation batch, which is generated again")
     if args.sync_ref_model:
-        yield "sync_ref_model is True, but TRL saves no reference model, so the base model becomes the reference again"
+        differences.append(
+            "sync_ref_model is True, but TRL saves no reference model, so the base model becomes the reference again"
+        )
+    return differences
+
+
+def _changed_settings(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Returns the settings that differ between two recipes, with both values, shortened to 60 characters."""
+    changed = []
+    for name in sorted(saved.keys() | current.keys()):
+        if saved.get(name) != current.get(name):
+            before = textwrap.shorten(str(saved.get(name, "default")), 60)
+            after = textwrap.shorten(str(current.get(name, "default")), 60)
+            changed.append(f"{name} {before} -> {after}")
+    return changed
 
 
 class WindowEndCallback(TrainerCallback):
@@ -96,18 +112,23 @@ class WindowEndCallback(TrainerCallback):
 
     def __init__(self, is_inside_window: Callable[[], bool]) -> None:
         self._is_inside_window = is_inside_window
-        self._is_save_due = self._is_evaluation_due = False
+        self._is_save_due = False
+        self._is_evaluation_due = False
 
     def on_step_end(self, args, state, control, **kwargs):
         """Postpones a save that is due, or makes a postponed one due."""
         if not self._is_inside_window() or control.should_training_stop:
             control.should_save |= self._is_save_due
             control.should_evaluate |= self._is_evaluation_due
-            self._is_save_due = self._is_evaluation_due = False
+            self._is_save_due = False
+            self._is_evaluation_due = False
         elif control.should_save:
-            self._is_save_due, control.should_save = True, False
+            control.should_save = False
+            self._is_save_due = True
+            # the best checkpoint is chosen by an evaluation at the same step
             if args.load_best_model_at_end and control.should_evaluate:
-                self._is_evaluation_due, control.should_evaluate = True, False
+                control.should_evaluate = False
+                self._is_evaluation_due = True
 
 
 class EpochShuffleCallback(TrainerCallback):
@@ -127,5 +148,6 @@ class EpochShuffleCallback(TrainerCallback):
             return
         # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
         sampler.generator.manual_seed(sampler.seed)
-        for _ in range(int(state.epoch or 0)):
+        num_past_epochs = int(state.epoch or 0)
+        for _ in range(num_past_epochs):
             torch.randperm(sampler.num_samples, generator=sampler.generator)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reasoning_gym.factory import create_dataset
 
-from leash_trl.data.prompts import as_conversation
+from leash_trl.data import BOXED_SUFFIX, as_conversation
 
 
 NUM_TRACES = 960
@@ -63,7 +63,7 @@ def main(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for entry in entries:
-            prompt = as_conversation({"prompt": entry["question"]})["prompt"]
+            prompt = as_conversation({"prompt": entry["question"]}, suffix=BOXED_SUFFIX)["prompt"]
             completion = [{"role": "assistant", "content": trace(entry["metadata"]["expression"], rng)}]
             file.write(json.dumps({"prompt": prompt, "completion": completion}) + "\n")
 

@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from leash_trl.cli.commands.compare import CompareArguments, planned_runs
 from leash_trl.cli.compared_run import ComparedRun
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
+from leash_trl.data import BOXED_SUFFIX
 from leash_trl.run_folder import LOCK_FILE
 
 
@@ -177,6 +179,44 @@ def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config)
     assert not {"split", "reward_weights"} & run.evaluation.keys()
 
 
+@pytest.mark.parametrize(
+    ("base", "own_eval", "suffix"),
+    [
+        ({}, {}, BOXED_SUFFIX),
+        ({"reward_funcs": ["think_format_reward"]}, {}, ""),
+        # who is not trained is asked as in training too, whatever grades the evaluation
+        ({"reward_funcs": ["think_format_reward"]}, {"reward_funcs": ["math_reward"]}, ""),
+        ({}, {"reward_funcs": ["think_format_reward"]}, BOXED_SUFFIX),
+        ({"dataset_name": "reasoning_gym:{task: chain_sum, size: 3}"}, {"benchmarks": ["gym_test"]}, ""),
+        ({"dataset_name": "tasks.jsonl"}, {"benchmarks": ["gym_test"]}, ""),
+        ({"dataset_name": "tasks.jsonl", "prompt_suffix": " Be brief."}, {"benchmarks": ["gym_test"]}, " Be brief."),
+        ({}, {"prompt_suffix": ""}, ""),
+    ],
+    ids=str,
+)
+def test_all_models_of_a_comparison_are_asked_as_in_training(base, own_eval, suffix, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text('{"prompt": "1 + 1 = ?", "reasoning_gym": "0 {}"}\n')
+    arms = {**ARMS, "asked": {"train": False, "prompt_ending": " Be concise."}}
+    runs = planned_runs(CompareArguments(comparison=config(base={**FIELDS, **base}, arms=arms, eval=own_eval)), {})
+    assert {run.is_trained for run in runs} == {True, False}
+    assert {run.evaluation["prompt_suffix"] for run in runs} == {suffix}
+
+
+def test_a_model_that_another_training_saved_has_the_prompts_of_its_own_training(config, tmp_path):
+    fields = ("prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs")
+    model = shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
+    rival = {"train": False, "model_name_or_path": str(model)}
+    base = {**FIELDS, "system_prompt": "You add.", "thinking_end": "[/T]"}
+    compared = config(base=base, arms={**ARMS, "rival": rival, "asked": {**rival, "system_prompt": "Add."}})
+    plain, *_ = planned(compared, ["rival", "leash"])
+    assert (plain.evaluation["system_prompt"], plain.evaluation["thinking_end"]) == ("You add.", "[/T]")
+    (model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
+    saved, asked, *_ = planned(compared, ["rival", "asked", "leash"])
+    assert not saved.evaluation.keys() & {*fields}  # which leash eval takes from the recipe
+    assert {name: asked.evaluation.get(name) for name in fields} == {**dict.fromkeys(fields), "system_prompt": "Add."}
+
+
 def test_a_run_on_several_devices_trains_in_as_many_processes_and_goes_on_with_what_is_left(config, tmp_path):
     *_, run = planned(config())
     assert yaml.safe_load(run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
@@ -232,8 +272,12 @@ TEMPLATE = "model/chat_template.jinja"
 OF_THE_BASE = ("held_out.jsonl", "claimed.py", TEMPLATE)  # which is not trained
 
 
-def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", ["claimed_method.Mine", "claimed_method.py:Mine"])
+def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(method, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for module in ("claimed", "claimed_method"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     for name, content in OWN_FILES.items():
         Path(name).write_text(content)
@@ -244,7 +288,7 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, 
             **FIELDS,
             "model_name_or_path": "model",
             "dataset_name": "rows.jsonl",
-            "length_control": "claimed_method.Mine",
+            "length_control": method,
             **changes,
         }
         base["reward_funcs"] = ["claimed.py:claimed"]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 from datasets import Dataset, IterableDataset
@@ -72,6 +73,65 @@ def test_train_filter_and_eval_give_the_model_the_same_prompts(rows, suffix, tmp
     given = [] if suffix is None else ["--prompt_suffix", suffix]
     for where in (["--dataset_name", file], ["--dataset_name", folder], ["--config", str(mixture)]):
         assert trained_on(*where, *given)[0]["prompt"][:] == evaluated
+
+
+OWN_REWARD = """
+def reverses(completions, **kwargs):
+    return [1.0 for _ in completions]
+
+def math_reward(completions, **kwargs):
+    return [1.0 for _ in completions]
+"""
+
+
+@pytest.mark.parametrize(
+    ("reward_funcs", "suffix"),
+    [
+        ([], BOXED_SUFFIX),
+        (["math_reward"], BOXED_SUFFIX),
+        (["lenient_math_reward"], BOXED_SUFFIX),
+        (["leash_trl.rewards.math_reward"], BOXED_SUFFIX),
+        (["accuracy_reward"], BOXED_SUFFIX),
+        (["letters.py:reverses", "math_reward"], BOXED_SUFFIX),
+        (["letters.py:reverses"], ""),
+        (["letters.py:math_reward"], ""),  # a namesake of the user's own
+        (["think_format_reward"], ""),
+        (["reasoning_gym_reward"], ""),
+    ],
+    ids=str,
+)
+def test_a_box_is_requested_where_answers_are_graded_as_mathematics_and_else_prompts_stay(
+    reward_funcs, suffix, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "letters", raising=False)
+    (tmp_path / "letters.py").write_text(OWN_REWARD)
+    file = write_rows(tmp_path / "rows.jsonl", rows_of("strings with blanks"))
+    prompts = [user(f"{text}{suffix}") for text in QUESTIONS]
+    named = ["--reward_funcs", *reward_funcs] if reward_funcs else []
+    assert trained_on("--dataset_name", file, *named)[0]["prompt"][:] == prompts
+    sampling = SamplingArguments(output_dir="", model_name_or_path="gym", reward_funcs=reward_funcs or None)
+    for kind in ("benchmark", "train"):
+        assert load_checked(file, sampling, kind, tokenizer_of(sampling))["prompt"][:] == prompts
+
+
+def test_a_reward_model_and_tasks_that_score_answers_themselves_get_the_prompts_as_they_are(tmp_path):
+    rows = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
+    for file, words in (
+        (write_rows(tmp_path / "rows.jsonl", rows_of("strings")), ["--reward_model_name_or_path", "a/b"]),
+        (write_rows(tmp_path / "tasks.jsonl", rows), []),
+    ):
+        assert trained_on("--dataset_name", file, *words)[0]["prompt"][:] == [user(text) for text in QUESTIONS]
+    sampling = SamplingArguments(output_dir="", model_name_or_path="gym")
+    tasks = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))
+    assert tasks["prompt"][:] == [user(text) for text in QUESTIONS]
+
+
+def test_a_conversation_of_a_prompt_has_nothing_that_the_prompt_has_not():
+    assert as_conversation({"prompt": "Reverse these letters: abc"}) == {"prompt": user("Reverse these letters: abc")}
+    rows = Dataset.from_list([{"prompt": "1 + 1 = ?"}])
+    asked = rows.map(as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX})
+    assert asked["prompt"][:] == [user(f"1 + 1 = ?{BOXED_SUFFIX}")]
 
 
 @pytest.mark.parametrize("rows", ["strings", "messages with a system"])

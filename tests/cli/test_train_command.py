@@ -12,6 +12,7 @@ import yaml
 from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line
 from leash_trl.cli.main import main
 from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.data import BOXED_SUFFIX
 from leash_trl.run_folder import length_control_state
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -41,7 +42,7 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsy
     given = {"target_length": 10, "reward_funcs": ["my_rewards.even"], "dataset_name": "rows.jsonl"}
     recipe = yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())
     assert given.items() <= recipe.items()
-    assert "prompt_suffix" not in recipe
+    assert recipe["prompt_suffix"] == ""  # nothing was appended, since the reward grades no mathematics
 
 
 def log_of(accuracies, lengths, zero_signal_shares, key="leash/accuracy"):
@@ -114,9 +115,22 @@ def test_the_closing_line_of_a_run_that_collapsed_is_no_praise(command, tmp_path
 def test_the_card_of_prompts_that_came_as_messages_asks_without_a_suffix(command, tmp_path):
     rows = [{"prompt": [{"role": "user", "content": f"{i} + 1 = ?"}], "solution": "2"} for i in range(8)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert main(command) == 0
+    assert main([*command, "--prompt_suffix", " Be brief."]) == 0
     card = (tmp_path / "run" / "README.md").read_text()
     assert 'question = "What is the sum of the first 20 odd numbers?"\n' in card
+    assert yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())["prompt_suffix"] == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix"),
+    [("1 + 1 = ?", BOXED_SUFFIX), ([{"role": "user", "content": "1 + 1 = ?"}], None)],
+    ids=["text", "messages"],
+)
+def test_the_recipe_records_the_suffix_that_prompts_got(content, suffix, command, tmp_path):
+    rows = [{"prompt": content, "solution": "2"}] * 8
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main([*command, "--reward_funcs", "math_reward"]) == 0
+    assert yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text()).get("prompt_suffix") == suffix
 
 
 def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):

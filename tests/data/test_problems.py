@@ -5,10 +5,10 @@ import logging
 
 import pytest
 from datasets import Dataset, DatasetDict
-from published_rows import DEEPMATH, MATH500, TRL, dapo_row, user, write_rows
+from published_rows import DEEPMATH, MATH500, SLIME, TRL, dapo_row, user, write_rows
 
-from leash_trl.data.problems import fingerprint, load_problems
-from leash_trl.data.prompts import BOXED_SUFFIX
+from leash_trl.data.problems import fingerprint, load_problems, load_training_rows
+from leash_trl.data.prompts import BOXED_SUFFIX, bare_question, say_suffix
 
 
 @pytest.fixture
@@ -26,17 +26,44 @@ def questions(problems) -> list[str]:
 
 
 def test_a_local_file_becomes_prompts_beside_its_own_columns(write):
-    problems = load_problems(write([problem("What is 2 + 2?", 4, source="me"), problem("Why?", 5, source="you")]))
+    path = write([problem("What is 2 + 2?", 4, source="me"), problem("Why?", 5, source="you")])
     own = {"problem": "Why?", "answer": 5, "source": "you"}
-    assert problems[1] == {"id": "rows-1", "prompt": user(f"Why?{BOXED_SUFFIX}"), "solution": "5", **own}
+    for suffix in ("", BOXED_SUFFIX):
+        expected = {"id": "rows-1", "prompt": user(f"Why?{suffix}"), "solution": "5", **own}
+        assert load_problems(path, suffix=suffix)[1] == expected
+    assert load_problems(path)["prompt"][1] == user("Why?")
 
 
 def test_a_named_source_reads_a_local_copy_with_all_its_columns(write):
-    (row,) = load_problems(f"deepmath_103k={write([DEEPMATH])}")
+    (row,) = load_problems(f"deepmath_103k={write([DEEPMATH])}", suffix=BOXED_SUFFIX)
     prompt = user(DEEPMATH["question"] + BOXED_SUFFIX)
     assert row == {**DEEPMATH, "id": "deepmath_103k-0", "prompt": prompt, "solution": "1"}
     # its own column of this name is a worked solution
     assert load_problems(f"math500={write([MATH500])}")["solution"][:] == [MATH500["answer"]]
+
+
+@pytest.mark.parametrize("row", [dapo_row("Why?", "5"), SLIME, {"messages": SLIME["prompt"], "answer": "42"}])
+def test_a_suffix_replaces_the_template_around_a_question_which_stays_without_one(row, write):
+    (as_written,) = row.get("prompt") or row["messages"]
+    question = bare_question(as_written["content"])
+    for suffix, asked in (("", as_written["content"]), (" Be brief.", f"{question} Be brief.")):
+        assert questions(load_problems(write([row]), suffix=suffix)) == [asked.strip()]
+
+
+def test_what_is_appended_is_said_once_and_nothing_where_prompts_are_messages(write, caplog):
+    say_suffix.cache_clear()
+    text, messages = write([TRL]), write([{**TRL, "prompt": user("Why?")}], "messages.jsonl")
+    load_problems(messages, suffix=" Be brief.")
+    load_problems(text)
+    assert not caplog.records
+    for _ in range(2):
+        load_problems(text, suffix=" Be brief.")
+        load_training_rows(text, test_split="train", suffix=" Be brief.")
+    (record,) = caplog.records
+    assert "prompt_suffix" in record.getMessage()
+    assert "' Be brief.'" in record.getMessage()
+    load_training_rows(text, streaming=True, suffix=lambda columns: f" In {len(columns)} words.")
+    assert "' In 3 words.'" in caplog.records[-1].getMessage()
 
 
 def test_repeats_and_contradictions_of_training_data_are_left_out_and_counted_in_one_line(write, caplog):

@@ -17,6 +17,7 @@ from leash_trl.cli.commands.compare import CompareArguments, planned_runs
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.commands.filter import FilterArguments
 from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.length_control.methods import METHODS
@@ -87,8 +88,10 @@ def test_every_arm_of_a_comparison_parses(path):
     assert len(arms_of(path)) >= 5
 
 
-def test_both_arms_on_a_task_of_reasoning_gym_parse():
-    assert [arm.recipe["length_control"] for arm in arms_of(CHAIN_SUM)] == ["none", "leash_predictive"]
+def test_both_arms_on_a_task_of_reasoning_gym_parse_and_ask_as_the_warm_start_does():
+    arms = arms_of(CHAIN_SUM)
+    assert [arm.recipe["length_control"] for arm in arms] == ["none", "leash_predictive"]
+    assert {arm.recipe["prompt_suffix"] for arm in arms} == {arms[0].evaluation["prompt_suffix"]} == {BOXED_SUFFIX}
 
 
 def test_every_method_is_on_the_same_work():

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.rewards import lenient_math_reward, math_reward
@@ -27,7 +28,7 @@ def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
     markers = ThinkingMarkers(is_opened=True)
     strict, lenient, unchanged = with_thinking_markers([math_reward, lenient_math_reward, other], markers)
     assert unchanged is other
-    assert strict.__name__ == "math_reward"
+    assert get_callable_name(strict) == "math_reward"  # under which TRL logs it
     # a guess inside the thinking, an answer after it, and an answer that only the lenient reward reads
     completions = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
     strict, lenient = pickle.loads(pickle.dumps([strict, lenient]))

@@ -70,7 +70,7 @@ def written(draw, value: Fraction) -> str:
     top, bottom = size.numerator * factor, size.denominator * factor
     forms = [rf"\frac{{{top}}}{{{bottom}}}", f"{top}/{bottom}", rf"\dfrac{{{top}}}{{{bottom}}} \text{{ cm}}"]
     if size.denominator == 1:
-        forms += [draw(grouped(int(size))).lstrip("+"), f"{size}.0", f"{size} apples"]
+        forms += [draw(grouped(int(size))).lstrip("+"), f"{size}.0", f"{size} cm"]
     elif size > 1:
         rest = size - int(size)
         forms += [f"{int(size)} {rest}"] if rest.numerator < 100 else []  # three digits after a blank are thousands

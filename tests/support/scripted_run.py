@@ -41,24 +41,29 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     answer = [*tokenizer.encode("</think>7"), tokenizer.eos_token_id]
     token = answer[1]
     trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + answer)
-    rounds, new_batch = [], trainer._new_batch
+    sampled_batches = []
+    training_batch = trainer._training_batch
 
-    def spy(inputs):
-        round_, generated = new_batch(inputs)
-        rounds.append(round_)
-        return round_, generated
+    def spy(sampled):
+        sampled_batches.append(sampled)
+        return training_batch(sampled)
 
-    trainer._new_batch = spy
+    trainer._training_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
-    keys = ["loss", *(key for key in log_rows(trainer)[0] if key.startswith("leash/"))]
-    last = rounds[-1]
+    first_row, *_ = log_rows(trainer)
+    keys = ["loss"] + [key for key in first_row if key.startswith("leash/")]
+    last = sampled_batches[-1].trained
+    trained_lengths = []
+    for part in trainer._buffered_inputs:
+        trained_lengths += part["completion_mask"].sum(dim=1).tolist()
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
         "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
         "state": trainer.state.stateful_callbacks[STATE_ENTRY],
         "lengths": last.rollouts.completion_lengths.tolist(),
         "advantages": last.score.advantages.tolist(),
-        "trained": [int(n) for part in trainer._buffered_inputs for n in part["completion_mask"].sum(dim=1)],
+        "trained": trained_lengths,
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
-        "table": (list(trainer._logs["advantages"]), list(trainer._logs["extra"]["length"])),
+        "table of advantages": list(trainer._logs["advantages"]),
+        "table of lengths": list(trainer._logs["extra"]["length"]),
     }

@@ -11,8 +11,8 @@ from conftest import generation_batches, log_rows, parity_reward
 from leash_trl.length_control.methods import METHODS
 
 
-# A method for each hook, with hyper-parameters that fit completions of 8 tokens.
-KINDS = {
+# with hyper-parameters that fit completions of 8 tokens
+METHODS_BY_HOOK = {
     "compares a group": ("kimi", {}),
     "own advantages": ("gfpo", {"num_kept": 3}),
     "cuts generation": ("dler", {}),
@@ -24,23 +24,32 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(kind, make_trainer, tokenizer, problems):
+@pytest.mark.parametrize("hook", METHODS_BY_HOOK)
+def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(hook, make_trainer, tokenizer, problems):
     """Two updates of two prompts: a first batch without signal, which rounds refill, and then extra groups."""
-    (name, kwargs), asked = KINDS[kind], defaultdict(list)
+    name, kwargs = METHODS_BY_HOOK[hook]
+    targets_of_rows = defaultdict(list)  # by update
 
     def dead_at_first(completion_ids, trainer_state, target_length, **columns):
-        is_first = not asked
-        asked[trainer_state.global_step] += target_length
+        is_first = not targets_of_rows
+        targets_of_rows[trainer_state.global_step] += target_length
         return [None] * len(completion_ids) if is_first else parity_reward(completion_ids)
 
     trainer = make_trainer(
         dead_at_first,
         dataset=problems.add_column("target_length", [2, 3, 4, 4] * 16),
         generation_kwargs={"sequence_bias": [[[tokenizer.eos_token_id], 4.0]]},  # most completions end
-        **{"length_control": name, "length_control_kwargs": kwargs, "lambda_lr": None, "max_completion_length": 8},
-        **{"target_length": 4, "target_schedule": "linear", "target_milestones": {0: 6, 2: 4}, "max_steps": 2},
-        **{"dynamic_sampling_rounds": 1, "dynamic_sampling_oversample": 1.0, "advantage_epsilon": 0.1},
+        max_completion_length=8,
+        max_steps=2,
+        length_control=name,
+        length_control_kwargs=kwargs,
+        lambda_lr=None,
+        target_length=4,
+        target_schedule="linear",
+        target_milestones={0: 6, 2: 4},
+        dynamic_sampling_rounds=1,
+        dynamic_sampling_oversample=1.0,
+        advantage_epsilon=0.1,
     )
     batches = generation_batches(trainer)
     trainer.train()
@@ -53,7 +62,7 @@ def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(kind, make_
     for key in ("wasted_share", "sampling_rounds", "extra_groups"):
         assert max(row[f"leash/{key}"] for row in rows) > 0
     if METHODS[name].target_use != "none":
-        targets = [6 / 4 * fmean(asked[0]), 5 / 4 * fmean(asked[1])]
+        targets = [6 / 4 * fmean(targets_of_rows[0]), 5 / 4 * fmean(targets_of_rows[1])]
         assert [row["leash/target_length"] for row in rows] == pytest.approx(targets)
     if name == "toggle":
         assert [row["leash/budget_on"] for row in rows] == [1, 0]

@@ -1,6 +1,7 @@
 """A method that cannot act in a run says so before training, and no other does."""
 
 import json
+import math
 
 import pytest
 from toy_rollouts import toy_rollouts
@@ -23,10 +24,12 @@ LONG = {"nemo_rl": {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}}
 
 @pytest.mark.parametrize("name", METHODS)
 def test_no_method_with_sensible_settings_is_accused(name):
-    assert no_effect_problem(METHODS[name](**SHORT.get(name, {})), 64, 192, 4) is None
-    assert no_effect_problem(METHODS[name](**LONG.get(name, {})), 4096, 16384, 8) is None
+    method = METHODS[name]
+    assert no_effect_problem(method(**SHORT.get(name, {})), 64, 192, num_generations=4) is None
+    fitting = method(**LONG.get(name, {}))
+    assert no_effect_problem(fitting, 4096, 16384, num_generations=8) is None
     if name not in ("dapo_overlong", "cosine", "drpo", "lead"):  # these refuse a run without a limit
-        assert no_effect_problem(METHODS[name](**LONG.get(name, {})), 500, float("inf"), 16) is None
+        assert no_effect_problem(fitting, 500, math.inf, num_generations=16) is None
 
 
 ACTS = [
@@ -60,22 +63,23 @@ CANNOT = [
 
 @pytest.mark.parametrize(("name", "kwargs"), ACTS, ids=str)
 def test_what_acts_in_any_way_is_not_accused(name, kwargs):
-    assert no_effect_problem(METHODS[name](**kwargs), 24, 192, 8) is None
+    assert no_effect_problem(METHODS[name](**kwargs), 24, 192, num_generations=8) is None
 
 
 @pytest.mark.parametrize(("name", "kwargs"), CANNOT, ids=str)
 def test_what_cannot_act_says_so_in_one_line_and_does_not_move(name, kwargs):
     method = METHODS[name](**kwargs)
     before = json.dumps(method.state_dict())
-    problem = no_effect_problem(method, 24, 192, 8)
-    assert f"'{name}'" in problem
-    assert "\n" not in problem
+    warning = no_effect_problem(method, 24, 192, num_generations=8)
+    assert f"'{name}'" in warning
+    assert "\n" not in warning
     assert json.dumps(method.state_dict()) == before
 
 
 def test_a_target_that_is_never_exceeded_is_no_target():
-    assert no_effect_problem(METHODS["leash"](), 192, 192, 8) is not None
-    assert no_effect_problem(METHODS["leash"](), 191, 192, 8) is None
+    method = METHODS["leash"]()
+    assert no_effect_problem(method, 192, 192, num_generations=8) is not None
+    assert no_effect_problem(method, 191, 192, num_generations=8) is None
 
 
 class ByQuestion(LengthControl):

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import warnings
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,44 +22,45 @@ from leash_trl.trainer.prompt_rows import example_prompt
 TARGET = 12
 
 
-def some_dead(prompts, completion_ids, **kwargs):
-    """One prompt in two has no signal."""
-    is_dead = [zlib.crc32(str(prompt).encode()) % 2 for prompt in prompts]
-    return [1.0 if dead else r for dead, r in zip(is_dead, parity_reward(completion_ids), strict=True)]
+def mean(values):
+    return sum(values) / len(values)
 
 
-def oracle_advantages(task_rewards, lengths, lam, scale="group", group_size=4, epsilon=1e-8):
-    """Algorithm 1, lines 9 to 11, number by number."""
-    shaped = [
-        math.nan if math.isnan(r) else min(1.0, max(-1.0, r - lam * max(0.0, length / TARGET - 1.0)))
-        for r, length in zip(task_rewards, lengths, strict=True)
-    ]
-    everything, advantages = [r for r in shaped if not math.isnan(r)], []
-    for start in range(0, len(shaped), group_size):
-        group = shaped[start : start + group_size]
-        valid = [r for r in group if not math.isnan(r)]
-        if len(valid) < 2:
-            advantages += [0.0] * len(group)
-            continue
-        divisor = {"group": np.std(valid, ddof=1), "batch": np.std(everything, ddof=1), "none": 1.0 - epsilon}[scale]
-        advantages += [0.0 if math.isnan(r) else (r - np.mean(valid)) / (divisor + epsilon) for r in group]
+def oracle_shaped(task_reward, length, lam):
+    """Algorithm 1, line 9; NaN stays NaN."""
+    if math.isnan(task_reward):
+        return math.nan
+    return min(1.0, max(-1.0, task_reward - lam * max(0.0, length / TARGET - 1.0)))
+
+
+def oracle_advantages(task_rewards, lengths, lam, scale="group", epsilon=1e-8):
+    """Algorithm 1, lines 9 to 11, number by number, in groups of four."""
+    shaped = [oracle_shaped(reward, length, lam) for reward, length in zip(task_rewards, lengths, strict=True)]
+    advantages = []
+    for start in range(0, len(shaped), 4):
+        group = shaped[start : start + 4]
+        valid = [reward for reward in group if not math.isnan(reward)]
+        spread_over = {"group": group, "batch": shaped}
+        divisor = np.nanstd(spread_over[scale], ddof=1) + epsilon if scale in spread_over else 1.0
+        for reward in group:
+            has_rival = len(valid) > 1 and not math.isnan(reward)
+            advantages.append((reward - np.mean(valid)) / divisor if has_rival else 0.0)
     return advantages
 
 
 @pytest.mark.parametrize(
     "fields", [{"lambda_init": 0.0, "lambda_lr": 0.0}, {"length_control": "none", "lambda_lr": None}], ids=str
 )
-def test_without_a_price_it_is_plain_grpo_to_the_last_bit(make_trainer, make_args, fields):
+def test_without_a_penalty_it_is_plain_grpo_to_the_last_bit(make_trainer, make_args, fields):
     """Where TRL's float32 is exact too: undivided rewards of +1 and -1, and sums over TRL's own micro-batches."""
     exact = {"scale_rewards": "none", "length_grouped_microbatches": False, "skip_zero_signal": False}
     ours = make_trainer(args=make_args(max_steps=4, num_iterations=2, beta=0.04, **exact, **fields))
     ours.train()
     stock = make_trainer(trainer_class=GRPOTrainer, args=stock_arguments(ours.args))  # seeds anew
     stock.train()
-    for mine, theirs in zip(log_rows(ours), log_rows(stock), strict=True):
-        assert {key: mine[key] for key in theirs if "time" not in key} == {
-            key: value for key, value in theirs.items() if "time" not in key
-        }
+    for row, stock_row in zip(log_rows(ours), log_rows(stock), strict=True):
+        for key in stock_row:
+            assert "time" in key or row[key] == stock_row[key]
     assert max(logged(ours, "grad_norm")) > 0
     assert all(map(torch.equal, ours.model.parameters(), stock.model.parameters()))
 
@@ -72,42 +72,52 @@ def test_advantages_and_lambda_follow_algorithm_1(make_trainer, scale, masks):
     batches = []
 
     def reward(completion_ids, **kwargs):
-        batches.append(([len(ids) for ids in completion_ids], parity_reward(completion_ids)))
-        return batches[-1][1]
+        lengths = [len(ids) for ids in completion_ids]
+        rewards = parity_reward(completion_ids)
+        batches.append((lengths, rewards))
+        return rewards
 
-    fields = {
-        "per_device_train_batch_size": 16,
-        "max_steps": 4,
-        "skip_zero_signal": False,
-        "max_completion_length": 20,
-    }
-    trainer = make_trainer(reward, scale_rewards=scale, mask_truncated_completions=masks, **fields)
+    trainer = make_trainer(
+        reward,
+        scale_rewards=scale,
+        mask_truncated_completions=masks,
+        per_device_train_batch_size=16,
+        max_steps=4,
+        skip_zero_signal=False,
+        max_completion_length=20,
+    )
     trainer.train()
     lambdas = [0.1]
     for lengths, _ in batches:
-        violation = sum(lengths) / len(lengths) / TARGET - 1.0
+        violation = mean(lengths) / TARGET - 1.0
         lambdas.append(min(1.0, max(0.0, lambdas[-1] + 0.1 * violation)))
     assert [*logged(trainer, "leash/lambda"), trainer.length_control.lam] == pytest.approx(lambdas, abs=1e-12)
+
     lengths, rewards = batches[-1]
     assert len(set(lengths)) > 2
-    assert logged(trainer, "leash/mean_length")[-1] == pytest.approx(sum(lengths) / 16)
+    assert 20 in lengths
+    assert logged(trainer, "leash/mean_length")[-1] == pytest.approx(mean(lengths))
     expected = oracle_advantages(rewards, lengths, lambdas[-2], scale)
     assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-9)
     (trained_on,) = trainer._buffered_inputs
     assert sorted(trained_on["advantages"].tolist()) == pytest.approx(sorted(expected), abs=1e-6)
-    tokens = [0 if masks and length == 20 else length for length in lengths]
-    assert sorted(trained_on["completion_mask"].sum(dim=1).tolist()) == sorted(tokens)
-    assert 20 in lengths
+    num_loss_tokens = [0 if masks and length == 20 else length for length in lengths]
+    assert sorted(trained_on["completion_mask"].sum(dim=1).tolist()) == sorted(num_loss_tokens)
 
 
 @pytest.mark.filterwarnings("error::UserWarning")  # their sum is 1.00000001 in float32, and 1 in truth
 def test_rewards_are_weighted_and_what_none_could_score_has_no_advantage_but_a_length(make_trainer):
-    lengths, task = [], []
+    lengths = []
+    task_rewards = []
 
     def main_reward(completion_ids, **kwargs):
-        rewards = [None if i % 5 == 0 else r for i, r in enumerate(parity_reward(completion_ids))]
+        rewards = parity_reward(completion_ids)
         lengths.extend(map(len, completion_ids))
-        task.extend(math.nan if r is None else 0.8 * r + (0.2 if i % 3 else 0) for i, r in enumerate(rewards))
+        for i, reward in enumerate(rewards):
+            task_rewards.append(0.8 * reward + (0.4 * 0.5 if i % 3 else 0.0))
+        for i in (0, 5, 10, 15):
+            rewards[i] = None
+            task_rewards[i] = math.nan
         return rewards
 
     async def bonus(completion_ids, **kwargs):
@@ -117,29 +127,29 @@ def test_rewards_are_weighted_and_what_none_could_score_has_no_advantage_but_a_l
     fields = {"max_steps": 1, "per_device_train_batch_size": 16, "lambda_init": 0.5, "correctness_func": "main_reward"}
     trainer = make_trainer([main_reward, bonus], reward_weights=[0.8, 0.4], **fields)
     trainer.train()
-    assert list(trainer._logs["advantages"]) == pytest.approx(oracle_advantages(task, lengths, 0.5), abs=1e-6)
-    assert logged(trainer, "leash/violation") == pytest.approx([sum(lengths) / 16 / TARGET - 1.0])
+    expected = oracle_advantages(task_rewards, lengths, 0.5)
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
+    assert logged(trainer, "leash/violation") == pytest.approx([mean(lengths) / TARGET - 1.0])
 
 
 def test_environment_tokens_do_not_count(make_trainer, tokenizer):
-    words, eos = tokenizer.encode("so the total is 7"), tokenizer.eos_token_id
+    token = tokenizer.encode("7")[0]
 
     def rollout(prompts, trainer):
-        completions = [[*words, *words, *words[: i % 4], eos] for i, _ in enumerate(prompts)]
+        """From 6 to 9 tokens, with three of the environment before the last."""
         return {
-            "prompt_ids": [tokenizer.encode("7 + 1 = ?") for _ in prompts],
-            "completion_ids": completions,
+            "prompt_ids": [[token] for _ in prompts],
+            "completion_ids": [[token] * (5 + i % 4) + [tokenizer.eos_token_id] for i in range(len(prompts))],
             "logprobs": None,
-            "env_mask": [[1] * (len(ids) - len(words) - 1) + [0] * len(words) + [1] for ids in completions],
+            "env_mask": [[1] * (2 + i % 4) + [0] * 3 + [1] for i in range(len(prompts))],
         }
 
     trainer = make_trainer(max_steps=1, rollout_func=rollout, skip_zero_signal=False)
     batches = generation_batches(trainer)
     trainer.train()
-    lengths = [len(words) + i % 4 + 1 for i in range(8)]
-    assert list(trainer._logs["extra"]["length"]) == lengths
-    assert batches[0]["num_items_in_batch"] == sum(lengths)
-    assert batches[0]["completion_mask"].sum() == sum(lengths) + 8 * len(words)
+    assert list(trainer._logs["extra"]["length"]) == [3, 4, 5, 6] * 2
+    assert batches[0]["num_items_in_batch"] == 36
+    assert batches[0]["completion_mask"].sum() == 36 + 8 * 3
 
 
 def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
@@ -152,9 +162,14 @@ def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
         return output
 
     monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", leaves_train_mode_on)
-    fields = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
-    fields["per_device_eval_batch_size"] = 24  # more than a generation batch holds
-    trainer = make_trainer(eval_dataset=problems.select(range(12)), **fields)
+    trainer = make_trainer(
+        eval_dataset=problems.select(range(12)),
+        eval_strategy="steps",
+        eval_steps=1,
+        num_generations_eval=2,
+        per_device_eval_batch_size=24,  # more than a generation batch holds
+        max_steps=2,
+    )
     trainer.train()
     assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * sum(logged(trainer, "leash/violation")), abs=1e-9)
     for key in ("shaped_reward", "task_reward", "lambda", "mean_length"):
@@ -168,10 +183,10 @@ def test_a_plain_run_says_nothing_and_logs_the_same_keys_at_every_step(make_trai
         trainer = make_trainer(max_steps=3)
         trainer.train()
     assert [record for record in caplog.records if record.name.startswith("leash_trl")] == []
-    keys = [{key for key in row if "/" in key} for row in log_rows(trainer)]
-    assert keys[0] == keys[1] == keys[2]
-    expected = {"lambda", "violation", "satisfaction_rate", "paying_share", "zero_signal_share", "generated_tokens"}
-    assert {f"leash/{key}" for key in expected} <= keys[0]
+    first, second, third = ({key for key in row if "/" in key} for row in log_rows(trainer))
+    assert first == second == third
+    for name in ("lambda", "violation", "satisfaction_rate", "paying_share", "zero_signal_share", "generated_tokens"):
+        assert f"leash/{name}" in first
 
 
 def test_a_stream_trains_in_bf16_on_the_cpu_and_a_path_is_a_models_name(make_args, tiny_model_path, problems):
@@ -191,13 +206,14 @@ def test_another_kind_of_configuration_is_an_error(tiny_model_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "in_training"), [({}, 10), ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6)]
+    ("fields", "limit_in_training"), [({}, 10), ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6)]
 )
-def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields, in_training):
+def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields, limit_in_training):
     """As in TRL, `generation_kwargs` set the run's limit, and the loss divides by `max_completion_length`."""
-    fields = {"target_length": 8, "generation_kwargs": {"max_new_tokens": 10}, "max_steps": 1, **fields}
+    fields = {"target_length": 8, "generation_kwargs": {"max_new_tokens": 10}, "max_steps": 1} | fields
     trainer = make_trainer(eval_dataset=problems.select(range(8)), **fields)
-    score, limits = trainer.length_control.score, []
+    score = trainer.length_control.score
+    limits = []
 
     def spy(rollouts, rule):
         limits.append(rollouts.max_completion_length)
@@ -206,9 +222,11 @@ def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields
     trainer.length_control.score = spy
     trainer.train()
     trainer.evaluate()
-    assert logged(trainer, "leash/max_length") == [in_training]
+    assert logged(trainer, "leash/max_length") == [limit_in_training]
     assert logged(trainer, "eval_leash/max_length") == [10]
-    assert (limits[0], {*limits[1:]}) == (in_training, {10})
+    limit, *limits_in_evaluation = limits
+    assert limit == limit_in_training
+    assert set(limits_in_evaluation) == {10}
     assert trainer.max_completion_length == 24
 
 
@@ -222,36 +240,45 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
 
     trainer = make_trainer(length_control="dler", lambda_lr=None, target_length=6)
     monkeypatch.setattr(GRPOTrainer, "_generate", generate)
-    trainer.use_vllm, trainer.vllm_generation = True, engine
+    trainer.use_vllm = True
+    trainer.vllm_generation = engine
     for is_training in (True, False):
         trainer.model.train(is_training)
         trainer._generate(["2 + 2 = ?"])
     assert seen == [({"max_tokens": 6, "seed": 1}, 6), ({"max_tokens": 10, "seed": 1}, 24)]
-    assert (engine.generation_kwargs["max_tokens"], trainer.max_completion_length) == (10, 24)
+    assert engine.generation_kwargs["max_tokens"] == 10
+    assert trainer.max_completion_length == 24
 
 
 @pytest.mark.slow
 def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
     """The same two problems at each update, so that lengths are those of the policy."""
 
-    def ends(**fields):
-        size = {"max_completion_length": 128, "per_device_train_batch_size": 16, "num_generations": 8}
-        args = make_args(target_length=24, learning_rate=4e-4, max_steps=20, generation_kwargs=None, **size, **fields)
-        data = {"train_dataset": gym_problems("train", 2), "rollout_func": shrinking_rollout}
-        trainer = LeashGRPOTrainer("gym", math_reward, args, **data)
+    def shortening(**fields):
+        """Mean length of the last five updates, as a share of that of the first three."""
+        args = make_args(
+            target_length=24,
+            max_completion_length=128,
+            per_device_train_batch_size=16,
+            num_generations=8,
+            learning_rate=4e-4,
+            max_steps=20,
+            generation_kwargs=None,
+            **fields,
+        )
+        data = gym_problems("train", 2)
+        trainer = LeashGRPOTrainer("gym", math_reward, args, train_dataset=data, rollout_func=shrinking_rollout)
         trainer.train()
         lengths = logged(trainer, "leash/mean_length")
-        return np.mean(lengths[:3]), np.mean(lengths[-5:])
+        return mean(lengths[-5:]) / mean(lengths[:3])
 
-    first, last = ends(lambda_init=0.2)
-    assert last < 0.65 * first
-    first, last = ends(length_control="none", lambda_lr=None)
-    assert last > 0.75 * first
+    assert shortening(lambda_init=0.2) < 0.65
+    assert shortening(length_control="none", lambda_lr=None) > 0.75
 
 
 def test_the_state_keeps_a_prompt_of_the_data_as_the_model_got_it(make_trainer, problems):
-    asking = {"length_control": "l1_exact", "length_control_kwargs": {"budget_range": None}, "lambda_lr": None}
-    trainer = make_trainer(**asking, max_steps=2)
+    kwargs = {"budget_range": None}
+    trainer = make_trainer(length_control="l1_exact", length_control_kwargs=kwargs, lambda_lr=None, max_steps=2)
     trainer.train()
     (message,) = trainer.state.stateful_callbacks["LengthControl"]["example_prompt"]
     suffix = trainer.length_control.prompt_suffix(12, 24)
@@ -260,12 +287,17 @@ def test_the_state_keeps_a_prompt_of_the_data_as_the_model_got_it(make_trainer, 
 
 
 def test_the_example_is_the_shortest_prompt_that_text_alone_can_show():
-    short, long = [{"role": "user", "content": "1 + 1"}], [{"role": "user", "content": "1 + 1 + 1"}]
+    short = [{"role": "user", "content": "1 + 1"}]
+    long = [{"role": "user", "content": "1 + 1 + 1"}]
     pictured = [{"role": "user", "content": [{"type": "image"}]}]
     calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
+    beside_a_picture = {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}
     rows = [{"prompt": prompt} for prompt in (long, short, pictured, calling)]
-    assert example_prompt([*rows, {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}]) == short
+    assert example_prompt([*rows, beside_a_picture]) == short
     assert example_prompt([{"prompt": "1 + 1 + 1"}, {"prompt": "1 + 1"}]) == "1 + 1"
-    with_empty_fields = [{"prompt": [{**short[0], "name": None, "tool_calls": None}]}]
-    assert example_prompt(with_empty_fields) == short
     assert example_prompt([{"prompt": pictured}]) is None
+
+
+def test_the_example_has_no_empty_fields():
+    message = {"role": "user", "content": "1 + 1"}
+    assert example_prompt([{"prompt": [{**message, "name": None, "tool_calls": None}]}]) == [message]

@@ -20,7 +20,8 @@ def make(model_path, folder):
 
 
 def adapter_weights(trainer):
-    return {name: p.detach().clone() for name, p in trainer.model.named_parameters() if "lora_" in name}
+    weights = trainer.model.named_parameters()
+    return {name: values.detach().clone() for name, values in weights if "lora_" in name}
 
 
 def assert_same(weights, others):
@@ -43,10 +44,8 @@ def test_the_adapter_alone_is_saved_with_its_state_and_resumed_from(tiny_model_p
         assert length_control_state(folder)["state"] == whole.length_control.state_dict()
     resumed = make(tiny_model_path, tmp_path / "resumed")
     resumed.train(resume_from_checkpoint=run / "checkpoint-2")
-    rows = [
-        [(row["step"], row["loss"], row["grad_norm"], row["leash/lambda"]) for row in log_rows(trainer)]
-        for trainer in (whole, resumed)
-    ]
-    assert rows[0] == rows[1]
+    for row, repeated in zip(log_rows(whole), log_rows(resumed), strict=True):
+        for key in ("step", "loss", "grad_norm", "leash/lambda"):
+            assert repeated[key] == row[key]
     assert_same(adapter_weights(resumed), after)
     assert resumed.length_control.lam == whole.length_control.lam != 0.1

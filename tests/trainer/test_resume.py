@@ -30,54 +30,70 @@ METRICS = ("loss", "grad_norm", "reward", "kl", "entropy")
 
 def log(trainer, first=1):
     """What each step logged, but the times that it took."""
-    rows = [row for row in log_rows(trainer) if row["step"] >= first]
-    return [{k: v for k, v in row.items() if k in METRICS or k.startswith("leash/")} for row in rows]
+    rows = []
+    for row in log_rows(trainer):
+        if row["step"] >= first:
+            rows.append({key: value for key, value in row.items() if key in METRICS or key.startswith("leash/")})
+    return rows
+
+
+def assert_same_weights(trainer, other):
+    assert all(map(torch.equal, trainer.model.parameters(), other.model.parameters()))
 
 
 def assert_same(resumed, whole, first):
     assert log(resumed, first) == log(whole, first) != []
     assert resumed.length_control.state_dict() == whole.length_control.state_dict()
     assert resumed.state.stateful_callbacks["LengthControl"] == whole.state.stateful_callbacks["LengthControl"]
-    pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
-    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    assert_same_weights(resumed, whole)
 
 
 def lines_with(caplog, *parts) -> int:
     """How many messages of one line hold all of these."""
-    said = [record.getMessage() for record in caplog.records]
-    return sum("\n" not in line and all(str(part) in line for part in parts) for line in said)
+    lines = [record.getMessage() for record in caplog.records if "\n" not in record.getMessage()]
+    return sum(all(str(part) in line for part in parts) for line in lines)
 
 
-BATCHINGS = {  # changes, save_steps, where it saves, problems
-    "plain": ({}, 2, [2, 4], 64),
-    "accumulation": ({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, [2, 4], 64),
-    "inside a window": ({"steps_per_generation": 4}, 2, [4, 6], 64),  # 4 is the end, as is 6
-    "inside a window of iterations": (
-        *({"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}, 3, [4, 7], 64),
-    ),
-    "later epoch": ({}, 5, [5, 6], 8),  # 8 problems of 4 completions, 8 a step: 4 steps an epoch
-    "end of an epoch": ({}, 4, [4, 6], 8),
-    "window of a later epoch": ({"steps_per_generation": 4}, 6, [8, 10], 16),
-}
-
-
-@pytest.mark.parametrize("case", BATCHINGS)
-def test_a_resumed_run_repeats_the_uninterrupted_one(case, make_trainer, problems, tmp_path):
-    batching, save_steps, saved, num_problems = BATCHINGS[case]
-    settings = {**SHORT, **batching, "dataset": problems.select(range(num_problems)), "save_steps": save_steps}
-    settings["max_steps"] = saved[-1]
-    whole = make_trainer(output_dir=str(tmp_path / "whole"), **settings)
+@pytest.mark.parametrize(
+    ("batching", "save_steps", "saved", "num_problems"),
+    [
+        pytest.param({}, 2, [2, 4], 64, id="plain"),
+        pytest.param({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, [2, 4], 64, id="accumulation"),
+        pytest.param({"steps_per_generation": 4}, 2, [4, 6], 64, id="inside a window"),  # 4 is the end, as is 6
+        pytest.param(
+            {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2},
+            3,
+            [4, 7],
+            64,
+            id="inside a window of iterations",
+        ),
+        # 8 problems of 4 completions, 8 a step: 4 steps an epoch
+        pytest.param({}, 5, [5, 6], 8, id="later epoch"),
+        pytest.param({}, 4, [4, 6], 8, id="end of an epoch"),
+        pytest.param({"steps_per_generation": 4}, 6, [8, 10], 16, id="window of a later epoch"),
+    ],
+)
+def test_a_resumed_run_repeats_the_uninterrupted_one(
+    batching, save_steps, saved, num_problems, make_trainer, problems, tmp_path
+):
+    first, last = saved
+    settings = SHORT | batching | {"save_steps": save_steps, "max_steps": last}
+    data = problems.select(range(num_problems))
+    whole = make_trainer(output_dir=str(tmp_path / "whole"), dataset=data, **settings)
     whole.train()
-    assert sorted(int(path.name.split("-")[1]) for path in (tmp_path / "whole").glob("checkpoint-*")) == saved
-    resumed = make_trainer(output_dir=str(tmp_path / "resumed"), **settings)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{saved[0]}"))
-    assert_same(resumed, whole, saved[0] + 1)
-    assert len(log(whole)) == saved[-1]
+    assert [path.name for path in whole_checkpoints(tmp_path / "whole")] == [
+        f"checkpoint-{last}",
+        f"checkpoint-{first}",
+    ]
+    resumed = make_trainer(output_dir=str(tmp_path / "resumed"), dataset=data, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{first}"))
+    assert_same(resumed, whole, first + 1)
+    assert len(log(whole)) == last
 
 
 def test_the_interrupted_trainer_itself_can_be_resumed(make_trainer, tmp_path):
     """Stopped inside a window of two updates, between two rows of the log."""
-    settings = {**SHORT, "steps_per_generation": 2, "max_steps": 6, "save_steps": 2, "logging_steps": 2}
+    settings = SHORT | {"steps_per_generation": 2, "max_steps": 6, "save_steps": 2, "logging_steps": 2}
     whole = make_trainer(output_dir=str(tmp_path / "whole"), **settings)
     whole.train()
     interrupted = make_trainer(**settings)
@@ -102,15 +118,16 @@ def test_a_run_that_was_extended_inside_a_window_saves_where_it_can_be_resumed(
     make_trainer, problems, tmp_path, caplog
 ):
     """Two updates a window and eight an epoch: from update 3 on, windows begin at odd ones, also in the next epoch."""
-    settings = {**SHORT, "steps_per_generation": 2, "save_steps": 4, "dataset": problems.select(range(16))}
+    settings = SHORT | {"steps_per_generation": 2, "save_steps": 4, "dataset": problems.select(range(16))}
     make_trainer(output_dir=str(tmp_path / "short"), max_steps=3, **settings).train()
-    runs = {}
-    for name, start in (("extended", "short/checkpoint-3"), ("resumed", "extended/checkpoint-9")):
-        caplog.clear()
-        runs[name] = make_trainer(output_dir=str(tmp_path / name), max_steps=12, **settings)
-        runs[name].train(resume_from_checkpoint=str(tmp_path / start))
-        assert lines_with(caplog, "generation batch", "generated again") == (name == "extended")
-    assert_same(runs["resumed"], runs["extended"], 10)
+    extended = make_trainer(output_dir=str(tmp_path / "extended"), max_steps=12, **settings)
+    extended.train(resume_from_checkpoint=str(tmp_path / "short" / "checkpoint-3"))
+    assert lines_with(caplog, "generation batch", "generated again") == 1
+    caplog.clear()
+    resumed = make_trainer(output_dir=str(tmp_path / "resumed"), max_steps=12, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "extended" / "checkpoint-9"))
+    assert lines_with(caplog, "generation batch", "generated again") == 0
+    assert_same(resumed, extended, 10)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +147,11 @@ def run(whole, tmp_path) -> Path:
 @pytest.fixture
 def resumable(run, tiny_model_path):
     """Factory of trainers in that folder, with changes to their configuration."""
-    return lambda **changes: killable_run.make_trainer(tiny_model_path, str(run), **{"max_steps": 6, **changes})
+
+    def make(max_steps=6, **changes):
+        return killable_run.make_trainer(tiny_model_path, str(run), max_steps=max_steps, **changes)
+
+    return make
 
 
 def test_a_checkpoint_killed_while_it_is_saved_over_another_is_not_whole(whole, run, resumable):
@@ -152,16 +173,25 @@ def test_a_torn_checkpoint_is_passed_over_but_refused_by_name(whole, run, resuma
     assert_same(trainer, whole, 3)
 
 
-def test_training_begins_nowhere_else_than_asked(run, resumable, tmp_path, caplog):
+def test_training_begins_where_it_is_told_to(run, resumable, caplog):
     args = resumable().args
     shutil.copytree(run / "checkpoint-4", run / "checkpoint-10")
     assert starting_point(True, args, {}).name == "checkpoint-10"  # by number, not by name
     caplog.clear()
     assert starting_point(str(run / "checkpoint-2"), args, {}) == run / "checkpoint-2"
     assert lines_with(caplog, "checkpoint-10", "checkpoint-2") == 1
+
+
+@pytest.mark.parametrize("requested", [None, False])
+def test_a_new_run_in_a_folder_in_use_is_warned_of(requested, run, resumable, caplog):
+    args = resumable().args
     caplog.clear()
-    assert starting_point(None, args, {}) is starting_point(False, args, {}) is None
-    assert lines_with(caplog, "output_dir", run, "checkpoint-10") == len(caplog.records) == 2  # a folder in use
+    assert starting_point(requested, args, {}) is None
+    assert lines_with(caplog, "output_dir", run, "checkpoint-4") == len(caplog.records) == 1
+
+
+def test_training_does_not_begin_without_a_checkpoint_of_length_control(run, resumable, tmp_path):
+    args = resumable().args
     with pytest.raises(ValueError, match="nowhere"):
         starting_point(tmp_path / "nowhere", args, {})
     state = json.loads((run / "checkpoint-4" / TRAINER_STATE_FILE).read_text())
@@ -210,9 +240,8 @@ def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog
     resumed = resumable(max_steps=7, learning_rate=0.0)
     resumed.train(resume_from_checkpoint=tmp_path / "final")
     assert lines_with(caplog, "final", "optimizer") == 1
-    assert [row["leash/lambda"] for row in log(resumed)[6:]] == [whole.length_control.lam]
-    pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
-    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    assert [row["leash/lambda"] for row in log(resumed, 7)] == [whole.length_control.lam]
+    assert_same_weights(resumed, whole)
     (tmp_path / "final" / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match="use_peft"):
         resumable().train(resume_from_checkpoint=tmp_path / "final")
@@ -223,9 +252,10 @@ def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog
     [({"max_steps": 4}, {"max_steps": 2}, 4), ({"max_steps": -1, "num_train_epochs": 1.5}, {}, 6)],
 )
 def test_a_finished_run_trains_no_step_more(make_trainer, problems, steps, later, last):
-    fields = {**SHORT, **steps, "dataset": problems.select(range(8)), "save_steps": 2}
-    whole, finished = make_trainer(**fields), make_trainer(**{**fields, **later})
+    fields = SHORT | steps | {"dataset": problems.select(range(8)), "save_steps": 2}
+    whole = make_trainer(**fields)
     whole.train()
+    finished = make_trainer(**fields | later)
     finished.train(resume_from_checkpoint=True)
     assert_same(finished, whole, 1)
     assert finished.state.global_step == last  # transformers would train one more
@@ -234,9 +264,16 @@ def test_a_finished_run_trains_no_step_more(make_trainer, problems, steps, later
 def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems, tmp_path):
     """Windows of two updates: evaluations move along with the checkpoints that go with them."""
     trainer = make_trainer(
-        **{**SHORT, "steps_per_generation": 2, "max_steps": 4, "save_steps": 1, "load_best_model_at_end": True},
-        **{"eval_strategy": "steps", "eval_steps": 1, "eval_dataset": problems.select(range(8))},
-        **{"metric_for_best_model": "eval_score", "greater_is_better": False},
+        eval_dataset=problems.select(range(8)),
+        eval_strategy="steps",
+        eval_steps=1,
+        metric_for_best_model="eval_score",
+        greater_is_better=False,
+        load_best_model_at_end=True,
+        steps_per_generation=2,
+        max_steps=4,
+        save_steps=1,
+        **SHORT,
     )
     evaluated = []
 
@@ -249,11 +286,13 @@ def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems,
     trainer.train()
     trainer.save_model()
     assert evaluated == [2, 4]
-    run, best, last = (tmp_path / "run" / name for name in ("", "checkpoint-2", "checkpoint-4"))
+    run = tmp_path / "run"
+    best = run / "checkpoint-2"
     assert (run / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
-    assert length_control_state(run) == length_control_state(best)
-    assert trainer.length_control.state_dict() == length_control_state(best)["state"]
-    assert length_control_state(last)["state"] != length_control_state(best)["state"]
+    best_state = length_control_state(best)
+    assert length_control_state(run) == best_state
+    assert trainer.length_control.state_dict() == best_state["state"]
+    assert length_control_state(run / "checkpoint-4")["state"] != best_state["state"]
 
 
 def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
@@ -273,17 +312,23 @@ def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
 
 
 def test_a_command_killed_before_its_final_save_is_finished(tmp_path):
-    fields = {
-        "model_name_or_path": "gym",
-        "dataset_name": "gym",
-        "max_steps": 2,
-        "save_steps": 1,
-        "num_generations": 2,
-    }
-    fields = quiet(tmp_path / "run", **fields, target_length=40, max_completion_length=48, save_strategy="steps")
-    command = ["train", *(str(part) for name, value in fields.items() for part in (f"--{name}", value))]
+    run = tmp_path / "run"
+    fields = quiet(
+        run,
+        model_name_or_path="gym",
+        dataset_name="gym",
+        max_steps=2,
+        save_strategy="steps",
+        save_steps=1,
+        num_generations=2,
+        target_length=40,
+        max_completion_length=48,
+    )
+    command = ["train"]
+    for name, value in fields.items():
+        command += [f"--{name}", str(value)]
     assert killed_in_a_fork("_finalize_training", command) == -signal.SIGKILL
-    run, last = tmp_path / "run", tmp_path / "run" / "checkpoint-2"
+    last = run / "checkpoint-2"
     assert not (run / "model.safetensors").exists()
     assert main([*command, "--resume_from_checkpoint", "true"]) == 0
     assert (run / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
@@ -311,17 +356,23 @@ def test_weights_that_are_not_this_runs_doing_need_not_be_finite(tmp_path):
     check_finite(model, 3, tmp_path)
 
 
-SPOILED = [("LEASH", math.nan, 0.0), ("LEASH", -math.inf, 0.5), ("GRPO", math.inf, 0.0), ("RLOO", math.nan, 0.5)]
-
-
-@pytest.mark.parametrize(("kind", "value", "max_grad_norm"), SPOILED)
+@pytest.mark.parametrize(
+    ("trainer_name", "value", "max_grad_norm"),
+    [("LEASH", math.nan, 0.0), ("LEASH", -math.inf, 0.5), ("GRPO", math.inf, 0.0), ("RLOO", math.nan, 0.5)],
+)
 def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
-    kind, value, max_grad_norm, tiny_model_path, tmp_path
+    trainer_name, value, max_grad_norm, tiny_model_path, tmp_path
 ):
     """In the trainer of ours and in two of TRL's, which then resume as if nothing had happened."""
-    settings = {"gradient_accumulation_steps": 2, "max_steps": 4, "max_grad_norm": max_grad_norm}
-    settings |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1}
-    make = killable_run.make_trainer if kind == "LEASH" else partial(stock_trainer, kind)
+    settings = {
+        "gradient_accumulation_steps": 2,
+        "max_steps": 4,
+        "max_grad_norm": max_grad_norm,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "save_total_limit": 1,
+    }
+    make = killable_run.make_trainer if trainer_name == "LEASH" else partial(stock_trainer, trainer_name)
     whole = make(tiny_model_path, tmp_path / "whole", **settings)
     whole.train()
     spoiled = make(tiny_model_path, tmp_path / "run", **settings)
@@ -329,15 +380,14 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
     with pytest.raises(FloatingPointError) as stopped:
         spoiled.train()
     folder = tmp_path / "run" / "checkpoint-2"
-    said = str(stopped.value)
-    assert "\n" not in said
-    assert "update 3" in said
-    assert str(folder) in said
+    message = str(stopped.value)
+    assert "\n" not in message
+    assert "update 3" in message
+    assert str(folder) in message
     assert [*whole_checkpoints(tmp_path / "run")] == [folder]
     for saved in (load_file(folder / "model.safetensors").values(), spoiled.model.parameters()):
         assert all(weights.isfinite().all() for weights in saved)
     resumed = make(tiny_model_path, tmp_path / "run", **settings)
     resumed.train(resume_from_checkpoint=str(folder))
     assert log(resumed, 3) == log(whole, 3) != []
-    pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
-    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    assert_same_weights(resumed, whole)

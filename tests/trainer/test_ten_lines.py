@@ -11,7 +11,7 @@ import torch
 from processes import in_two_processes
 from reward_worker import serve
 from stock_run import LAMBDA_INIT, LAMBDA_LR, TAKEN, TARGET
-from ten_lines_run import COLUMNS, OWN, PAGE, STOCK, SUBCLASS, Calls, lambdas_by_hand, run_all, write_module
+from ten_lines_run import COLUMNS, PAGE, STOCK, SUBCLASS, TEN_LINES, Calls, lambdas_by_hand, run_all, write_module
 from transformers import AutoModelForCausalLM, TrainerState
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
@@ -23,16 +23,21 @@ from leash_trl.length_control.leash import Leash
 STILL = {"learning_rate": 0.0, "max_steps": 3}  # all three sample the same completions
 EVALUATION = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
 TWO_BATCHES = {"steps_per_generation": 2, "gradient_accumulation_steps": 4}
-IN_ONE_PROCESS = {
-    "one process, 15 updates": ({"max_steps": 15}, {*COLUMNS}),
-    "three updates a batch: `steps_per_generation=3`": (
-        STILL | {"max_steps": 5, "steps_per_generation": 3},
-        {*COLUMNS},
+IN_ONE_PROCESS = [  # row of the page, settings, and which columns are right
+    ("one process, 15 updates", {"max_steps": 15}, COLUMNS),
+    (
+        "three updates a batch: `steps_per_generation=3`",
+        {"learning_rate": 0.0, "max_steps": 5, "steps_per_generation": 3},
+        COLUMNS,
     ),
-    "two updates a batch: `num_iterations=2`": (STILL | {"max_steps": 5, "num_iterations": 2}, {*COLUMNS}),
-    "two batches an update: `steps_per_generation=2` of 4": (STILL | TWO_BATCHES, {STOCK, SUBCLASS}),
-    "evaluation after each update": (STILL | EVALUATION, {STOCK, SUBCLASS}),
-}
+    (
+        "two updates a batch: `num_iterations=2`",
+        {"learning_rate": 0.0, "max_steps": 5, "num_iterations": 2},
+        COLUMNS,
+    ),
+    ("two batches an update: `steps_per_generation=2` of 4", STILL | TWO_BATCHES, [STOCK, SUBCLASS]),
+    ("evaluation after each update", STILL | EVALUATION, [STOCK, SUBCLASS]),
+]
 
 
 @pytest.fixture
@@ -44,26 +49,29 @@ def run(tiny_model_path, tmp_path, monkeypatch):
 
 
 def lambdas(*processes: dict[str, dict]) -> dict[str, list[float]]:
+    """By column, lambda at the end of each process."""
     return {column: [seen[column]["lambda"] for seen in processes] for column in COLUMNS}
 
 
-def check(row: str, exact: float, values: dict[str, list[float]], right: set[str], tolerance=1e-12) -> None:
+def check(row: str, exact: float, values: dict[str, list[float]], right: list[str], tolerance=1e-12) -> None:
     """That those of the columns that the page calls right are exact and no others, and that the page has these
     numbers, up to a token that another processor samples otherwise."""
-    numbers = [[exact], *(values[column] for column in COLUMNS)]
-    cells = [" and ".join(f"{x + 1e-9:.4f}" for x in each) or "none" for each in numbers]  # ties go up
+    numbers = [[exact]]
+    for column in COLUMNS:
+        numbers.append(values[column])
+        for value in values[column]:
+            is_exact = value == pytest.approx(exact, abs=tolerance)
+            assert is_exact == (column in right)
+    cells = [" and ".join(f"{number + 1e-9:.4f}" for number in cell) or "none" for cell in numbers]  # ties go up
     print(f"| {row} | {' | '.join(cells)} |")
-    for column, seen in values.items():
-        assert [value == pytest.approx(exact, abs=tolerance) for value in seen] == [column in right] * len(seen)
-    on_page = [[float(number) for number in re.findall(r"[\d.]+", cell)] for cell in PAGE[row]]
-    assert on_page == [pytest.approx(each, abs=0.02) for each in numbers]
+    for cell, expected in zip(PAGE[row], numbers, strict=True):
+        assert [float(number) for number in re.findall(r"[\d.]+", cell)] == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize("row", IN_ONE_PROCESS)
-def test_lambda_in_one_process(row, run):
-    settings, right = IN_ONE_PROCESS[row]
+@pytest.mark.parametrize(("row", "settings", "right"), IN_ONE_PROCESS)
+def test_lambda_in_one_process(row, settings, right, run):
     seen = run(**settings)
-    assert seen[OWN]["mean lengths"] == seen[STOCK]["mean lengths"] == seen[SUBCLASS]["mean lengths"]
+    assert seen[TEN_LINES]["mean lengths"] == seen[STOCK]["mean lengths"] == seen[SUBCLASS]["mean lengths"]
     exact = lambdas_by_hand(seen[SUBCLASS]["calls"], settings["max_steps"])[-1]
     check(row, exact, lambdas(seen), right)
 
@@ -71,82 +79,92 @@ def test_lambda_in_one_process(row, run):
 @pytest.mark.slow
 def test_on_the_gym_nothing_but_the_epsilon_differs(run, tmp_path):
     settings = {"max_steps": 15, "max_completion_length": 48, "start": {"lambda_init": 0.1, "lambda_lr": 0.005}}
-    own = ten_lines_run.run(OWN, str(CHECKPOINT), tmp_path / "own", **settings)
+    lines = ten_lines_run.run(TEN_LINES, str(CHECKPOINT), tmp_path / "lines", **settings)
     ours = ten_lines_run.run(SUBCLASS, str(CHECKPOINT), tmp_path / "ours", advantage_epsilon=1e-4, **settings)
-    assert (own["lambda"], own["mean lengths"]) == (ours["lambda"], ours["mean lengths"])
+    assert lines["lambda"] == ours["lambda"]
+    assert lines["mean lengths"] == ours["mean lengths"]
 
 
 def test_lambda_in_two_processes(run, tmp_path):
     """Two processes of six completions share a group of four."""
-    ranks = in_two_processes(partial(run, per_device_train_batch_size=6, **STILL), tmp_path)
-    exact = lambdas_by_hand([call for rank in ranks for call in rank[SUBCLASS]["calls"]], 3)[-1]
-    check("two processes: the first and the second", exact, lambdas(*ranks), {STOCK, SUBCLASS})
+    first, second = in_two_processes(partial(run, per_device_train_batch_size=6, **STILL), tmp_path)
+    calls = first[SUBCLASS]["calls"] + second[SUBCLASS]["calls"]
+    exact = lambdas_by_hand(calls, 3)[-1]
+    check("two processes: the first and the second", exact, lambdas(first, second), [STOCK, SUBCLASS])
 
 
 def test_lambda_after_a_restart(run):
-    settings = STILL | {"save_strategy": "steps", "save_steps": 1}
-    first, second = run(**settings | {"max_steps": 1}), run(resume="checkpoint-1", **settings)
-    calls = [*first[SUBCLASS]["calls"], *second[SUBCLASS]["calls"]]
+    settings = {"learning_rate": 0.0, "save_strategy": "steps", "save_steps": 1}
+    first = run(max_steps=1, **settings)
+    second = run(max_steps=3, resume="checkpoint-1", **settings)
+    calls = first[SUBCLASS]["calls"] + second[SUBCLASS]["calls"]
     assert [step for _, step, _ in calls] == [0, 1, 2]
-    check(
-        "resumed after the first of three updates", lambdas_by_hand(calls, 3)[-1], lambdas(second), {STOCK, SUBCLASS}
-    )
+    exact = lambdas_by_hand(calls, 3)[-1]
+    check("resumed after the first of three updates", exact, lambdas(second), [STOCK, SUBCLASS])
 
 
 def test_lambda_with_tools(run, tokenizer):
     """Each completion has seven tokens of the model's, the end among them, and five of a tool's."""
-    token, end = tokenizer.encode("7")[0], tokenizer.eos_token_id
-
-    row = {"prompt_ids": [token], "completion_ids": [token] * 11 + [end], "logprobs": [-1.0] * 12}
-    row["env_mask"] = [1] * 6 + [0] * 5 + [1]
+    token = tokenizer.encode("7")[0]
 
     def rollout(prompts, trainer):
-        return {name: [[*values] for _ in prompts] for name, values in row.items()}
+        return {
+            "prompt_ids": [[token] for _ in prompts],
+            "completion_ids": [[token] * 11 + [tokenizer.eos_token_id] for _ in prompts],
+            "logprobs": [[-1.0] * 12 for _ in prompts],
+            "env_mask": [[1] * 6 + [0] * 5 + [1] for _ in prompts],
+        }
 
     exact = lambdas_by_hand([("train", update, [7]) for update in range(3)], 3)[-1]
-    check("tools: 7 tokens and 5 of a tool's", exact, lambdas(run(rollout=rollout, **STILL)), {SUBCLASS})
+    check("tools: 7 tokens and 5 of a tool's", exact, lambdas(run(rollout=rollout, **STILL)), [SUBCLASS])
 
 
 def test_lambda_where_another_process_scores(run, tokenizer, tiny_model_path, tmp_path):
-    """Four groups of nine tokens an update: what prices the last one of the third, and what the trainer has then."""
-    own, method = importlib.import_module("ten_lines"), Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
-    reward = LengthControlledReward(own.math_reward, method, TARGET)
-    callback, state = LengthControlCallback(reward), TrainerState()
+    """Four groups of nine tokens an update: what penalizes the last of the third, and what the trainer has then."""
+    ten_lines = importlib.import_module("ten_lines")
+    method = Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
+    reward = LengthControlledReward(ten_lines.math_reward, method, TARGET)
+    callback = LengthControlCallback(reward)
+    state = TrainerState()
     sizes = {"num_generations": 2, "per_device_train_batch_size": 8, "max_completion_length": 12}
     args = AsyncGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **sizes)
     here, there = multiprocessing.Pipe()
-    rewards = [own.leash_reward, reward]
-    worker = multiprocessing.get_context("spawn").Process(target=serve, args=(there, rewards), daemon=True)
+    reward_funcs = [ten_lines.leash_reward, reward]
+    worker = multiprocessing.get_context("spawn").Process(target=serve, args=(there, reward_funcs), daemon=True)
     worker.start()
-    given = {"model": AutoModelForCausalLM.from_pretrained(tiny_model_path), "processing_class": tokenizer}
-    callback.on_train_begin(args, state, None, **given)
-    columns = {"prompts": [""] * 2, "completions": [""] * 2, "completion_ids": [[2] * 9] * 2}  # by half over
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
+    callback.on_train_begin(args, state, None, model=model, processing_class=tokenizer)
+    group = {"prompts": [""] * 2, "completions": [""] * 2, "completion_ids": [[2] * 9] * 2}  # by half over
+    scores = [[], []]
     for _ in range(3):
-        before = method.lam
+        lambda_of_update = method.lam
         for number in [0, 1] * 4:
-            here.send((number, columns))
+            here.send((number, group))
             assert here.poll(120)
-            rewards[number] = here.recv()
+            scores[number] = here.recv()
         callback.on_step_end(args, state, None, optimizer=TAKEN)
     here.close()
     worker.join(60)
-    price = [(1 - scored[0]) / 0.5 for scored in rewards]
+    by_ten_lines, by_reward = ((1 - rewards[0]) / 0.5 for rewards in scores)  # lambda
     exact = lambdas_by_hand([("train", update, [9]) for update in range(2)], 2)[-1]
-    values = {OWN: [price[0], own.lam], STOCK: [price[1], before], SUBCLASS: []}
-    check("asynchronous, third update: worker and trainer", exact, values, {STOCK, SUBCLASS})
+    values = {TEN_LINES: [by_ten_lines, ten_lines.lam], STOCK: [by_reward, lambda_of_update], SUBCLASS: []}
+    check("asynchronous, third update: worker and trainer", exact, values, [STOCK, SUBCLASS])
 
 
 def test_advantages_at_a_small_lambda(run):
     class AllRight(Calls):
-        def __call__(self, **given):
-            return [1.0 for _ in super().__call__(**given)]
+        def __call__(self, **columns):
+            return [1.0 for _ in super().__call__(**columns)]
 
-    seen = run(calls=AllRight(), start={"lambda_init": 0.001, "lambda_lr": 0.0}, **STILL | {"max_steps": 1})
-    lengths = torch.tensor(seen[OWN]["calls"][0][2], dtype=torch.float64).view(-1, 4)
-    prices = 0.001 * (lengths / TARGET - 1).clamp(min=0)
-    exact = ((prices - prices.mean(dim=1, keepdim=True)) / (prices.std(dim=1, keepdim=True) + 1e-8)).abs().sum().item()
+    start = {"lambda_init": 0.001, "lambda_lr": 0.0}
+    seen = run(calls=AllRight(), start=start, learning_rate=0.0, max_steps=1)
+    _, _, lengths = seen[TEN_LINES]["calls"][0]
+    penalties = 0.001 * (torch.tensor(lengths, dtype=torch.float64).view(-1, 4) / TARGET - 1).clamp(min=0)
+    deviation = penalties.std(dim=1, keepdim=True) + 1e-8
+    advantages = (penalties - penalties.mean(dim=1, keepdim=True)) / deviation
+    exact = advantages.abs().sum().item()
     shares = {column: [sum(map(abs, seen[column]["advantages"])) / exact] for column in COLUMNS}
-    check("lambda of 0.001: advantages, as a share of the exact ones", 1.0, shares, {SUBCLASS}, tolerance=1e-4)
+    check("lambda of 0.001: advantages, as a share of the exact ones", 1.0, shares, [SUBCLASS], tolerance=1e-4)
 
 
 def test_the_page_has_no_other_rows():

@@ -11,6 +11,7 @@ from stock_run import run_of
 from transformers import AutoModelForCausalLM
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlledReward
+from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.rewards import math_reward, reasoning_gym_reward
 from leash_trl.trainer.callbacks import run_settings
 
@@ -115,6 +116,19 @@ def solution_of(settings):
 
     index, _, configuration = settings.partition(" ")
     return procedural_dataset(configuration)[int(index)]["answer"]
+
+
+def test_a_reward_function_of_ones_own_may_ask_for_the_markers(make_trainer):
+    received = []
+
+    def reward(completions, thinking_markers, **kwargs):
+        received.append(thinking_markers)
+        return [1.0] * len(completions)
+
+    trainer = make_trainer(reward, max_steps=1, thinking_end=END)
+    trainer.train()
+    assert received == [ThinkingMarkers(END)]
+    assert "rewards/reward/mean" in trainer.state.log_history[0]
 
 
 def test_a_prompt_that_closes_this_thinking_is_warned_of(bracket_model, bracket_tokenizer, tmp_path):

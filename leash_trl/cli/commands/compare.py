@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,12 @@ from leash_trl.cli.compared_run import EVALUATION, ComparedRun
 from leash_trl.cli.errors import UserError, resumable, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
-from leash_trl.run_folder import only_run_in
+from leash_trl.run_folder import checkpoint_path, only_run_in
+from leash_trl.saved_recipe import recipe_of_model
 
 
 BASE = "base"
-ALWAYS_EVALUATED = "which in table and figure is the model before training, whom every comparison evaluates"
+ALWAYS_EVALUATED = "which in table and figure is the model before training, evaluated in every comparison"
 ONE_MODEL = ("model_name_or_path", "model_revision")
 REWARDS = ("reward_funcs", "reward_weights", "correctness_func")
 ONE_WORK = ("benchmarks", "split", "limit", "num_samples", "temperature", *REWARDS)
@@ -100,7 +101,12 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
             plain = {**base, **overrides, **dict.fromkeys(("length_control_kwargs", "min_accuracy")), **model}
             plain["length_control"] = "none"
             recipe = _checked(*((fields, where, overrides) if is_trained else (plain, where, {})))
-            evaluation = _evaluation(recipe, {**own_eval, **asked}, config)
+            has_own_prompts = False
+            if name_or_path := model.get("model_name_or_path"):
+                with user_errors():
+                    saved = recipe_of_model(checkpoint_path(name_or_path), model.get("model_revision"))
+                has_own_prompts = bool(saved)
+            evaluation = _evaluation(recipe, {**own_eval, **asked}, config, has_own_prompts)
             arm = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
             for place in (arm, repr((label, recipe.get("target_length"), point))):
                 if place in taken:
@@ -129,9 +135,13 @@ def _check_no_seed(fields: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dict[str, Any]:
-    """Returns the options of `leash eval` for a recipe: the settings of training, unless the comparison sets
-    others."""
+def _evaluation(
+    recipe: dict[str, Any], own: dict[str, Any], config: str, has_own_prompts: bool = False
+) -> dict[str, Any]:
+    """Returns the options of `leash eval` for a recipe: the settings of training, unless the comparison sets others.
+
+    For a model `has_own_prompts` that another training saved, `leash eval` takes the prompts from there.
+    """
     from leash_trl.cli.commands.eval import EvalArguments
     from leash_trl.cli.training_arguments import arguments_of
 
@@ -141,6 +151,13 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
     if (script_args.dataset_name is None or script_args.dataset_config) and "benchmarks" not in own:
         raise UserError(f"{config}: the arms train on a mixture, or have a dataset_config; set benchmarks under eval")
     data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
+    prompts = {
+        "prompt_suffix": _suffix_of_training(script_args),
+        "system_prompt": script_args.system_prompt,
+        "chat_template": script_args.chat_template,
+        "chat_template_kwargs": args.chat_template_kwargs or {},
+        "thinking_end": recipe.get("thinking_end"),
+    }
     settings = {
         **(data if "benchmarks" not in own else {}),
         **({name: recipe.get(name) for name in REWARDS} if "reward_funcs" not in own else {}),
@@ -149,16 +166,31 @@ def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dic
         "top_p": args.top_p,
         "top_k": args.top_k,
         "max_new_tokens": None if args.generation_limit == math.inf else args.generation_limit,
-        "prompt_suffix": script_args.prompt_suffix,
-        "system_prompt": script_args.system_prompt,
-        "chat_template": script_args.chat_template,
-        "chat_template_kwargs": args.chat_template_kwargs or {},
-        "thinking_end": recipe.get("thinking_end"),
+        **({} if has_own_prompts else prompts),
         **CommandParser([EvalArguments], prog="leash eval").checked(own, f"{config}: eval"),
     }
     settings = {name: value for name, value in settings.items() if value is not None}
     make_dataclass(EvalArguments, {**settings, "model_name_or_path": "", "output_dir": ""})
     return settings
+
+
+def _suffix_of_training(script_args: Any) -> str:
+    """Returns the text that training appends to prompts, also for the models that are not trained."""
+    from leash_trl.cli.reward_functions import default_suffix, named_reward_funcs
+    from leash_trl.data.problems import load_splits
+    from leash_trl.data.sources import parse_reference
+
+    if script_args.prompt_suffix is not None:
+        return str(script_args.prompt_suffix)
+    with user_errors():
+        reward_funcs = named_reward_funcs(script_args)
+        columns: Collection[str] = ()
+        reference = None if script_args.dataset_name is None else parse_reference(script_args.dataset_name)
+        # the columns decide what grades the answers; data on the Hub has none of reasoning-gym
+        if not reward_funcs and reference is not None and reference.hub_id is None:
+            rows = next(iter(load_splits(reference, streaming=True).values()))
+            columns = rows.column_names or [*next(iter(rows))]
+        return default_suffix(reward_funcs, columns)
 
 
 def _points(

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.output_dir)
     with user_errors():
         baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline")) if arguments.baseline else None
-    sample_all(arguments, arguments.benchmarks, "benchmark", baseline.run["benchmarks"] if baseline else None)
+    sample_all(arguments, arguments.benchmarks, "benchmark", baseline.run if baseline else None)
     with user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

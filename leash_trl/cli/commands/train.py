@@ -5,7 +5,8 @@ import math
 import os
 import traceback
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -15,10 +16,18 @@ from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_conf
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
-from leash_trl.cli.reward_functions import OWN_REWARDS, deciding_function, reward_functions
-from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
+from leash_trl.cli.reward_functions import (
+    OWN_REWARDS,
+    deciding_function,
+    default_reward,
+    default_suffix,
+    named_reward_funcs,
+    reward_functions,
+)
+from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
+from leash_trl.data.prompts import has_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.figures.training import write_curves
 from leash_trl.importing import imported
@@ -34,18 +43,20 @@ LONGEST_END = 10  # entries of the log over which the closing line averages at t
 UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
-def load_reward_funcs(script_args: LeashScriptArguments, columns: Collection[str]) -> list:
-    """Returns the reward functions and models that a recipe names, or `math_reward`, or for problems of reasoning-gym
-    their own reward."""
-    model = script_args.reward_model_name_or_path
-    models = [path_or_hub_id(model, "reward_model_name_or_path")] if model else []
-    usual = "reasoning_gym_reward" if "reasoning_gym" in columns else "math_reward"
-    return models + reward_functions(script_args.reward_funcs or ([] if models else [usual]))
+def recorded(recipe: dict[str, Any], appended: str, prompt: Any) -> dict[str, Any]:
+    """Returns a recipe with the suffix that prompts got, which evaluation takes from there and the card shows.
+
+    Prompts that are messages got none: an option that had no effect is recorded as empty, and a default not at all.
+    """
+    if has_suffix(prompt, appended):
+        return {**recipe, "prompt_suffix": appended}
+    return recipe if recipe.get("prompt_suffix") is None else {**recipe, "prompt_suffix": ""}
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
     """Returns the rows to train on and those to evaluate on, or `None`, of a mixture, a named source, a file, a folder
     or a Hub id."""
+    suffix = script_args.prompt_suffix
     for part in dataset_args.datasets:
         part.path = path_or_hub_id(part.path, "path in datasets")
     with named_files("a part of the mixture"):
@@ -56,7 +67,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         script_args.dataset_test_split if evaluates else None,
         config=script_args.dataset_config,
         streaming=script_args.dataset_streaming,
-        suffix=script_args.prompt_suffix,
+        suffix=partial(default_suffix, named_reward_funcs(script_args)) if suffix is None else suffix,
         has_chat_template=has_template,
         system_prompt=script_args.system_prompt,
     )
@@ -87,10 +98,11 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     tokenizer.chat_template = script_args.chat_template or tokenizer.chat_template
     has_template = tokenizer.chat_template is not None
     rollout_func = path and imported("rollout_func", path)
+    reward_funcs = named_reward_funcs(script_args)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
-    reward_funcs = load_reward_funcs(script_args, train_dataset.column_names or [])
+    reward_funcs = reward_funcs or reward_functions([default_reward(train_dataset.column_names or [])])
     deciding = deciding_function(training_args.correctness_func, reward_funcs)
     if callable(deciding):
         training_args.correctness_func = None  # the name of a function, which the trainer gets itself
@@ -133,10 +145,11 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
         check_writable(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
-    # the card shows the recipe, in which prompts that are messages have no suffix
-    prompt = next(iter(trainer.train_dataset))["prompt"]
-    asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    trainer.publisher.recipe = recipe if script_args.prompt_suffix in asked else {**recipe, "prompt_suffix": ""}
+    row = next(iter(trainer.train_dataset))
+    appended = script_args.prompt_suffix
+    if appended is None:
+        appended = default_suffix(named_reward_funcs(script_args), columns=row)
+    trainer.publisher.recipe = recorded(recipe, appended, row["prompt"])
     trainer.publisher.draw = write_curves
     with resumable(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:

@@ -15,8 +15,10 @@ from math_verify import parse, verify
 from leash_trl.rewards.grader.answer import boxed_answer
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import COMMA, LIST_MARK, SIMPLE_NAME, inside_brackets, split_at
+from leash_trl.rewards.grader.parsing import COMMA, LIST_MARK, SIMPLE_NAME, UNREAD, inside_brackets, split_at
 from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
+from leash_trl.rewards.grader.units import Same
+from leash_trl.rewards.grader.words import words_verdict
 
 
 DIGITS, DIFFERENT = 50, 1e-30
@@ -147,9 +149,16 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     math-verify. Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
     """
     one, other = _found(answer), _found(gold)
-    for compare in (functools.partial(are_equal, same=formulas_equal), _same_reals):
+    rules: list[Same] = [
+        functools.partial(words_verdict, same=formulas_equal),
+        functools.partial(are_equal, same=formulas_equal),
+        _same_reals,
+    ]
+    for compare in rules:
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
             if one and other and (verdict := compare(one, other)) is not None:
                 return verdict
+    if UNREAD.search(normalized(f"{one} {other}")):
+        return False  # math-verify would drop this sign
     expected, found = values(gold.replace('"', " ")), values(answer.replace('"', " "))
     return bool(verify([*expected], [*found], timeout_seconds=None)) if expected else None

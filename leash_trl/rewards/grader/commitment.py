@@ -15,6 +15,7 @@ from leash_trl.rewards.grader.units import unit_of
 
 WRAPPER = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
+FULL_STOP = re.compile(r"(?<!\.)\.$")  # dots say that a list goes on
 SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
 LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
 ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
@@ -45,7 +46,6 @@ BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
 NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "和", "或"])
 BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
-GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
 # Words that change the value of the number beside them; words before the number matter only after the last verb.
 CHANGED = re.compile(
     r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
@@ -64,17 +64,18 @@ def flat(text: str) -> str:
     for _ in range(3):
         text = WRAPPER.sub(r" \1 ", text)
     text = MARKUP.sub("", SPACING.sub(" ", text.strip()).strip())
-    return " ".join(text.replace("per cent", "percent").split()).rstrip(" .").lstrip()
+    return FULL_STOP.sub("", " ".join(text.replace("per cent", "percent").split()))
 
 
 def is_word(run: str) -> bool:
     """Returns whether a run of letters is a word, rather than a product such as `xy`."""
     run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".").lower()
-    is_known = run in JOINERS | BOUNDS | {"of", "out", "sq", "no", "not"} or unit_of(run)
+    is_known = run in JOINERS | BOUNDS | {"of", "out", "per", "sq", "no", "not"} or unit_of(run)
     return bool(len(run) > 3 or not run.isascii() or "." in run or is_known)
 
 
-def _words(text: str) -> list[re.Match[str]]:
+def word_runs(text: str) -> list[re.Match[str]]:
+    """Returns the runs of letters in a text that are words."""
     runs = [*WORD.finditer(text)]
     is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_of(run[0]) for run in runs)
     return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
@@ -95,22 +96,20 @@ def commitment(text: str) -> str | None:
     """
     if r"\begin" in text:  # a matrix is kept as written
         return text
-    if GOES_ON.search(text):
-        return None
     said = BASE.sub(r"_{\1}", flat(text))
     said, labels = LABEL.subn("", said)
     if labels and ANY_LABEL.search(said):
         return None
-    if not _words(said):
+    if not word_runs(said):
         return text if said == flat(text) else said
-    said = without_asides(_statement(said))
+    said = without_asides(statement(said))
     if not NUMBER.search(said):
         return HEAD.sub("", said)
     said = NEGATION.split(said)[0] if not JUDGED.search(said) else ""
     return _only_number(said) if NUMBER.search(said) else None
 
 
-def _statement(said: str) -> str:
+def statement(said: str) -> str:
     """Returns the sentences that have a number; if any has "answer is", only the rest of the last such sentence."""
     sentences = [sentence for sentence in SENTENCE.split(said) if NUMBER.search(sentence)]
     answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
@@ -119,7 +118,7 @@ def _statement(said: str) -> str:
 
 def _formulas(said: str) -> list[tuple[int, int]]:
     """Returns the start and the end of each part between words that has a number."""
-    words = _words(said)
+    words = word_runs(said)
     starts, ends = [0, *(word.end() for word in words)], [*(word.start() for word in words), len(said)]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if NUMBER.search(said, start, end)]
 
@@ -150,21 +149,21 @@ def _is_list(said: str, formulas: list[tuple[int, int]]) -> bool:
 
 
 def _spoken(said: str) -> set[str]:
-    return {word[0].lower().rstrip(".") for word in _words(said)}
+    return {word[0].lower().rstrip(".") for word in word_runs(said)}
 
 
 TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # `xyz` and `AB` are products, not words
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 
 
-def words_verdict(answer: str, gold: str) -> bool | None:
+def same_words(answer: str, gold: str) -> bool | None:
     r"""Returns whether two answers are the same words; `None` if the answers differ and are not both words.
 
     Example:
-        >>> words_verdict("Even", r"\text{even}"), words_verdict("odd", "even"), words_verdict("x", "even")
+        >>> same_words("Even", r"\text{even}"), same_words("odd", "even"), same_words("x", "even")
         (True, False, None)
     """
-    said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
+    said, expected = (ARTICLE.sub("", flat(text)).strip(' "') for text in (answer, gold))
     if said and said == expected:
         return True
     one, other = said.casefold(), expected.casefold()

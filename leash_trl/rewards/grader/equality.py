@@ -2,17 +2,20 @@ r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations
 
 A verdict of this module is final. These answers are equal: numbers of the same value, lists and sets with the same
 members, tuples with the same members in the same order, the same time of day, equal ratios, and numerals of the same
-value in their bases. A name ("x = 5", "5 = x") or a unit that one answer leaves out does not matter; units that both
-answers name are converted. An equation of numbers must be true, and states its value. The verdict is `None` if an
-answer cannot be read, or if the verdict depends on formulas without a rational value; the worker process then compares
-the answers with [`~leash_trl.rewards.grader.algebra.formulas_equal`].
+value in their bases, the same residues of one modulus, and the same permutation in cycles. A name ("x = 5", "5 = x")
+or a unit that one answer leaves out does not matter; names that both answers have must be the same, and units that
+both name are converted. Names that repeat ("x=1, y=2 or x=2, y=1") bind their values, as in (1, 2), (2, 1). An
+equation of numbers must be true, and states its value. The verdict is `None` if an answer cannot be read, or if the
+verdict depends on formulas without a rational value; the worker process then compares the answers with
+[`~leash_trl.rewards.grader.algebra.formulas_equal`].
 """
 
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from leash_trl.rewards.grader.parsing import ParsedAnswer, parse
+from leash_trl.rewards.grader.latex import normalized
+from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse
 from leash_trl.rewards.grader.rational import rational, rationals_equal
 from leash_trl.rewards.grader.units import Same, quantities_equal
 
@@ -20,6 +23,9 @@ from leash_trl.rewards.grader.units import Same, quantities_equal
 ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a reference answer with so many decimals may be rounded
 # The letters of 3 h and 18 mph are units if the reference answer has no letters.
 LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{2,3}|[ghlms])\.?((?:\s*\^\s*\{?[23]\}?)?)")
+FUNCTION = re.compile(r"\([a-z]\)$")  # f(x)
+BETWEEN = re.compile(rf"{UNREAD.pattern}|[,;]")
+POINTS = re.compile("[A-Z]{2,}")  # as in a triangle, whose points have an order
 DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")
 
 
@@ -34,7 +40,7 @@ def are_equal(answer: str, gold: str, same: Same = rationals_equal) -> bool | No
     """
     one, other = parse(answer), parse(gold)
     if one is None or other is None:
-        return None
+        return _equal_between_signs(normalized(answer), normalized(gold), same)
     verdict = _equal(one, other, same)
     if verdict is True:
         return True
@@ -49,8 +55,30 @@ def are_equal(answer: str, gold: str, same: Same = rationals_equal) -> bool | No
     return verdict
 
 
-def _all(verdicts: Sequence[bool | None]) -> bool | None:
+def all_equal(verdicts: Sequence[bool | None]) -> bool | None:
+    """Returns whether all verdicts are true; `None` if this is undecided."""
     return False if False in verdicts else None if None in verdicts else True
+
+
+def _equal_between_signs(answer: str, gold: str, same: Same) -> bool | None:
+    """Compares texts with signs that no parser reads: the signs must be the same, and the parts between them equal."""
+    signs, gold_signs = UNREAD.findall(answer), UNREAD.findall(gold)
+    if not signs and not gold_signs:
+        return None
+    if signs != gold_signs:
+        return False
+    parts, gold_parts = ([part for part in BETWEEN.split(text) if part.strip()] for text in (answer, gold))
+    if len(parts) != len(gold_parts):
+        return False
+    return all_equal([_same_part(part, gold_part, same) for part, gold_part in zip(parts, gold_parts, strict=True)])
+
+
+def _same_part(part: str, gold_part: str, same: Same) -> bool | None:
+    """Compares two parts between signs, by their texts if they are points, else by their values."""
+    text, gold_text = (re.sub(r"\s|^\s*\{|\}\s*$", "", one) for one in (part, gold_part))
+    if text == gold_text or POINTS.fullmatch(text):
+        return text == gold_text
+    return are_equal(part, gold_part, same)
 
 
 def _any(verdicts: Sequence[bool | None]) -> bool | None:
@@ -66,8 +94,10 @@ def _equal(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
     if kinds == {"time"}:
         (minute, half), (gold_minute, gold_half) = one.key, gold.key
         return minute == gold_minute and (half == gold_half or not half or not gold_half)
-    if kinds == {"numeral"}:
+    if kinds in ({"numeral"}, {"residues"}, {"permutation"}):
         return one.key == gold.key
+    if kinds & {"residues", "permutation"} or kinds == {"tuple", "value"}:
+        return False
     if kinds == {"time", "value"} and not (":" in one.name + gold.name and one.formula and gold.formula):
         return False
     if "value" in kinds <= {"value", "time"}:
@@ -80,14 +110,16 @@ def _equal(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
 def _same_collection(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
     a, b = (reading.items if reading.kind in ("list", "set", "tuple") else (reading,) for reading in (one, gold))
     if one.kind == gold.kind == "tuple":
-        if one.name != gold.name:
+        if _names_differ(one.name, gold.name):
+            return False
+        if one.key != gold.key:
             return None
-        return len(a) == len(b) and _all([_equal(*pair, same) for pair in zip(a, b, strict=True)])
+        return len(a) == len(b) and all_equal([_equal(*pair, same) for pair in zip(a, b, strict=True)])
     if "tuple" in (one.kind, gold.kind):
         return None
     names, gold_names = _assigned(one), _assigned(gold)
     if names and names.keys() == gold_names.keys():
-        return _all([_equal(names[name], gold_names[name], same) for name in names])
+        return all_equal([_equal(names[name], gold_names[name], same) for name in names])
     return _same_members(a, b, same)
 
 
@@ -102,11 +134,25 @@ def _same_members(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], same: Sa
         return not a and not b
     if len(a) * len(b) > 1_000:
         return None
-    table = [[_equal(one, other, same) for other in b] for one in a]
-    return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
+    return members_match([[_equal(one, other, same) for other in b] for one in a])
+
+
+def members_match(table: Sequence[Sequence[bool | None]]) -> bool | None:
+    """Returns whether each row and each column of a table of verdicts has a true one; `None` if this is undecided."""
+    return all_equal([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
 
 
 def _same_quantity(one: ParsedAnswer, gold: ParsedAnswer, same: Same) -> bool | None:
     if not gold.is_solved or (gold.name and not one.is_solved):
         return None
+    if _names_differ(one.name, gold.name):
+        return False
     return quantities_equal(one.formula, one.unit, gold.formula, gold.unit, same)
+
+
+def _names_differ(name: str, gold_name: str) -> bool:
+    """Returns whether two names differ; `y` may be called `f(x)`, and an index or an argument may be left out."""
+    if not (name.strip(":") and gold_name.strip(":")) or FUNCTION.search(name) or FUNCTION.search(gold_name):
+        return False
+    a, b = (re.sub(r"[\s{}]", "", text).casefold() for text in (name, gold_name))
+    return b not in (a, re.split(r"[_(]", a)[0]) and a != re.split(r"[_(]", b)[0]

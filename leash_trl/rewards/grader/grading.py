@@ -4,11 +4,14 @@ r"""Grades completions against reference answers; the worker pool decides the fe
 
 1. Answers whose texts are the same in one spelling are equal.
 2. If the reference answer is the letter of a choice, the answer must name this letter and no other letter.
-3. The answer must commit to a number, a list or words ([`~leash_trl.rewards.grader.commitment`]): a hedge is wrong,
+3. Words that stand on both sides and differ contradict each other, and words bind the numbers beside them
+   ([`~leash_trl.rewards.grader.words`]): 15 boys are not 15 girls.
+4. The answer must commit to a number, a list or words ([`~leash_trl.rewards.grader.commitment`]): a hedge is wrong,
    and words are compared as words.
-4. If both answers can be read ([`~leash_trl.rewards.grader.equality`]), their values decide exactly: 6.63e-34 does not
-   equal 6.62e-34, and 0.3333333 does not equal 1/3. Formulas that differ at several points are different.
-5. math-verify decides all other comparisons, such as the comparison of two forms of one logarithm.
+5. If both answers can be read ([`~leash_trl.rewards.grader.equality`]), their values decide exactly: 6.63e-34 does not
+   equal 6.62e-34, and 0.3333333 does not equal 1/3. Formulas that differ at several points are different. A sign that
+   no parser reads must stand in both answers, between equal parts.
+6. math-verify decides all other comparisons, such as the comparison of two forms of one logarithm.
 """
 
 import functools
@@ -18,11 +21,12 @@ from dataclasses import dataclass
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
 from leash_trl.rewards.grader.answer import Answer, find_answer, gold_answer
-from leash_trl.rewards.grader.commitment import commitment, words_verdict
+from leash_trl.rewards.grader.commitment import commitment, same_words
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
 from leash_trl.rewards.grader.parsing import parse
 from leash_trl.rewards.grader.pool import GraderPool
+from leash_trl.rewards.grader.words import words_verdict
 
 
 MAX_LENGTH = 5_000  # characters; longer texts are left to the worker processes and their time limit
@@ -47,7 +51,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
-    """Returns the verdict of steps 1 to 4 at the head of this module; `None` if a worker process must decide.
+    """Returns the verdict of steps 1 to 5 at the head of this module; `None` if a worker process must decide.
 
     Example:
         >>> quick_verdict(gold_answer("073"), gold_answer("73")), quick_verdict(gold_answer("2x"), gold_answer("x+x"))
@@ -61,10 +65,12 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
         return choice_verdict(answer.text, gold.text) or None
     if (verdict := choice_verdict(answer.text, gold.text)) is not None:
         return verdict
+    if (verdict := words_verdict(answer.text, gold.text)) is not None:
+        return verdict
     said, expected = commitment(answer.text), commitment(gold.text)
     if said is None or expected is None:
         return False if expected is not None else None
-    if (verdict := words_verdict(said, expected)) is not None:
+    if (verdict := same_words(said, expected)) is not None:
         return verdict
     return are_equal(said, expected)
 

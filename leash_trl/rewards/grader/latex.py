@@ -6,7 +6,8 @@ import unicodedata
 
 COMMANDS = (
     r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
-    r"∅ \emptyset ℝ \mathbb{R} ℤ \mathbb{Z} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
+    r"∅ \emptyset ℝ \mathbb{R} ℤ \mathbb{Z} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus ≡ \equiv … \ldots "
+    r"∠ \angle △ \triangle ⊥ \perp ∥ \parallel ∼ \sim ≅ \cong ⊂ \subset ⊃ \supset ⊆ \subseteq ⊇ \supseteq"
 )
 SIGNS: dict[int, int | str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
@@ -28,6 +29,7 @@ LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\
 ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
 SAME_COMMANDS = (
     r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div /"
+    r" dots \ldots cdots \ldots dotsc \ldots dotsb \ldots dotsm \ldots"
     r" mid | langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset degree ^\circ"
 )
 SPELLING = dict(re.findall(r"(\S+) (\S+)", SAME_COMMANDS))
@@ -39,8 +41,10 @@ PATTERNS = [
         (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
         (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
         (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}", r"\1\2"),  # x, i, A_{16}
+        (UPRIGHT + r"\{\s*(and|or)\b\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' \1 "\2" '),  # and girls
         (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # girls
         (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
+        (r"\.{3,}", r"\\ldots "),
         (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),  # 3 x 10^4
         (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),  # \frac12

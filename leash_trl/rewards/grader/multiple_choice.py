@@ -18,7 +18,7 @@ SECOND = re.compile(
     r"|\W*(?:and|or)\b|\s*[和或与及、/]"
 )
 TEXT = re.compile(
-    r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\(|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
+    r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\((?!-?[\d.]+\s*,)|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
 )
 
 

@@ -16,12 +16,16 @@ SIZES = {
     " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
     "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
     "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
+    "volume": "ml milliliter millilitre 0.001 l liter litre 1",
+    "calendar": "month 1 year yr 12",
     "money": "dollar usd $ 1 cent ¢ 0.01",
     "angle": "degree deg ° 1",
     "radian": "radian rad 1",
     "percent": "% percent pct percentage 1",
     "times": "dozen 12 hundred 100 thousand 1e3 million 1e6 billion 1e9 trillion 1e12",
 }
+ABBREVIATED = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h"}
+PER = re.compile(r"/|\bper\b")
 UNITS: dict[str, Unit] = {
     name: (dimension, Fraction(size))
     for dimension, sizes in SIZES.items()
@@ -37,19 +41,36 @@ def unit_of(name: str) -> str:
 
 
 def read_unit(text: str) -> Unit | None:
-    r"""Returns the kind and the size of a unit; `None` if the unit is not known.
+    r"""Returns the kind and the size of a unit or of a quotient of units; `None` if a unit is not known.
 
     Example:
         >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")
         (('length 1', Fraction(1, 100)), 'length 2', None)
+        >>> read_unit("km/h")
+        ('length 1 / time 1', Fraction(5, 18))
     """
+    parts = [_read_power(part) for part in PER.split(ABBREVIATED.get(text.strip(' "').lower(), text))]
+    if len(parts) == 2 and not parts[0] and text.split()[0].lower() == "per":
+        parts[0] = ("number", Fraction(1))
+    known = [part for part in parts if part]
+    if len(known) < len(parts) or len(parts) > 2:
+        return None
+    (dimension, size), *per = known
+    return (f"{dimension} / {per[0][0]}", size / per[0][1]) if per else (dimension, size)
+
+
+def _read_power(text: str) -> Unit | None:
     if not text.strip():
         return None
     text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower().replace(".", " "))
     power = (
-        2 if re.search(r"\bsq(?:uare)?\b|\^\s*\{?\s*2", text) else 3 if re.search(r"cubic|\^\s*\{?\s*3", text) else 1
+        2
+        if re.search(r"\bsq(?:uared?)?\b|\^\s*\{?\s*2", text)
+        else 3
+        if re.search(r"cubic|cubed|\^\s*\{?\s*3", text)
+        else 1
     )
-    name = unit_of(re.sub(r"\^\s*\{?\s*\d\s*\}?|\b(?:square|sq|cubic)\b", " ", text).strip())
+    name = unit_of(re.sub(r"\^\s*\{?\s*\d\s*\}?|\b(?:squared?|sq|cubic|cubed)\b", " ", text).strip())
     if not name:
         return None
     dimension, factor = UNITS[name]

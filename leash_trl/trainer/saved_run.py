@@ -1,0 +1,203 @@
+"""`SavedRunGRPOTrainer`: everything that outlives a process. It saves a run, resumes it to the last bit, and publishes
+it; `LeashGRPOTrainer` adds what concerns length."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import is_peft_model
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from leash_trl.errors import TrainingError
+from leash_trl.hub.publisher import Publisher
+from leash_trl.hub.repository import HubRepository, local_checkpoint
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.microbatching.trl_members import TRLMembers
+from leash_trl.run_folder import (
+    ADAPTER_FILE,
+    TRAINER_STATE_FILE,
+    length_control_state,
+    only_run_in,
+    read_trainer_state,
+)
+from leash_trl.trainer import checks
+from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
+from leash_trl.trainer.finite import check_finite
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
+
+
+logger = logging.getLogger(__name__)
+
+
+class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
+    """[`LengthGroupedGRPOTrainer`] whose checkpoints hold all that a resumed run needs to equal the uninterrupted one,
+    and whose saves are pushed to the Hub in one commit each.
+
+    Checkpoints are those of transformers. What they hold in addition is in `trainer_state.json`, where the dual step
+    writes it: the state of the method, and what `_state_to_save` returns. A subclass extends `_state_to_save` and
+    `_restore_state` by state of its own.
+    """
+
+    TRL_MEMBERS: TRLMembers = {
+        **LengthGroupedGRPOTrainer.TRL_MEMBERS,
+        "_push_from_checkpoint": ("checkpoint_folder",),
+        "set_initial_training_values": ("args", "dataloader"),
+    }
+
+    args: LeashGRPOConfig
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.publisher = Publisher(self.args, self.accelerator.unwrap_model(self.model))
+        self.generated_tokens = 0
+        self._example_prompt: Any = None  # for the model card
+        self._num_done = 0  # policy updates of the checkpoint from which the run resumed
+
+    def _add_saving_callbacks(self, dual_step: DualStepCallback) -> None:
+        """Adds the dual step, and after it the callbacks that decide when the state that it leaves is saved."""
+        self._dual_step = dual_step
+        self.add_callback(dual_step)
+        self.add_callback(EpochShuffleCallback())
+        self.add_callback(WindowEndCallback(self._is_inside_window))
+
+    def _is_inside_window(self) -> bool:
+        """Returns whether completions of the current generation batch are still to be trained on."""
+        # TRL: GRPOTrainer._prepare_inputs generates when this is 0
+        return self._step % (self.args.steps_per_generation * self.args.num_iterations) != 0
+
+    def _state_to_save(self) -> dict[str, Any]:
+        """Returns what a checkpoint saves in addition to the method's state, in types that JSON can hold."""
+        return {
+            "generated_tokens": self.generated_tokens,
+            "is_inside_window": self._is_inside_window(),
+            "example_prompt": self._example_prompt,
+        }
+
+    def _restore_state(self, saved: Mapping[str, Any]) -> None:
+        """Restores what `_state_to_save` returned for a checkpoint; `saved` is empty for a run that starts anew."""
+        self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
+        self._example_prompt = saved.get("example_prompt", self._example_prompt)
+
+    def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
+        """Trains from the start, or resumes a run that was stopped.
+
+        Args:
+            resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last complete checkpoint in
+                `output_dir`, the path of a checkpoint or of a model folder that has a `trainer_state.json`, or an
+                address on the Hub such as `"hf://owner/name/last-checkpoint"`.
+            args, kwargs: As for [`~transformers.Trainer.train`].
+
+        Raises:
+            `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another
+                run uses `output_dir`.
+        """
+        checks.before_training(self)
+        lock = only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
+        with lock:
+            folder = self._begin_from(resume_from_checkpoint)
+            output = super().train(str(folder) if folder else None, *args, **kwargs)
+            self._restore_state_of_best_weights()
+            self.publisher.finish()
+            return output
+
+    def _begin_from(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
+        """Brings this trainer into the state of a checkpoint, and returns the checkpoint's folder; `None` if training
+        starts anew."""
+        if isinstance(resume_from_checkpoint, str):
+            resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
+        folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
+        if folder is not None and (folder / ADAPTER_FILE).is_file() != is_peft_model(self.model):
+            raise TrainingError(
+                f"resume_from_checkpoint is {str(folder)!r}, but only one of it and this run has an adapter; set "
+                "use_peft as in the checkpoint's run, or training would start from the base model"
+            )
+        # TRL: an interrupted call of train may have left these filled
+        self._step = 0
+        self._buffered_inputs = None
+        self._metrics["train"].clear()
+
+        saved: dict[str, Any] = {}
+        self._num_done = 0
+        if folder is not None:
+            saved = length_control_state(folder) or {}
+            trainer_state = read_trainer_state(folder) or {}
+            self._num_done = trainer_state["global_step"]
+        self._restore_state(saved)
+        return folder
+
+    def _restore_state_of_best_weights(self) -> None:
+        """Restores the state that belongs to the best weights, if transformers has just loaded these."""
+        if not self.args.load_best_model_at_end or self.state.best_model_checkpoint is None:
+            return
+        state = length_control_state(self.state.best_model_checkpoint)
+        if state is not None:
+            self._dual_step.restore(state)
+            self.state.stateful_callbacks[STATE_ENTRY] = state
+
+    def set_initial_training_values(self, args, dataloader):
+        """Returns no epoch to train if the checkpoint is the last of the run, where transformers would train one more
+        step."""
+        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(args, dataloader)
+        if self._num_done >= max_steps:
+            logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
+            num_epochs = max_steps // updates_per_epoch
+        return num_epochs, updates_per_epoch, *others, max_steps
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        """Saves the weights with the recipe and the training state and, in a checkpoint, the model card.
+
+        Raises:
+            `FloatingPointError`: If a weight is not finite.
+        """
+        folder = Path(output_dir or self.args.output_dir)
+        is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        check_finite(self.model, self.state.global_step, self.args.output_dir)
+        if self.args.should_save:  # else, if this save is killed, the old state would mark it as whole
+            (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            self.publisher.write_beside_model(folder, is_checkpoint)
+            if not is_checkpoint:
+                self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None):
+        """Creates the repository and the branch of `hub_revision`; raises `ValueError` before training if it
+        cannot."""
+        if self.is_world_process_zero():
+            name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+            private = self.args.hub_private_repo if private is None else private
+            repository = HubRepository(name, token or self.args.hub_token, self.args.hub_revision)
+            self.hub_model_id = repository.create(private)
+
+    def create_model_card(self, model_name=None, dataset_name=None, tags=None):
+        """Replaces TRL's model card by ours, which keeps the metadata of TRL's card and its links to experiment
+        trackers."""
+        super().create_model_card(model_name, dataset_name, tags)
+        if self.is_world_process_zero():
+            self.publisher.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
+
+    def _push_from_checkpoint(self, checkpoint_folder):
+        """Pushes the checkpoint in one commit. transformers would make two commits, and would drop a push that fails
+        or that comes before the last one has ended."""
+        self.accelerator.wait_for_everyone()  # until each process has saved its part of the checkpoint
+        if self.is_world_process_zero() and self.args.hub_strategy != "end":
+            self.callback_handler.on_push_begin(self.args, self.state, self.control)
+            self.publisher.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
+
+    def push_to_hub(
+        self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
+    ):
+        """Pushes like [`~transformers.Trainer.push_to_hub`], but in one commit."""
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        if self.hub_model_id is None:
+            self.init_hf_repo(token, private)
+        self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        self.create_model_card(**kwargs)
+        push = self.publisher.push_model(self.hub_model_id, commit_message, token, revision)
+        return push.result() if blocking else push

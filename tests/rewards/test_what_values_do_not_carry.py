@@ -1,0 +1,130 @@
+"""Words, names and signs beside the numbers of two answers: where they differ, so do the answers."""
+
+import pytest
+
+from leash_trl.rewards.grader.answer import stated_answer
+from leash_trl.rewards.grader.equality import are_equal
+from leash_trl.rewards.grader.grading import grade, quick_verdict
+from leash_trl.rewards.grader.words import words_verdict
+
+
+def is_correct(answer: str, gold: str) -> bool | None:
+    return grade([f"\\boxed{{{answer}}}"], [gold])[0].is_correct
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        ("15 boys", "15 girls", False),
+        ("15", "15 girls", None),
+        ("There are 15 girls in the class", "15 girls", None),
+        (r"15\text{ girl}", r"15\text{ girls}", None),
+        (r"15\text{ yrs older}", r"15\text{ years older}", None),
+        (r"15\text{ L}", r"15\text{ liters}", None),
+        (r"15\text{ W}", r"15\text{ J}", False),
+        (r"15\text{ km}", r"15\text{ miles}", None),  # units decide
+        (r"\text{Team A by }15", r"\text{Team B by }15", False),
+        (r"15^\circ\text{C}", r"15^\circ\text{F}", False),
+        (r"15\text{ p.m.}", r"15\text{ a.m.}", False),
+        (r"15\text{ words per hour}", r"15\text{ words per minute}", False),
+        ("15 (fifteen) boys", "15 boys", None),
+        ("the largest is 15", "maximum 15", None),  # a synonym
+        # numbers with their names
+        ("2 boys and 3 girls", "3 girls and 2 boys", True),
+        ("2 boys and 3 girls", "2 girls and 3 boys", False),
+        ("boys: 2, girls: 3", "2 boys, 3 girls", True),
+        ("2 (max), 3 (min)", "3 (max), 2 (min)", False),
+        (r"\text{Row R: }2, \text{Row S: }3", r"\text{Row R: }3, \text{Row S: }2", False),
+        ("2, 3", "2 boys, 3 girls", None),
+        ("3 to 2", "2 to 3", False),
+        ("2 and 3, respectively", "3 and 2, respectively", False),
+        ("2 and 3", "3 and 2, respectively", None),
+    ],
+)
+def test_words_contradict_words_and_bind_the_numbers_beside_them(answer, gold, expected):
+    assert words_verdict(answer, gold) is expected
+    assert words_verdict(gold, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        (r"x \equiv 14 \pmod{11}", r"x \equiv 3 \pmod{11}", True),
+        ("3 (mod 11)", r"x \equiv 3 \pmod{11}", True),
+        (r"x \equiv 3 \pmod{12}", r"x \equiv 3 \pmod{11}", False),
+        (r"x \equiv 4, 3 \pmod{11}", r"x \equiv 3, 4 \pmod{11}", True),
+        ("x = 3", r"x \equiv 3 \pmod{11}", False),
+        (r"a \equiv b \pmod{m}", r"a \equiv b \pmod m", True),
+        (r"a \equiv b \pmod k", r"a \equiv b \pmod m", False),
+        (r"2, 4, \dots, 2m", r"2, 4, \ldots, 2m", True),
+        (r"2, 6, \ldots, 2m", r"2, 4, \ldots, 2m", False),
+        (r"4, 2, \ldots, 2m", r"2, 4, \ldots, 2m", False),
+        (r"2, 4, 2m", r"2, 4, \ldots, 2m", False),
+        (r"\triangle ABD", r"\triangle ADB", False),
+        ("(4 2 7)", r"(2\ 7\ 4)", True),
+        ("(4 7 2)", r"(2\ 7\ 4)", False),
+        ("(5 6)(1 3)", "(3 1)(5 6)", True),
+        ("(1 3)", "(5 6)(1 3)", False),
+    ],
+)
+def test_a_sign_that_no_parser_reads_does_not_vanish(answer, gold, expected):
+    assert is_correct(answer, gold) is expected
+    assert is_correct(gold, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        (r"a=4, b=9 \text{ or } a=9, b=4", r"a=9, b=4 \text{ or } a=4, b=9", True),
+        ("(4, 9), (9, 4)", r"a=9, b=4 \text{ or } a=4, b=9", True),
+        (r"a=4, b=4 \text{ or } a=9, b=9", r"a=9, b=4 \text{ or } a=4, b=9", False),
+        ("4, 9", r"a=9, b=4 \text{ or } a=4, b=9", False),
+        ("a = 4, a = 9", "4, 9", True),
+        ("h(1)=3, h(2)=5", "h(2)=5, h(1)=3", True),
+        ("h(1)=5, h(2)=3", "h(2)=5, h(1)=3", False),
+        ("K(4,9), L(1,2)", "L(1,2), K(4,9)", True),
+        ("K(1,2), L(4,9)", "L(1,2), K(4,9)", False),
+        ("h(1)=3", "h(2)=3", False),
+        ("h(1)=3", "3", True),
+        ("h(x)=3", "y=3", True),
+        ("x=3", "y=3", False),
+        ("x_1=3, x_2=4", "x=3, x=4", True),
+        (r"\angle K=30^\circ", r"\angle L=30^\circ", False),
+        (r"\angle K=30^\circ", r"30^\circ", True),
+        ("2:3:7", "4:6:14", True),
+        ("2:7:3", "2:3:7", False),
+    ],
+)
+def test_names_bind_their_values(answer, gold, expected):
+    assert is_correct(answer, gold) is expected
+    assert is_correct(gold, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        (r"36\text{ km/h}", r"10\text{ m/s}", True),
+        (r"36\text{ kilometers per hour}", r"36\text{ km/h}", True),
+        (r"36\text{ m/s}", r"36\text{ km/h}", False),
+        (r"36\text{ m}", r"36\text{ m/s}", False),
+        (r"36\text{ months}", r"3\text{ years}", True),
+        (r"36\text{ months}", r"36\text{ years}", False),
+        (r"36\text{ months older}", r"36\text{ years older}", False),
+        (r"\$36\text{ per pound}", r"36\text{ dollars per pound}", True),
+        (r"36\text{ per hour}", r"36\text{ per minute}", False),
+        (r"360\text{ mL}", r"0.36\text{ L}", True),
+        (r"36\text{ in total}", r"36\text{ feet}", True),  # "in" is no inch here
+    ],
+)
+def test_units_that_differ_are_converted_or_differ(answer, gold, expected):
+    assert quick_verdict(stated_answer(answer), stated_answer(gold)) is expected
+    assert quick_verdict(stated_answer(gold), stated_answer(answer)) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("0<x<4", None), ("(0,4)", None), (r"\{0,4\}", None), ("0,4", False), ("4", False), ("0:04", False)],
+)
+def test_a_set_of_reals_may_equal_an_interval_or_a_set_but_no_number_and_no_list(answer, expected):
+    assert are_equal(answer, r"x \in (0,4) \cup (0,1)") is expected
+    assert are_equal(r"x \in (0,4) \cup (0,1)", answer) is expected
