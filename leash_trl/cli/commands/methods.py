@@ -82,9 +82,9 @@ def description(method: "type[LengthControl]", path: str | None = None) -> str:
     methods."""
     from leash_trl.length_control.method import LengthControl
 
-    title = f"{method.name}\n{'=' * len(method.name)}"
     example = " and a target as an example" if method.target_use == "required" else ""
     recipe = f"In a recipe, with its defaults{example}:\n\n{textwrap.indent(recipe_lines(method, path), '    ')}"
+    title = f"{method.name}\n{'=' * len(method.name)}"
     inherited = []
     for base in method.__mro__[1:]:
         if issubclass(base, LengthControl) and fields(base):
