@@ -5,7 +5,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.data.questions import with_suffix
-from leash_trl.length_control.method import is_number
+from leash_trl.length_control.fields import is_number
 from leash_trl.length_control.targets import TARGET_COLUMN
 
 

@@ -46,7 +46,7 @@ class ADLP(LengthControl):
         super().__post_init__()
         self.lam = float(self.lambda_init)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         penalties_N = self.lam * rollouts.lengths.double()  # lambda_t L_i
         return self.base_rewards(rollouts) - penalties_N
 

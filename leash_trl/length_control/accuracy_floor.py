@@ -23,14 +23,14 @@ class RunningAccuracy(NamedTuple):
         level (`float`): $a$, running mean of the accuracy, in [0, 1]; NaN before the first batch.
         trend (`float`): $d$, its change per policy update.
         num_batches (`int`): Number of batches so far, at most `WINDOW`.
-        price_share (`float`): $s$, the share of the penalty that applies to the next batch, in [0, 1].
+        penalty_share (`float`): $s$, the share of the penalty that applies to the next batch, in [0, 1].
         integral (`float`): $i$, the part of the share that accuracy above the floor has added so far, in [0, 1].
     """
 
     level: float = math.nan
     trend: float = 0.0
     num_batches: int = 0
-    price_share: float = 1.0
+    penalty_share: float = 1.0
     integral: float = 0.0
 
     def after(self, accuracy: float) -> "RunningAccuracy":
@@ -47,12 +47,17 @@ class RunningAccuracy(NamedTuple):
         if self.num_batches == 0:
             return self._replace(level=accuracy, num_batches=1)
         num_batches = min(self.num_batches + 1, WINDOW)
-        surprise = accuracy - (self.level + self.trend)
-        level = self.level + self.trend + surprise / num_batches
-        return self._replace(level=level, trend=self.trend + TREND_RATE * surprise, num_batches=num_batches)
+        expected = self.level + self.trend
+        surprise = accuracy - expected  # e
+        return self._replace(
+            level=expected + surprise / num_batches,
+            trend=self.trend + TREND_RATE * surprise,
+            num_batches=num_batches,
+        )
 
     def above(self, floor: float) -> "RunningAccuracy":
-        r"""Returns the same with the share of the penalty for the batch after this policy update.
+        r"""Returns the running accuracy with the share of the penalty that it allows in the next batch, with this
+        accuracy floor.
 
         $$ i \leftarrow \mathrm{clip}\left(i + 0.05 \, (a - f - 0.01), 0, 1\right), \qquad
            s \leftarrow \mathrm{clip}\left(\frac{a + 10 d - f}{0.16} + i, 0, 1\right) $$
@@ -62,9 +67,14 @@ class RunningAccuracy(NamedTuple):
 
         Example:
             >>> falling = RunningAccuracy(level=0.75, trend=-0.001, num_batches=10)
-            >>> [round(falling.above(floor).price_share, 9) for floor in (0.66, 0.75)]
+            >>> [round(falling.above(floor).penalty_share, 9) for floor in (0.66, 0.75)]
             [0.504, 0.0]
         """
-        integral = min(max(self.integral + INTEGRAL_RATE * (self.level - floor - RESERVE), 0.0), 1.0)
-        share = (self.level + HORIZON * self.trend - floor) / RANGE + integral
-        return self._replace(price_share=min(max(share, 0.0), 1.0), integral=integral)
+        integral = _clipped(self.integral + INTEGRAL_RATE * (self.level - floor - RESERVE))
+        forecast = self.level + HORIZON * self.trend
+        share = (forecast - floor) / RANGE + integral
+        return self._replace(penalty_share=_clipped(share), integral=integral)
+
+
+def _clipped(value: float) -> float:
+    return min(max(value, 0.0), 1.0)

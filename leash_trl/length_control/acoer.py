@@ -81,7 +81,7 @@ class ACOER(LengthControl):
         self.alpha = float(self.alpha_init)
         self.budget = float(self.budget_init)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         used_shares_N = (rollouts.lengths.double() / self.budget).clamp(max=1.0)  # min(L / B, 1)
         unused_shares_N = 1.0 - used_shares_N
         bonuses_N = torch.log1p(self.log_scale * unused_shares_N) / math.log1p(self.log_scale)  # from 0 to 1

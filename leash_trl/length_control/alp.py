@@ -35,7 +35,7 @@ class ALP(LengthControl):
 
     beta: float = hyperparameter(1e-7, ge=0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lowest_rate = 1.0 / rollouts.num_generations  # 1 / K
         rates_N = rollouts.solve_rates.clamp(min=lowest_rate)  # max(p, 1 / K)
         penalties_N = self.beta * rollouts.lengths.double() * rates_N

@@ -40,8 +40,8 @@ class CorrectnessRule:
     """
 
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
-        self._names = [*names]
-        self._name = chosen_name if callable(chosen) else chosen
+        self._names = list(names)
+        self._chosen_name = chosen_name if callable(chosen) else chosen
         self.column: int | None = None
         self.extra: list[Any] = []
         self.extra_names: list[str] = []
@@ -51,10 +51,11 @@ class CorrectnessRule:
                 raise TrainingError(
                     f"correctness_func and reward_funcs have the same name, {chosen_name!r}; rename one"
                 )
-            self.extra, self.extra_names = [chosen], [chosen_name]
+            self.extra = [chosen]
+            self.extra_names = [chosen_name]
             self.column = len(names)
         elif callable(chosen):
-            self.column = [*functions].index(chosen)
+            self.column = list(functions).index(chosen)
         elif chosen in names:
             self.column = self._names.index(chosen)
         elif chosen is not None:
@@ -62,8 +63,9 @@ class CorrectnessRule:
 
     def restart(self) -> None:
         """Forgets the rewards that have been observed, at the beginning of another run."""
-        self.lowest, self.highest = math.inf, 0.0
-        self._is_said = False
+        self.lowest = math.inf
+        self.highest = 0.0
+        self._has_warned = False
 
     @property
     def gives_partial_credit(self) -> bool:
@@ -78,13 +80,18 @@ class CorrectnessRule:
     def observe(self, deciding_rewards: torch.Tensor) -> None:
         """Records deciding rewards of shape `(N,)`, in reward units; NaN is ignored."""
         positive = deciding_rewards[deciding_rewards > 0].tolist()
-        self.lowest, self.highest = min([self.lowest, *positive]), max([self.highest, *positive])
+        if positive:
+            self.lowest = min(self.lowest, min(positive))
+            self.highest = max(self.highest, max(positive))
 
     def check(self, method: LengthControl) -> None:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
-        if method.uses_correctness:
-            # a method that does not need it in general has a floor
-            self.require(f"length_control {method.name!r}" if type(method).uses_correctness else "min_accuracy")
+        if not method.uses_correctness:
+            return
+        if type(method).uses_correctness:
+            self.require(f"length_control {method.name!r}")
+        else:  # only this instance needs it, because of its accuracy floor
+            self.require("min_accuracy")
 
     def require(self, needing: str) -> None:
         """Raises `TrainingError` if it is not known which answers are correct; `needing` is what needs to know."""
@@ -97,14 +104,14 @@ class CorrectnessRule:
     def problem(self) -> str | None:
         """Returns in one line, once, that correctness is not known or that partial credit counts as correct; else
         `None`."""
-        if self._is_said or (self.is_known and not self.gives_partial_credit):
+        if self._has_warned or (self.is_known and not self.gives_partial_credit):
             return None
-        self._is_said = True
+        self._has_warned = True
         if self.is_known:
             values = f"{self.lowest:.3g} and {self.highest:.3g}"
             return (
-                f"correctness_func is {self._name!r}, which returned {values}, so partial credit counts as correct, "
-                "too; set it to a function that is positive only for correct answers"
+                f"correctness_func is {self._chosen_name!r}, which returned {values}, so partial credit counts as "
+                "correct, too; set it to a function that is positive only for correct answers"
             )
         if len(self._names) > 1:
             return (
@@ -123,8 +130,8 @@ class CorrectnessRule:
     def _unchosen(self) -> str:
         names = ", ".join(self._names)
         return (
-            f"correctness_func is {self._name!r}, but must name one of {names}, or be another function, which decides "
-            "whether an answer is correct"
+            f"correctness_func is {self._chosen_name!r}, but must name one of {names}, or be another function, which "
+            "decides whether an answer is correct"
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Cosine(LengthControl):
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._by_correctness(rollouts, correct=self.correct_at_zero, wrong=self.wrong_at_zero)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         max_length = self.max_length or rollouts.max_completion_length  # L_max
         at_zero_N = self.base_rewards(rollouts)  # r_0
         at_max_N = self._by_correctness(rollouts, correct=self.correct_at_max, wrong=self.wrong_at_max)  # r_L

@@ -38,7 +38,7 @@ class DapoOverlong(LengthControl):
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return 2.0 * rollouts.correctness - 1.0  # 1 or -1
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         max_length = self.max_length or rollouts.max_completion_length  # L_max
         cache_length = self.cache_length or max(1, int(max_length // 5))  # L_cache
         # the second case of the formula, which is above 0 in the first case and below -1 in the third

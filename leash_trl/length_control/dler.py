@@ -50,7 +50,7 @@ class DLER(LengthControl):
         super().__post_init__()
         self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # for the solve rate of the prompt
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._rewards_within(self.limits(rollouts), rollouts)
 
     def _rewards_within(self, limits_N: torch.Tensor, rollouts: Rollouts) -> torch.Tensor:

@@ -51,7 +51,7 @@ class DRPO(LengthControl):
 
     temperature: float = hyperparameter(0.1, gt=0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)

@@ -40,7 +40,7 @@ class Efficient(LengthControl):
         counts_as_wrong_N = rollouts.is_truncated & rollouts.is_scorable
         return rollouts.correctness.masked_fill(counts_as_wrong_N, 0.0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         rewards_N = self.base_rewards(rollouts)  # c_i
         lengths_PG = rollouts.by_group(rollouts.lengths)
         is_correct_PG = rollouts.by_group(rewards_N > 0)

@@ -31,7 +31,7 @@ class GR3(LengthControl):
 
     alpha: float = hyperparameter(0.33, ge=0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         means_P1 = lengths_PG.nanmean(dim=1, keepdim=True)
         relative_lengths_N = (lengths_PG / means_P1.clamp(min=1.0)).flatten()  # L_i / mean length

@@ -49,6 +49,6 @@ class GRLC(LengthControl):
 
     weight: float = hyperparameter(0.5, ge=0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         weights_PG = centered_weights(rollouts.by_group(rollouts.scorable_lengths))
         return self.base_rewards(rollouts) + self.weight * weights_PG.flatten()

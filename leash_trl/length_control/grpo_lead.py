@@ -47,7 +47,7 @@ class GRPOLead(LengthControl):
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return 2.0 * rollouts.correctness - 1.0  # 1 or -1
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         z_scores_PG = standardized(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)

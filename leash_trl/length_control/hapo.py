@@ -35,7 +35,7 @@ class HAPO(LengthControl):
     correct_minimum: float = hyperparameter(-0.7, ge=-1, le=0)
     shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         questions = rollouts.questions.tolist()
         shortest = [self.shortest.get(str(question), math.nan) for question in questions]
         shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history

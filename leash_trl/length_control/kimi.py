@@ -38,7 +38,7 @@ class Kimi(LengthControl):
     def step(self) -> None:
         self.steps_done += 1
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
         positions_PG = min_max_scaled(rollouts.by_group(rollouts.scorable_lengths))  # 0 if all lengths are equal

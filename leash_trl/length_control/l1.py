@@ -38,9 +38,11 @@ class L1Exact(LengthControl):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.budget_range is not None:
-            low, high = self.budget_range
-            if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
-                raise ValueError(f"budget_range is {self.budget_range!r}, but must be whole numbers, 1 <= low <= high")
+            is_pair = len(self.budget_range) == 2 and all(isinstance(bound, int) for bound in self.budget_range)
+            if not is_pair or not 1 <= self.budget_range[0] <= self.budget_range[1]:
+                raise ValueError(
+                    f"budget_range is {self.budget_range!r}, but must be two whole numbers, 1 <= low <= high"
+                )
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{n}}, the requested length, or be ""')
 
@@ -50,7 +52,7 @@ class L1Exact(LengthControl):
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(f"budget_range is {self.budget_range!r}, but the limit is {max_completion_length} tokens")
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         distances_N = (rollouts.target_lengths - rollouts.lengths).abs()  # |n_gold - n_y|
         return self.base_rewards(rollouts) - self.alpha * distances_N
 
@@ -88,7 +90,7 @@ class L1Max(L1Exact):
     suffix: str = " Think for maximum {n} tokens."
     delta: float = hyperparameter(0.5, ge=0, le=1)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         unused_N = rollouts.target_lengths - rollouts.lengths  # n_gold - n_y
         factors_N = (self.alpha * unused_N + self.delta).clamp(min=0.0, max=1.0)
         return self.base_rewards(rollouts) * factors_N

@@ -41,5 +41,5 @@ class Laconic(Leash):
     base_rewards = LengthControl.base_rewards
     reward_scale_problem = LengthControl.reward_scale_problem
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self.base_rewards(rollouts) - self.penalty(rollouts)

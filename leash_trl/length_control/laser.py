@@ -45,7 +45,7 @@ class Laser(LengthControl):
         scores_N = torch.where(rollouts.is_correct, 1.0, wrong_scores_N)  # C(y)
         return scores_N.masked_fill(~rollouts.is_scorable, torch.nan)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_within_N = rollouts.lengths <= self.limits(rollouts)  # L(y) <= L_T
         has_bonus_N = rollouts.is_correct & is_within_N
         return self.base_rewards(rollouts) + self.alpha * has_bonus_N.double()
@@ -230,11 +230,11 @@ class LaserDE(LaserD):
 
     name = "laser_de"
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_beyond_N = rollouts.lengths > self.limits(rollouts)  # L(y) > L_A
         is_wrong_N = self.base_rewards(rollouts) == WRONG_SCORE  # wrong, scorable and not truncated
         has_bonus_N = is_wrong_N & is_beyond_N
-        return super().shape(rollouts) + self.alpha * has_bonus_N.double()
+        return super().shaped_rewards(rollouts) + self.alpha * has_bonus_N.double()
 
 
 def _smallest_target_of(rollouts: Rollouts) -> int:

@@ -155,7 +155,7 @@ class LEAD(LengthControl):
                 f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {upper_bound}"
             )
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._weighted_sum(rollouts.correctness, self._efficiency(rollouts))
 
     @property

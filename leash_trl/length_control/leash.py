@@ -12,8 +12,9 @@ from leash_trl.length_control.dual import projected_ascent
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
+NEGLIGIBLE = 1e-6  # rewards and weights come in float32
 ONLY = ""  # name of the multiplier if there is one for all prompts
-MOST_BUDGETS = 50  # maximum number of multipliers that is plausible
+MOST_BUDGETS = 50  # with more multipliers, each gets too few prompts
 
 
 def budget_name(value: Any) -> str:
@@ -93,19 +94,23 @@ class Leash(LengthControl):
     lambda_max: float = hyperparameter(1.0, ge=0)
     multiplier_per: str | None = None
     min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
-    # all by name of the multiplier: its value in reward units per unit of relative overshoot; targets and lengths in
-    # tokens since the last dual step; whether these completions are correct (NaN if not known); running accuracy
+    # by name of the multiplier: its value, in reward units per unit of relative overshoot
     lambdas: dict[str, float] = state_field(dict)
+    # by name of the multiplier: target and length in tokens of each completion since the last dual step
     observed: dict[str, list[list[float]]] = state_field(dict)
+    # by name of the multiplier: 1 if correct, 0 if wrong, NaN if not known, of each of these completions
     verdicts: dict[str, list[float]] = state_field(dict)
-    accuracies: dict[str, RunningAccuracy] = state_field(dict)
+    accuracies: dict[str, RunningAccuracy] = state_field(dict)  # by name of the multiplier
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.lambda_min <= self.lambda_init <= self.lambda_max:
-            bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
-            raise ValueError(f"lambda_init={self.lambda_init}, but must be between {bounds}")
-        self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
+            raise ValueError(
+                f"lambda_init={self.lambda_init}, but must be between lambda_min={self.lambda_min} and "
+                f"lambda_max={self.lambda_max}"
+            )
+        if not self.multiplier_per:
+            self.lambdas = {ONLY: float(self.lambda_init)}
         if self.min_accuracy is not None:
             self.uses_correctness = True  # type: ignore[misc]  # of this instance only
 
@@ -114,18 +119,28 @@ class Leash(LengthControl):
         """The multiplier for the next batch; the mean if there are several."""
         return fmean(self.lambdas.values() or [self.lambda_init])
 
-    def price_share(self, name: str) -> float:
+    def multiplier(self, name: str) -> float:
+        """Returns the multiplier of this name, which starts at `lambda_init`."""
+        return self.lambdas.get(name, float(self.lambda_init))
+
+    def running_accuracy(self, name: str) -> RunningAccuracy:
+        """Returns the accuracy of a multiplier's prompts in training so far."""
+        saved_fields = self.accuracies.get(name, ())  # a list after a checkpoint, which is JSON
+        return RunningAccuracy(*saved_fields)
+
+    def penalty_share(self, name: str) -> float:
         """Returns the share of a positive multiplier that is applied to the next batch, in [0, 1]."""
         if self.min_accuracy is None:  # the state may be that of a run with a floor
             return 1.0
-        return RunningAccuracy(*self.accuracies.get(name, ())).price_share
+        return self.running_accuracy(name).penalty_share
 
-    def price(self, name: str) -> float:
-        """Returns the penalty weight of a multiplier's prompts in the next batch, in reward units per unit of
-        overshoot."""
-        lam = self.lambdas.get(name, float(self.lambda_init))
-        # below the floor answers may not become shorter, but they may become longer
-        return lam * self.price_share(name) if lam > 0 else lam
+    def penalty_coefficient(self, name: str) -> float:
+        """Returns the factor of the relative overshoot in the penalty of the next batch, in reward units: the
+        multiplier of this name, or the share of it that the accuracy floor allows."""
+        lam = self.multiplier(name)
+        if lam <= 0:  # it makes answers longer, which is allowed below the floor, too
+            return lam
+        return lam * self.penalty_share(name)
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
@@ -133,9 +148,10 @@ class Leash(LengthControl):
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
         """Returns a warning if a column has so many values that each multiplier gets few prompts."""
         for column, values in columns.items():
-            if (count := len(set(map(budget_name, values)))) > MOST_BUDGETS:
+            num_budgets = len({budget_name(value) for value in values})
+            if num_budgets > MOST_BUDGETS:
                 return (
-                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows, so most "
+                    f"multiplier_per is {column!r}, which has {num_budgets} values in {len(values)} rows, so most "
                     "multipliers will stay near lambda_init; choose another column"
                 )
         return None
@@ -145,51 +161,66 @@ class Leash(LengthControl):
             return None
         return [budget_name(value) for value in rollouts.columns[self.multiplier_per]]
 
-    def _prices(self, rollouts: Rollouts) -> torch.Tensor:
-        names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        return torch.tensor([self.price(name) for name in names], dtype=torch.float64)
+    def _multiplier_names(self, rollouts: Rollouts) -> Sequence[str]:
+        """Returns the name of the multiplier of each completion."""
+        return self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
+
+    def _penalty_coefficients(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: [`penalty_coefficient`] of each completion, in float64."""
+        coefficients = [self.penalty_coefficient(name) for name in self._multiplier_names(rollouts)]
+        return torch.tensor(coefficients, dtype=torch.float64)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards.clamp(-1.0, 1.0)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        return self._prices(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
+        overshoots_N = relative_overshoot(rollouts.lengths, rollouts.target_lengths)
+        return self._penalty_coefficients(rollouts) * overshoots_N
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return (rollouts.task_rewards - self.penalty(rollouts)).clamp(-1.0, 1.0)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
         """Returns a warning if the task rewards are not on the paper's scale of -1 to +1, else `None`."""
-        scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
-        if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
-            return f"task rewards reach {scores.abs().max():.3g}, but are clipped to [-1, 1]: lower reward_weights"
-        wrong = rollouts.task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
-        if len(wrong) and (wrong >= 0).all():
+        task_rewards = rollouts.task_rewards
+        scorable_rewards = task_rewards[~torch.isnan(task_rewards)]
+        if (scorable_rewards.abs() > 1 + NEGLIGIBLE).any():
+            highest = scorable_rewards.abs().max()
+            return f"task rewards reach {highest:.3g}, but are clipped to [-1, 1]: lower reward_weights"
+        rewards_of_wrong = task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
+        if len(rewards_of_wrong) and (rewards_of_wrong >= 0).all():  # at -1, clipping cancels the penalty
             return (
-                f"wrong answers have task reward {wrong.max():.3g}, so they learn to fail early; LEASH needs -1 and +1"
+                f"wrong answers have task reward {rewards_of_wrong.max():.3g}, so they learn to fail early; LEASH "
+                "needs -1 and +1"
             )
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        values = (rollouts.correctness.tolist(), rollouts.target_lengths.tolist(), rollouts.lengths.tolist())
-        for name, verdict, *pair in zip(names, *values, strict=True):
+        completions = zip(
+            self._multiplier_names(rollouts),
+            rollouts.target_lengths.tolist(),
+            rollouts.lengths.tolist(),
+            rollouts.correctness.tolist(),
+            strict=True,
+        )
+        for name, target_length, length, verdict in completions:
             self.lambdas.setdefault(name, float(self.lambda_init))
-            self.observed.setdefault(name, []).append(pair)
+            self.observed.setdefault(name, []).append([target_length, length])
             if self.min_accuracy is not None:
                 self.verdicts.setdefault(name, []).append(verdict)
 
     def step(self) -> None:
-        observed, self.observed = self.observed, {}
-        verdicts, self.verdicts = self.verdicts, {}
+        is_reused = not self.observed  # the update was another one on the completions of the last one
         for name in self.lambdas:
-            self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_reused=not observed)
-        for name, own in verdicts.items():
-            known = [verdict for verdict in own if not math.isnan(verdict)]
-            if not known:
-                continue
-            running = RunningAccuracy(*self.accuracies.get(name, ())).after(fmean(known))
-            self.accuracies[name] = running.above(self.min_accuracy or 0.0)
+            self.lambdas[name] = self.next_lambda(name, self.observed.get(name, []), is_reused)
+        # after all multipliers: they move by the share of the penalty that the update has just used
+        for name, verdicts in self.verdicts.items():
+            scorable = [verdict for verdict in verdicts if not math.isnan(verdict)]
+            if scorable:
+                accuracy = self.running_accuracy(name).after(fmean(scorable))
+                self.accuracies[name] = accuracy.above(self.min_accuracy or 0.0)
+        self.observed = {}
+        self.verdicts = {}
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
         """Returns the new value of one multiplier after a policy update.
@@ -204,16 +235,17 @@ class Leash(LengthControl):
             return self.lambdas[name]
         target_lengths, lengths = zip(*observed, strict=True)
         violation = self.violation(lengths, target_lengths)
-        # a multiplier climbs only as far as its penalty applies, or it would return too strong
-        lr = self.lambda_lr * (self.price_share(name) if violation > 0 else 1.0)
-        return projected_ascent(self.lambdas[name], violation, lr, self.lambda_min, self.lambda_max)
+        step_size = self.lambda_lr
+        if violation > 0:  # a multiplier climbs only as far as its penalty applies, or it would return too strong
+            step_size *= self.penalty_share(name)
+        return projected_ascent(self.lambdas[name], violation, step_size, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        state = {"lambda": self.lambdas.get(name, float(self.lambda_init))}
+        statistics = {"lambda": self.multiplier(name)}
         if self.min_accuracy is not None:
-            level = RunningAccuracy(*self.accuracies.get(name, ())).level
-            state |= {"running_accuracy": level, "price_share": self.price_share(name)}
-        return state
+            statistics["running_accuracy"] = self.running_accuracy(name).level
+            statistics["price_share"] = self.penalty_share(name)
+        return statistics
 
     def statistics(self) -> dict[str, float]:
         return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)

@@ -7,10 +7,11 @@ length is expected to fall anyway.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 
 from leash_trl.length_control.advantages import group_advantages
@@ -25,14 +26,33 @@ RESPONSE_WALK = 0.6  # q_b, change of the logarithm of the response while the le
 DRIFT_WALK = 0.0003  # q_d, change of the drift per update
 HORIZON = 5.0  # H, number of updates over which the remaining change of length is spread
 RESPONSE_INIT = 0.04
-COVARIANCE_INIT = (NOISE**2, 0.0, 0.0, 0.8**2, 0.0, 0.005**2)
-MIN_RESPONSE, MAX_RESPONSE = 5e-4, 0.4
+VARIANCES_INIT = (NOISE**2, 0.8**2, 0.005**2)  # of y, log b and d; they are independent at first
+MIN_RESPONSE = 5e-4
+MAX_RESPONSE = 0.4
 MAX_DRIFT = 0.95  # as a share of the response
 SHORTEST = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
 
 
+def upper_triangle(covariance: np.ndarray) -> tuple[float, ...]:
+    """Returns the entries of a symmetric matrix on and above its diagonal, row by row, as checkpoints hold them."""
+    return tuple(covariance[np.triu_indices(len(covariance))].tolist())
+
+
+def symmetric_matrix(upper: Sequence[float]) -> np.ndarray:
+    """Returns the symmetric matrix of shape `(3, 3)` whose [`upper_triangle`] this is.
+
+    Example:
+        >>> symmetric_matrix([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).tolist()
+        [[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]]
+    """
+    yy, yb, yd, bb, bd, dd = upper
+    return np.array([[yy, yb, yd], [yb, bb, bd], [yd, bd, dd]])
+
+
 class Forecast(NamedTuple):
-    r"""An extended Kalman filter of how the mean length responds to lambda.
+    r"""An extended Kalman filter of how the mean length responds to lambda. Its state is $(y, \log b, d)$: `update`
+    corrects it by a measured length, `predict` moves it by one policy update, and `control` returns the push that
+    brings the length to its target.
 
     Args:
         level (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch; `None`
@@ -40,7 +60,7 @@ class Forecast(NamedTuple):
         push (`float`): $u$, running mean of lambda, dimensionless, which models the momentum of the optimizer.
         response (`float`): $b$, by how much the logarithm falls in one update if the push is 1.
         drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
-        used (`float`): Lambda of the batch on which the policy was last updated.
+        last_lambda (`float`): Lambda of the batch on which the policy was last updated.
         target (`float`): Target in tokens of all completions of that batch; `None` if they had different targets.
         covariance (`Sequence[float]`): $P$, covariance of the errors of $y$, $\log b$ and $d$: the six entries of its
             upper triangle, row by row.
@@ -50,9 +70,9 @@ class Forecast(NamedTuple):
     push: float = 0.0
     response: float = RESPONSE_INIT
     drift: float = 0.0
-    used: float = 0.0
+    last_lambda: float = 0.0
     target: float | None = None
-    covariance: Sequence[float] = COVARIANCE_INIT
+    covariance: Sequence[float] = upper_triangle(np.diag(VARIANCES_INIT))
 
     def aimed_at(self, target: float | None) -> "Forecast":
         """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
@@ -61,7 +81,7 @@ class Forecast(NamedTuple):
             return self._replace(target=target)
         return self._replace(level=self.level + math.log(self.target / target), target=target)
 
-    def corrected(self, violation: float) -> "Forecast":
+    def update(self, violation: float) -> "Forecast":
         r"""Returns the forecast after a batch with the measured violation $\hat J_P$.
 
         $$ e = \log(1 + \hat J_P) - y, \qquad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \qquad
@@ -72,14 +92,20 @@ class Forecast(NamedTuple):
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
-        yy, yb, yd, bb, bd, dd = self.covariance
-        surprise, ky, kb, kd = measured - expected, *(each / (yy + NOISE**2) for each in (yy, yb, yd))
-        response = min(max(self.response * math.exp(kb * surprise), MIN_RESPONSE), MAX_RESPONSE)
-        drift = min(max(self.drift + kd * surprise, 0.0), MAX_DRIFT * response)
-        covariance = (yy - ky * yy, yb - ky * yb, yd - ky * yd, bb - kb * yb, bd - kb * yd, dd - kd * yd)
-        return self._replace(level=expected + ky * surprise, response=response, drift=drift, covariance=covariance)
+        surprise = measured - expected  # e
+        covariance = symmetric_matrix(self.covariance)  # P, with the rows and columns y, log b and d
+        level_row = covariance[0]  # P_y.
+        gain = level_row / (level_row[0] + NOISE**2)  # k
+        level_gain, response_gain, drift_gain = gain.tolist()
+        response = _clipped(self.response * math.exp(response_gain * surprise), MIN_RESPONSE, MAX_RESPONSE)
+        return self._replace(
+            level=expected + level_gain * surprise,
+            response=response,
+            drift=_clipped(self.drift + drift_gain * surprise, 0.0, MAX_DRIFT * response),
+            covariance=upper_triangle(covariance - np.outer(gain, level_row)),
+        )
 
-    def after_update(self, lam: float, momentum: float) -> "Forecast":
+    def predict(self, lam: float, momentum: float) -> "Forecast":
         r"""Returns the forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
         Source: ours.
 
@@ -91,14 +117,23 @@ class Forecast(NamedTuple):
         """
         push = momentum * self.push + (1.0 - momentum) * lam
         if self.level is None:
-            return self._replace(push=push, used=lam)
-        fall, drift = self.response * push, self.drift
-        yy, yb, yd, bb, bd, dd = self.covariance
-        y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
-        yy, bb, dd = y - fall * yb + yd + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(fall - drift), dd + DRIFT_WALK**2
-        return self._replace(level=self.level - fall + drift, push=push, used=lam, covariance=(yy, yb, yd, bb, bd, dd))
+            return self._replace(push=push, last_lambda=lam)
+        fall = self.response * push
+        response_variance = RESPONSE_WALK**2 * abs(fall - self.drift)
+        process_noise = np.diag([LEVEL_WALK**2, response_variance, DRIFT_WALK**2])
+        covariance = symmetric_matrix(self.covariance)  # P, with the rows and columns y, log b and d
+        # F is the identity but for its first row, so F P changes only the row of y, and (F P) F^T only its column.
+        # Without a matrix product, whose last bit depends on the processor, a resumed run is the same everywhere.
+        covariance[0] = covariance[0] - fall * covariance[1] + covariance[2]
+        covariance[:, 0] = covariance[:, 0] - fall * covariance[:, 1] + covariance[:, 2]
+        return self._replace(
+            level=self.level - fall + self.drift,
+            push=push,
+            last_lambda=lam,
+            covariance=upper_triangle(covariance + process_noise),
+        )
 
-    def needed_push(self, momentum: float) -> float:
+    def control(self, momentum: float) -> float:
         r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
         even without a push, and infinite before the first batch.
 
@@ -109,14 +144,20 @@ class Forecast(NamedTuple):
         d$, the result is $u$, so the length stays at the target. Source: ours.
 
         Example:
-            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
+            >>> round(Forecast(level=0.375, push=0.125, response=0.125).control(momentum=0.9), 9)
             0.375
         """
         if self.level is None:
             return math.inf
-        carried = momentum / (1.0 - momentum)
-        rest = self.level - self.response * self.push * carried + self.drift * (HORIZON + carried)
-        return rest / (self.response * HORIZON)
+        carried_updates = momentum / (1.0 - momentum)  # m
+        carried_fall = self.response * self.push * carried_updates
+        rise = self.drift * (HORIZON + carried_updates)
+        remaining = self.level - carried_fall + rise
+        return remaining / (self.response * HORIZON)
+
+
+def _clipped(value: float, lowest: float, highest: float) -> float:
+    return min(max(value, lowest), highest)
 
 
 def delayed_momentum(momentum: float, lag: float) -> float:
@@ -128,8 +169,10 @@ def delayed_momentum(momentum: float, lag: float) -> float:
         >>> delayed_momentum(0.75, 0.0), delayed_momentum(0.75, 4.0)
         (0.75, 0.875)
     """
-    carried = momentum / (1.0 - momentum) + lag
-    return carried / (1.0 + carried) if lag else momentum
+    if lag == 0:
+        return momentum  # to the last bit
+    carried_updates = momentum / (1.0 - momentum) + lag  # m + n
+    return carried_updates / (1.0 + carried_updates)
 
 
 class LeashPredictive(Leash):
@@ -170,6 +213,7 @@ class LeashPredictive(Leash):
 
     name = "leash_predictive"
     paper = None
+    from_config: ClassVar[Mapping[str, str]] = {"momentum": "adam_beta1"}
     own_advantages = "group"
     uses_correctness = True
 
@@ -184,23 +228,34 @@ class LeashPredictive(Leash):
         super().observe(rollouts)
         self.lag = rollouts.lag
 
+    def forecast(self, name: str) -> Forecast:
+        """Returns the forecast of a multiplier's prompts."""
+        saved_fields = self.forecasts.get(name, ())  # a list after a checkpoint, which is JSON
+        return Forecast(*saved_fields)
+
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
         """Returns the push that the forecast asks for, clipped. If there are no new completions, the push of the last
         update was the same lambda again (`is_reused`) or 0."""
-        forecast = Forecast(*self.forecasts.get(name, ()))
-        used = forecast.used if is_reused else 0.0
-        momentum = delayed_momentum(self.momentum, self.lag)
+        forecast = self.forecast(name)
         if observed:
-            used = self.price(name)
+            lam = self.penalty_coefficient(name)
             target_lengths, lengths = zip(*observed, strict=True)
-            forecast = forecast.aimed_at(target_lengths[0] if len(set(target_lengths)) == 1 else None)
+            has_one_target = len(set(target_lengths)) == 1
+            forecast = forecast.aimed_at(target_lengths[0] if has_one_target else None)
             violation = self.violation(lengths, target_lengths)
-            forecast = forecast if math.isnan(violation) else forecast.corrected(violation)
-        forecast = self.forecasts[name] = forecast.after_update(used, momentum)
-        return min(max(forecast.needed_push(momentum), self.lambda_min), self.lambda_max)
+            if not math.isnan(violation):  # NaN without any target
+                forecast = forecast.update(violation)
+        elif is_reused:
+            lam = forecast.last_lambda
+        else:
+            lam = 0.0
+        momentum = delayed_momentum(self.momentum, self.lag)
+        forecast = forecast.predict(lam, momentum)
+        self.forecasts[name] = forecast
+        return _clipped(forecast.control(momentum), self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        forecast = Forecast(*self.forecasts.get(name, ()))
+        forecast = self.forecast(name)
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
     reward_scale_problem = LengthControl.reward_scale_problem
@@ -211,22 +266,28 @@ class LeashPredictive(Leash):
     def penalized_excess(self, rollouts: Rollouts) -> torch.Tensor:
         r"""Returns the relative overshoot $\Delta_i$ of shape `(N,)`, float64; for a prompt with a negative lambda,
         minus the relative shortfall, $\min(0, L(y_i) / L_t - 1)$."""
-        shortfall = (rollouts.lengths.double() / rollouts.target_lengths - 1.0).clamp(max=0.0)
-        overshoot = relative_overshoot(rollouts.lengths, rollouts.target_lengths)
-        return overshoot.where(self._prices(rollouts) >= 0, shortfall)
+        overshoots_N = relative_overshoot(rollouts.lengths, rollouts.target_lengths)
+        shortfalls_N = (rollouts.lengths.double() / rollouts.target_lengths - 1.0).clamp(max=0.0)
+        return overshoots_N.where(self._penalty_coefficients(rollouts) >= 0, shortfalls_N)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        return (self._prices(rollouts) * self.penalized_excess(rollouts)).where(rollouts.is_correct, 0.0)
+        penalties_N = self._penalty_coefficients(rollouts) * self.penalized_excess(rollouts)
+        return penalties_N.where(rollouts.is_correct, 0.0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards - self.penalty(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Adds the length advantage, which is always divided by its group's standard deviation, to the task advantage,
         to which `scale_rewards` applies."""
-        score, num_generations = super().score(rollouts, rule), rollouts.num_generations
-        task = group_advantages(rollouts.task_rewards, num_generations, rule.scale_rewards, rule.epsilon)
-        is_compared = rollouts.is_correct & ~torch.isnan(score.shaped)
-        excess = self.penalized_excess(rollouts).where(is_compared, torch.nan)
-        length = group_advantages(-excess, num_generations, "group", rule.epsilon)
-        return replace(score, advantages=task + self._prices(rollouts) * length)
+        score = super().score(rollouts, rule)
+        num_generations = rollouts.num_generations
+        task_advantages_N = group_advantages(
+            rollouts.task_rewards, num_generations, scale_rewards=rule.scale_rewards, epsilon=rule.epsilon
+        )
+        # only correct answers with a task reward are compared; NaN leaves the others out, and gives them 0
+        is_compared_N = rollouts.is_correct & ~torch.isnan(score.shaped)
+        excess_N = self.penalized_excess(rollouts).where(is_compared_N, torch.nan)
+        length_advantages_N = group_advantages(-excess_N, num_generations, scale_rewards="group", epsilon=rule.epsilon)
+        advantages_N = task_advantages_N + self._penalty_coefficients(rollouts) * length_advantages_N
+        return replace(score, advantages=advantages_N)

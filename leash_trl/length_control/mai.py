@@ -53,7 +53,7 @@ class MAI(LengthControl):
 
     weight: float = hyperparameter(0.2, ge=0, le=1)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         rewards_N = self.base_rewards(rollouts)
         correct_lengths_PG = rollouts.by_group(rollouts.correct_lengths)
         penalties_PG = solve_rate_penalties(rollouts.by_group(rewards_N), correct_lengths_PG)

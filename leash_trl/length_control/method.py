@@ -2,25 +2,20 @@
 
 import copy
 import json
-import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from inspect import formatannotation
-from types import UnionType
-from typing import Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 import torch
 
 from leash_trl.errors import TrainingError
 from leash_trl.length_control import dual
 from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
+from leash_trl.length_control.fields import check_values, hyperparameter_names, state_names
+from leash_trl.length_control.fields import hyperparameter as hyperparameter
+from leash_trl.length_control.fields import state_field as state_field
 from leash_trl.length_control.rollouts import Rollouts as Rollouts
 from leash_trl.length_control.rollouts import Score as Score
-
-
-BOUNDS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt, "lt": operator.lt}
-SYMBOLS = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}
 
 
 class Paper(NamedTuple):
@@ -31,40 +26,11 @@ class Paper(NamedTuple):
     authors: str = ""
 
 
-def hyperparameter(default: Any, **bounds: float) -> Any:
-    """Declares a hyper-parameter with optional bounds: `ge` and `le` are inclusive, `gt` and `lt` exclusive."""
-    return field(default=default, metadata=bounds)
-
-
-def state_field(make: Callable[[], Any]) -> Any:
-    """Declares a field that holds training state, which checkpoints save and restore; `make` returns its initial
-    value."""
-    return field(init=False, compare=False, default_factory=make)
-
-
-def is_number(value: Any) -> bool:
-    """Returns whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Returns whether a value has the annotated type; the method itself must check the elements of a list or a
-    mapping."""
-    plain = get_origin(kind) or kind
-    if plain in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(kind))
-    if plain is Literal:
-        return value in get_args(kind)
-    if plain in (int, float):
-        return is_number(value) and isinstance(value, int | plain)
-    return plain is Any or isinstance(value, plain)
-
-
 @dataclass_transform(field_specifiers=(field,))
 @dataclass
 class LengthControl:
     """Base class of the methods of length control. A subclass must set `name`; the defaults of everything else,
-    including `shape`, change nothing in GRPO.
+    including `shaped_rewards`, change nothing in GRPO.
 
     Every subclass automatically becomes a dataclass, whose fields are the method's hyper-parameters. A value of the
     wrong type, or outside the bounds of its [`hyperparameter`], raises `ValueError`. Declare training state with
@@ -97,26 +63,27 @@ class LengthControl:
     # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
 
-    # bounds of the fields made by `hyperparameter`, since the dataclass of a subclass does not keep them
+    # hyper-parameters that take their value from a field of the run's configuration unless `length_control_kwargs` has
+    # one: the name of that field by the name of the hyper-parameter
+    from_config: ClassVar[Mapping[str, str]] = {}
+
+    # bounds of the fields made by `hyperparameter`, which are kept here because a subclass that is decorated with
+    # `dataclass` again has its fields made anew, without their metadata
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
     def __init_subclass__(cls) -> None:
         dataclass(cls)
-        cls.state = tuple(dict.fromkeys([*cls.state, *(each.name for each in fields(cls) if not each.init)]))
-        cls.bounds = {**cls.bounds, **{each.name: each.metadata for each in fields(cls) if each.metadata}}
+        names = [*cls.state, *state_names(cls)]
+        cls.state = tuple(dict.fromkeys(names))  # a name that the base class has already added comes once
+        bounds_of_class = {declared.name: declared.metadata for declared in fields(cls) if declared.metadata}
+        cls.bounds = {**cls.bounds, **bounds_of_class}
 
     def __post_init__(self) -> None:
         if not isinstance(getattr(self, "name", None), str):
             raise ValueError(
                 f"name of the method {type(self).__name__} is missing; set it in the class: name = 'mine'"
             )
-        hints = get_type_hints(type(self))
-        for each in fields(self):
-            value, kind, bounds = getattr(self, each.name), hints[each.name], self.bounds.get(each.name, {})
-            checked = bounds if is_number(value) else {}
-            if not (_fits(value, kind) and all(BOUNDS[name](value, bound) for name, bound in checked.items())):
-                needed = [formatannotation(kind), *(f"{SYMBOLS[name]} {bound}" for name, bound in bounds.items())]
-                raise ValueError(f"{each.name} is {value!r}, but must be {', '.join(needed)}; or leave it out")
+        check_values(self, self.bounds)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
@@ -156,13 +123,14 @@ class LengthControl:
         policy. A batch without any changes neither policy nor state."""
         return ~torch.isnan(self.base_rewards(rollouts))
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
         return self.base_rewards(rollouts)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Length penalty in reward units, before any clipping."""
-        return self.base_rewards(rollouts) - self.shape(rollouts)
+        """`torch.Tensor` of shape `(N,)`: Length penalty in reward units, before any clipping; by default what
+        `shaped_rewards` subtracts from `base_rewards`."""
+        return self.base_rewards(rollouts) - self.shaped_rewards(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Returns rewards, penalties and advantages of some completions, by the current state.
@@ -170,26 +138,32 @@ class LengthControl:
         A method that computes its own advantages overrides it.
 
         Raises:
-            `TrainingError`: If `base_rewards`, `shape` or `penalty` does not return a number for each completion.
+            `TrainingError`: If `base_rewards`, `shaped_rewards` or `penalty` does not return a number for each
+                completion.
         """
-        base, shaped, penalty = (self._values(name, rollouts) for name in ("base_rewards", "shape", "penalty"))
-        score = Score(base, penalty, shaped, shaped)
-        return replace(score, advantages=rule(score, rollouts))
+        base = self._values_of("base_rewards", rollouts)
+        shaped = self._values_of("shaped_rewards", rollouts)
+        if type(self).penalty is LengthControl.penalty:
+            penalty = base - shaped  # as the default has it, which would compute both again
+        else:
+            penalty = self._values_of("penalty", rollouts)
+        unfinished = Score(base, penalty, shaped, advantages=shaped)  # the rule reads only the shaped rewards
+        return replace(unfinished, advantages=rule(unfinished, rollouts))
 
-    def _values(self, function: str, rollouts: Rollouts) -> torch.Tensor:
-        """Returns what a function of the method returns for some completions; raises `TrainingError` if it is not one
-        number for each."""
-        values = getattr(self, function)(rollouts)
-        needed = tuple(rollouts.lengths.shape)
+    def _values_of(self, hook: str, rollouts: Rollouts) -> torch.Tensor:
+        """Returns what a hook of the method, such as `penalty`, returns for some completions; raises `TrainingError`
+        if it is not one number for each."""
+        values = getattr(self, hook)(rollouts)
+        needed_shape = tuple(rollouts.lengths.shape)
         if not isinstance(values, torch.Tensor):
             returned = f"a {type(values).__name__}"
-        elif tuple(values.shape) != needed or not values.is_floating_point():
+        elif tuple(values.shape) != needed_shape or not values.is_floating_point():
             returned = f"a tensor of shape {tuple(values.shape)} and type {values.dtype}"
         else:
             return values
         raise TrainingError(
-            f"{function} of length_control {self.name!r} returned {returned}, but must return a tensor of floats with "
-            f"one value for each completion, here of shape {needed}"
+            f"{hook} of length_control {self.name!r} returned {returned}, but must return a tensor of floats with "
+            f"one value for each completion, here of shape {needed_shape}"
         )
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -217,13 +191,24 @@ class LengthControl:
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
         """Returns a warning if the scale of the task rewards does not suit the method, or if it ignores what they have
         beside correctness; else `None`."""
-        task, deciding = rollouts.task_rewards, rollouts.correctness_rewards
-        if deciding is None or torch.allclose(task * deciding[0], deciding.double() * task[0], equal_nan=True):
-            return None  # there is no other function
-        other = replace(rollouts, task_rewards=torch.linspace(-0.9, 0.7, len(task), dtype=torch.float64))
-        if not torch.equal(*(self.shape(each).nan_to_num() for each in (rollouts, other))):
+        task = rollouts.task_rewards
+        deciding = rollouts.correctness_rewards
+        if deciding is None:
+            return None
+        # with a single reward function, the task reward is the reward that decides, times its weight
+        is_multiple = torch.allclose(task * deciding[0], deciding.double() * task[0], equal_nan=True)
+        if is_multiple or self._depends_on_task_rewards(rollouts):
             return None
         return f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
+
+    def _depends_on_task_rewards(self, rollouts: Rollouts) -> bool:
+        """Returns whether other task rewards would change the shaped rewards though the same answers are correct."""
+        num_completions = len(rollouts.task_rewards)
+        # all different, and within -1 and 1, so that LEASH's clipping leaves them different
+        other_rewards = torch.linspace(-0.9, 0.7, num_completions, dtype=torch.float64)
+        shaped = self.shaped_rewards(rollouts)
+        shaped_from_others = self.shaped_rewards(replace(rollouts, task_rewards=other_rewards))
+        return not torch.equal(shaped.nan_to_num(), shaped_from_others.nan_to_num())
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision.
@@ -240,17 +225,18 @@ class LengthControl:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if a hyper-parameter in it differs from this method's."""
+        fixed_names = hyperparameter_names(type(self))
         for name in self.state:
-            value, saved = getattr(self, name), copy.deepcopy(state[name])
-            if name in {each.name for each in fields(self) if each.init} and value != saved:
+            value = getattr(self, name)
+            saved = state[name]
+            if name in fixed_names and value != saved:
                 raise ValueError(f"{name} is {value!r}, but {saved!r} in the saved state; set it to {saved!r}")
-            else:
-                setattr(self, name, saved)
+            setattr(self, name, copy.deepcopy(saved))
 
     def restart(self) -> None:
         """Sets the state back to that of the first call, which comes before the first training of this object."""
-        beginning = vars(self).setdefault("_beginning", self.state_dict())
-        self.load_state_dict(beginning)
+        first_state = vars(self).setdefault("_first_state", self.state_dict())
+        self.load_state_dict(first_state)
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """Returns the target in tokens of a prompt for which the data set has none."""

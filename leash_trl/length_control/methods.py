@@ -2,10 +2,10 @@
 
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from leash_trl.importing import imported
+from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
 
 
@@ -47,14 +47,20 @@ CLASSES = (
 )
 
 
-METHODS: dict[str, type[LengthControl]] = {
-    method.name: method
-    for method in (pkgutil.resolve_name(f"{__package__}.{path.replace('.', ':')}") for path in CLASSES)
-}
+def _load_methods() -> dict[str, type[LengthControl]]:
+    methods = {}
+    for path in CLASSES:
+        module, _, class_name = path.partition(".")
+        method = pkgutil.resolve_name(f"{__package__}.{module}:{class_name}")
+        methods[method.name] = method
+    return methods
+
+
+METHODS = _load_methods()
 
 
 def find_method(name: str) -> type[LengthControl]:
-    """Returns the class of a method by its name, or by its place: `my_lib.methods.Mine` or `my_file.py:Mine`."""
+    """Returns the class of a method by its name, or by its path: `my_lib.methods.Mine` or `my_file.py:Mine`."""
     if not isinstance(name, str):
         raise ValueError(f"length_control is {name!r}, but must be text; set length_control_kwargs for its parameters")
     if name in METHODS:
@@ -68,9 +74,19 @@ def find_method(name: str) -> type[LengthControl]:
 
 
 def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the hyper-parameters of a method that the fields of a run's configuration give it: those in
-    `length_control_kwargs`, those of its own in `SHARED_FIELDS`, and `adam_beta1` as `momentum`."""
-    known = {field.name for field in fields(method) if field.init}
-    shared = {"momentum": settings.get("adam_beta1"), **{name: settings.get(name) for name in SHARED_FIELDS}}
-    given = {name: value for name, value in shared.items() if name in known and value is not None}
-    return given | (settings.get("length_control_kwargs") or {})
+    """Returns the hyper-parameters of a method that a run's configuration sets.
+
+    A value in `length_control_kwargs` comes before the fields of the configuration, which are those in
+    `SHARED_FIELDS`, for methods that have a hyper-parameter of the same name, and those that the method names in
+    `from_config`.
+
+    Args:
+        settings (`Mapping[str, Any]`): Values of the configuration by field name; `None` for one that is not set.
+    """
+    field_of = {name: name for name in SHARED_FIELDS if name in hyperparameter_names(method)}
+    field_of |= method.from_config
+    values = {}
+    for name, field in field_of.items():
+        if settings.get(field) is not None:
+            values[name] = settings[field]
+    return values | (settings.get("length_control_kwargs") or {})

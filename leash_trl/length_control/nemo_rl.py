@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Rollouts, is_number
+from leash_trl.length_control.fields import is_number
+from leash_trl.length_control.method import LengthControl, Rollouts
 
 
 class Band(NamedTuple):
@@ -129,7 +130,7 @@ class NemoRL(LengthControl):
                 return f"profile_band_column is {column!r}, but no row has a band there; fill it in or leave it out"
         return None
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         if self.profile_band_column:
             rows = rollouts.columns[self.profile_band_column]
         else:

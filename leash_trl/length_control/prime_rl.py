@@ -35,7 +35,7 @@ class PrimeRL(LengthControl):
 
     weight: float = hyperparameter(0.25, ge=0)
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         penalties_PG = self.weight * solve_rate_penalties(rewards_PG, lengths_PG)

@@ -1,7 +1,8 @@
 """`Rollouts`, the completions that a method receives, and `Score`, the rewards and advantages that it returns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -116,19 +117,29 @@ def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
     Values that exist once per batch, such as the generation limit, are taken from the first part; correctness is known
     if it is in all parts.
     """
-    first = parts[0]
+    joined_fields = {}
+    for field_of_parts in fields(parts[0]):
+        values = [getattr(part, field_of_parts.name) for part in parts]
+        joined_fields[field_of_parts.name] = _joined_values(values, rows)
+    return replace(parts[0], **joined_fields)
+
+
+def _joined_values(values: Sequence[Any], rows: torch.Tensor | None) -> Any:
+    """Joins what the parts have in one field."""
+    first = values[0]
     if isinstance(first, torch.Tensor):
-        values = torch.cat(list(parts))
-        return values if rows is None else values[rows]
-    if isinstance(first, bool):
-        return all(parts)
-    if isinstance(first, tuple | list):
-        column = [value for part in parts for value in part]
+        tensor = torch.cat(list(values))
+        return tensor if rows is None else tensor[rows]
+    if isinstance(first, Mapping):  # columns by name
+        columns = {}
+        for name in first:
+            columns[name] = _joined_values([value[name] for value in values], rows)
+        return columns
+    if isinstance(first, tuple | list):  # a column
+        column = list(chain.from_iterable(values))
         return column if rows is None else [column[row] for row in rows.tolist()]
-    if isinstance(first, Mapping):
-        return {name: joined([part[name] for part in parts], rows) for name in first}
-    if isinstance(first, Rollouts | Score):
-        return replace(first, **joined([vars(part) for part in parts], rows))
+    if isinstance(first, bool):
+        return all(values)
     return first
 
 
@@ -141,6 +152,7 @@ def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.
         >>> weighted_task_rewards(rewards, torch.tensor([1.0, 0.5]))
         tensor([ 1.2500, -1.0000,     nan], dtype=torch.float64)
     """
-    rewards = rewards_per_func.double()
-    sums = (rewards * reward_weights.double()).nansum(dim=1)
-    return sums.masked_fill(torch.isnan(rewards).all(dim=1), torch.nan)
+    rewards_NK = rewards_per_func.double()
+    sums_N = (rewards_NK * reward_weights.double()).nansum(dim=1)
+    has_no_reward_N = torch.isnan(rewards_NK).all(dim=1)
+    return sums_N.masked_fill(has_no_reward_N, torch.nan)

@@ -42,7 +42,7 @@ class ShorterBetter(LengthControl):
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self.alpha * rollouts.correctness
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.method import LengthControl, Rollouts, is_number
+from leash_trl.length_control.fields import is_number
+from leash_trl.length_control.method import LengthControl, Rollouts
 
 
 TARGET_COLUMN = "target_length"
@@ -29,8 +30,9 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     if schedule == "constant":
         return target_length
     steps = sorted(milestones)
-    place = bisect_right(steps, step)
-    start, end = steps[max(place - 1, 0)], steps[min(place, len(steps) - 1)]
+    num_reached = bisect_right(steps, step)
+    start = steps[max(num_reached - 1, 0)]  # the last milestone reached; the first one before it is reached
+    end = steps[min(num_reached, len(steps) - 1)]  # the next one; the last one after it is reached
     if schedule == "staged" or start == end:
         return milestones[start]
     share = (step - start) / (end - start)
@@ -44,7 +46,7 @@ def own_target(row: Mapping[str, Any]) -> float | None:
         `ValueError`: If the value is not a positive number.
     """
     target: float | None = row.get(TARGET_COLUMN)
-    if target is None or target != target:
+    if target is None or target != target:  # NaN, which tables have for a missing value
         return None
     if not (is_number(target) and target > 0):
         raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number of tokens, or None")
@@ -58,18 +60,25 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
         `ValueError`: If the target is missing, not a positive number or not below the generation limit, or if the
             method cannot work with it.
     """
-    if target is None and method.target_use == "required":
-        raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
-    if target is not None and not is_number(target):
+    if target is None:
+        if method.target_use == "required":
+            raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
+        method.check(None, generation_limit, num_generations)
+        return
+    if not is_number(target):
         raise ValueError(f"target_length is {target!r}, but must be a number of tokens, such as 4096")
+    if target <= 0:
+        raise ValueError(f"target_length is {target:g}, but must be a number of tokens above 0")
     # a target at the generation limit makes sense only for methods that stop generation at the target
-    cuts_there = type(method).generation_cap is not LengthControl.generation_cap
-    most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
-    if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
-        limit = f"the {generation_limit} tokens of max_completion_length or generation_kwargs"
-        bound = f"{'at most' if cuts_there else 'below'} {limit}"
-        raise ValueError(f"target_length is {target:g}, but must be above 0 and {bound}")
-    method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
+    stops_at_target = type(method).generation_cap is not LengthControl.generation_cap
+    is_too_long = target > generation_limit if stops_at_target else target >= generation_limit
+    if is_too_long and method.target_use != "none":
+        bound = "at most" if stops_at_target else "below"
+        raise ValueError(
+            f"target_length is {target:g}, but must be {bound} the {generation_limit} tokens of max_completion_length "
+            "or generation_kwargs"
+        )
+    method.check(math.ceil(target), generation_limit, num_generations)
 
 
 def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
@@ -77,9 +86,11 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
     wrong one then."""
     if rollouts.answer_lengths is None:
         return
+    has_thinking_N = rollouts.lengths > 0
+    has_answer_N = rollouts.answer_lengths > 0
     # thinking that was begun and cut off may have ended later
-    may_have_ended = (rollouts.lengths > 0) & ((rollouts.answer_lengths > 0) | rollouts.is_truncated)
-    if not may_have_ended.any():
+    may_have_ended_N = has_thinking_N & (has_answer_N | rollouts.is_truncated)
+    if not may_have_ended_N.any():
         raise TrainingError(
             f"thinking_end is {thinking_end!r}, but none of the first {len(rollouts.lengths)} completions has it; set "
             "the text that ends the thinking of this model, or length_of to 'completion'"

@@ -59,7 +59,7 @@ class Toggle(LengthControl):
         is_hard_N = rollouts.solve_rates < self.accuracy_threshold  # False for a prompt without a solve rate
         return ~is_hard_N & self.is_on
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+    def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         budget_by_question = self._estimates(rollouts) | self.limits  # an earlier estimate stays in force
         questions = rollouts.questions.tolist()
         budgets = [budget_by_question.get(str(question), math.inf) for question in questions]

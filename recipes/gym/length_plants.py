@@ -146,8 +146,9 @@ def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None
     lam, forecast = 1.0, Forecast()
     momentum = delayed_momentum(plant.momentum, plant.delay * told)
     while True:
-        forecast = forecast.corrected((yield lam)).after_update(lam, momentum)
-        lam = clipped(forecast.needed_push(momentum))
+        violation = yield lam
+        forecast = forecast.update(violation).predict(lam, momentum)
+        lam = clipped(forecast.control(momentum))
         if seen is not None:
             seen.append(forecast.response)
 

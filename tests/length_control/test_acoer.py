@@ -22,7 +22,7 @@ def test_the_bonus_by_hand():
     # above the budget nothing, without a token all of it; at half of it log(1 + 3 * 0.5) / log(1 + 3)
     at_half = math.log(2.5) / math.log(4)
     expected = [1.0, 1.5, 1 + 0.5 * at_half, 0.0, NAN]
-    close(method.shape(toy_rollouts([1, 1, 1, -1, NAN], [150, 0, 50, 10, 10])), expected)
+    close(method.shaped_rewards(toy_rollouts([1, 1, 1, -1, NAN], [150, 0, 50, 10, 10])), expected)
 
 
 def test_weight_and_budget_change_once_the_window_is_full():

@@ -134,9 +134,9 @@ def test_during_kimis_warm_up_length_has_no_part():
     method = Kimi(weight=0.4, warmup_steps=2)
     rollouts = toy_rollouts([1, 1], [100, 300])
     for _ in range(2):
-        assert method.shape(rollouts).tolist() == [1.0, 1.0]
+        assert method.shaped_rewards(rollouts).tolist() == [1.0, 1.0]
         method.step()
-    assert method.shape(rollouts).tolist() == [1.2, 0.8]
+    assert method.shaped_rewards(rollouts).tolist() == [1.2, 0.8]
 
 
 def test_deviations_have_the_releases_epsilon_added():
@@ -145,8 +145,8 @@ def test_deviations_have_the_releases_epsilon_added():
     centered = torch.tensor([-0.5, 0.5], dtype=torch.float64)
     z_of_population = centered / (0.5 + 1e-7)
     z_of_sample = centered / (ROOT + 1e-6)
-    close(Efficient(alpha=0.1).shape(batch), 1 - 0.1 * torch.sigmoid(z_of_population), rtol=1e-12)
-    close(GRPOLead(alpha=0.05).shape(batch), torch.exp(-0.05 * z_of_sample), rtol=1e-12)
+    close(Efficient(alpha=0.1).shaped_rewards(batch), 1 - 0.1 * torch.sigmoid(z_of_population), rtol=1e-12)
+    close(GRPOLead(alpha=0.05).shaped_rewards(batch), torch.exp(-0.05 * z_of_sample), rtol=1e-12)
 
 
 def test_a_dlps_multiplier_pools_batches_counts_them_once_and_has_no_ceiling():

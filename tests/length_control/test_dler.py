@@ -13,8 +13,8 @@ EASY_AND_HARD = toy_rollouts([1, 1, 0, 1, 0, 1], [60, 50, 10, 60, 10, 101], targ
 
 def test_easy_prompts_have_the_easy_limit():
     # of the first prompt, 60 is above the limit of 50
-    assert DLER(easy_limit=50).shape(EASY_AND_HARD).tolist() == [0, 1, 0, 1, 0, 0]
-    assert DLER().shape(EASY_AND_HARD).tolist() == [1, 1, 0, 1, 0, 0]
+    assert DLER(easy_limit=50).shaped_rewards(EASY_AND_HARD).tolist() == [0, 1, 0, 1, 0, 0]
+    assert DLER().shaped_rewards(EASY_AND_HARD).tolist() == [1, 1, 0, 1, 0, 0]
 
 
 def test_a_prompt_is_easy_only_above_the_threshold():

@@ -19,7 +19,7 @@ def test_weights_and_advantages_by_hand():
     rollouts = toy_rollouts([1, 1, -1, -1, -1], [200, 270, 10, 999, 500], limit=1000)
     # lambda C = 0.1 * 1000 = 100: weights of the correct answers e^0 and e^-((270 - 200) / 100)
     weight = math.exp(-0.7)
-    close(DRPO().shape(rollouts), [1.0, weight, 0.0, 0.0, 0.0])
+    close(DRPO().shaped_rewards(rollouts), [1.0, weight, 0.0, 0.0, 0.0])
     # the correct answers share G = 5 by their weights, three wrong ones share -5
     first = 5 / (1 + weight)
     second = 5 * weight / (1 + weight)

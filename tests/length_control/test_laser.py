@@ -71,7 +71,7 @@ def test_targets_before_the_first_choice_are_those_of_the_batch_itself():
     # and the third hard, both need every response under 600, so both fall back on the longest, 900.
     # Shaped, the second (2/3) is easy as well.
     assert method.limits(WINDOW).tolist() == [300.0] * 6 + [900.0] * 3
-    assert method.shape(WINDOW).tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, -0.5, -0.5, -0.5, -0.5]
+    assert method.shaped_rewards(WINDOW).tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, -0.5, -0.5, -0.5, -0.5]
     assert method.targets == []
     assert method.statistics() == {}
 
@@ -123,4 +123,4 @@ def test_the_fallback_is_the_longest_response_of_the_batch_at_hand():
     batch = toy_rollouts([0, 0, 0, 1, 1, 1], [90, 70, 60, 95, 30, 40], target=100.0, num_generations=3)
     # a hard prompt and an easy one
     assert method.limits(batch).tolist() == [95] * 3 + [40] * 3
-    assert method.shape(batch).tolist() == [-0.5, -0.5, -0.5, 1.0, 1.5, 1.5]
+    assert method.shaped_rewards(batch).tolist() == [-0.5, -0.5, -0.5, 1.0, 1.5, 1.5]

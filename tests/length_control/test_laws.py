@@ -74,7 +74,7 @@ def test_scores_are_float64_finite_and_bounded_and_unscorable_completions_have_n
                 assert rewards.dtype == torch.float64
             assert torch.equal(torch.isnan(score.base), ~is_scorable)
             assert torch.equal(torch.isnan(score.shaped), ~is_scorable)
-            assert exactly_equal(score.shaped, method.shape(batch))
+            assert exactly_equal(score.shaped, method.shaped_rewards(batch))
             assert (score.shaped[is_scorable] >= lowest - 1e-9).all()
             assert (score.shaped[is_scorable] <= highest + 1e-9).all()
             assert score.advantages.isfinite().all()
@@ -140,7 +140,7 @@ def test_answers_feel_their_length_only_as_the_table_says(name, scale):
     for batch in BATCHES:
         rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
         scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
-        shaped = WARM[name].shape(scaled).tolist()
+        shaped = WARM[name].shaped_rewards(scaled).tolist()
         if facts.right_never_gains:
             for shorter, longer in pairs(batch, batch.is_correct):
                 assert shaped[longer] <= shaped[shorter] + 1e-12
@@ -156,7 +156,7 @@ def test_answers_feel_their_length_only_as_the_table_says(name, scale):
 def test_a_long_wrong_answer_differs_from_a_short_one_only_where_the_table_says_so(name):
     wrong = FACTS[name].wrong
     batch = batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, num_generations=4)
-    _, shorter, longer, _ = WARM[name].shape(batch).tolist()
+    _, shorter, longer, _ = WARM[name].shaped_rewards(batch).tolist()
     if wrong == "unmoved":
         assert longer == shorter
     if wrong == "pays":
@@ -186,8 +186,8 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
         shaped_alone = []
         for row in torch.arange(len(batch.lengths)).split(1):
             completion = replace(joined([batch], row), num_generations=1)
-            shaped_alone.append(method.shape(completion))
-        differs |= not exactly_equal(torch.cat(shaped_alone), method.shape(batch))
+            shaped_alone.append(method.shaped_rewards(completion))
+        differs |= not exactly_equal(torch.cat(shaped_alone), method.shaped_rewards(batch))
     # toggle looks at the group, but does not always change what it sees there
     assert differs == method.needs_group or method.name == "toggle"
 
@@ -238,7 +238,7 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
     for batch in (zero_or_one, minus_or_plus_one):
         same(method.score(batch, RULES["group"]).base, expected)
         assert method.reward_scale_problem(batch) is None
-    same(method.shape(minus_or_plus_one), method.shape(zero_or_one))
+    same(method.shaped_rewards(minus_or_plus_one), method.shaped_rewards(zero_or_one))
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])

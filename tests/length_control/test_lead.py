@@ -73,4 +73,4 @@ def test_correctness_keeps_its_least_weight_and_the_state_goes_below_it():
     assert method.weight == pytest.approx(0.5**4)  # all correct: the wanted weight is 0
     assert method.statistics() == {"correctness_weight": 0.3}
     # L* = 70: e = 1 - 20/70 for both
-    close(method.shape(solved), [0.3 + 0.7 * (1 - 2 / 7)] * 2)
+    close(method.shaped_rewards(solved), [0.3 + 0.7 * (1 - 2 / 7)] * 2)

@@ -17,7 +17,7 @@ def test_the_band_by_hand():
     # 400 lies 300/900 within the band: 1 - 0.4/3
     rollouts = toy_rollouts([1, 1, 1, 0, NAN], [100, 400, 2000, 400, 400])
     method = NemoRL(profile_band={"a": 100, "b": 1000, "f": 0.6})
-    close(method.shape(rollouts), [1, 1 - 0.4 / 3, 0.6, 0, NAN])
+    close(method.shaped_rewards(rollouts), [1, 1 - 0.4 / 3, 0.6, 0, NAN])
     close(method.score(rollouts, AdvantageRule()).penalty, [0, 0.4 / 3, 0.4, 0, NAN])
 
 
@@ -64,13 +64,13 @@ ROLLOUTS = toy_rollouts(
 
 def test_each_prompt_has_its_own_band_or_the_configured_one():
     method = NemoRL(profile_band=BAND, profile_band_column="band")
-    close(method.shape(ROLLOUTS), [1, 0.5, 1, 0.95])
+    close(method.shaped_rewards(ROLLOUTS), [1, 0.5, 1, 0.95])
     assert method.check_columns({"band": [SECOND, SECOND]}) is None
     assert method.check_columns({"band": [None]}) is None
 
 
 def test_without_a_configured_band_a_prompt_has_its_own_or_none():
     method = NemoRL(profile_band_column="band")
-    close(method.shape(ROLLOUTS), [1, 1, 1, 0.95])
+    close(method.shaped_rewards(ROLLOUTS), [1, 1, 1, 0.95])
     assert method.check_columns({"band": [SECOND, SECOND]}) is None
     assert "'band'" in method.check_columns({"band": [None]})

@@ -14,74 +14,81 @@ from leash_trl.length_control.targets import own_target, scheduled_target
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
-def test_schedules_by_hand():
-    def scheduled(schedule, *steps):
-        return [scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) for step in steps]
+@pytest.mark.parametrize(
+    ("schedule", "targets_by_step"),
+    [
+        ("constant", {0: 40}),
+        ("linear", {0: 100, 5: 80, 15: 50, 99: 40}),  # half way from 100 to 60, and from 60 to 40
+        ("staged", {9: 100, 10: 60, 20: 40}),
+    ],
+)
+def test_schedules_by_hand(schedule, targets_by_step):
+    for step, target in targets_by_step.items():
+        assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == target
 
-    assert scheduled("constant", 0) == [40]
-    # half way from 100 to 60, and from 60 to 40
-    assert scheduled("linear", 0, 5, 15, 99) == [100, 80, 50, 40]
-    assert scheduled("staged", 9, 10, 20) == [100, 60, 40]
 
-
-@pytest.mark.parametrize("bad", [0, -3, "46", True, float("inf")])
-def test_a_row_may_have_no_target_but_no_bad_one(bad):
+@pytest.mark.parametrize("bad", [0, -3, "46", True, math.inf])
+def test_a_row_may_have_a_good_target_but_no_bad_one(bad):
+    assert own_target({"target_length": 46}) == 46
     with pytest.raises(ValueError, match="target_length="):
         own_target({"target_length": bad})
-    missing = ({}, {"target_length": None}, {"target_length": float("nan")}, {"target_length": 46})
-    assert [*map(own_target, missing)] == [None, None, None, 46]
 
 
-RED, BLUE = (255, 0, 0), (0, 0, 255)
+@pytest.mark.parametrize("row", [{}, {"target_length": None}, {"target_length": math.nan}])
+def test_a_row_may_have_no_target(row):
+    assert own_target(row) is None
 
 
-def picture(color: tuple[int, int, int], palette: bool = False) -> Image.Image:
-    made = Image.new("RGB", (2, 3), color)
-    return made.quantize(4) if palette else made
+RED = (255, 0, 0)
+BLUE = (0, 0, 255)
 
 
-def png(made: Image.Image) -> dict:
+def picture(color):
+    return Image.new("RGB", (2, 3), color)
+
+
+def png(color):
     buffer = io.BytesIO()
-    made.save(buffer, "PNG")
+    picture(color).save(buffer, "PNG")
     return {"bytes": buffer.getvalue(), "path": None}
 
 
-def asked(*parts, **columns) -> dict:
+def conversation(*parts, **columns):
     return {"prompt": [{"content": [*parts] or "2 + 2?", "role": "user"}], **columns}
 
 
 @pytest.mark.parametrize(
     "row_with",
     [
-        lambda color: asked(images=[picture(color)]),
-        lambda color: asked(image=picture(color, palette=True)),
-        lambda color: asked(image=png(picture(color))),
-        lambda color: asked(image=np.full((40, 40, 3), color)),
-        lambda color: asked(images=[f"{color[0]}.png"]),
-        lambda color: asked({"type": "image", "image": picture(color)}, {"type": "text", "text": "2 + 2?"}),
+        lambda color: conversation(images=[picture(color)]),
+        lambda color: conversation(image=picture(color).quantize(4)),  # with a palette
+        lambda color: conversation(image=png(color)),
+        lambda color: conversation(image=np.full((40, 40, 3), color)),
+        lambda color: conversation(images=[f"{color[0]}.png"]),
+        lambda color: conversation({"type": "image", "image": picture(color)}, {"type": "text", "text": "2 + 2?"}),
     ],
 )
 def test_a_question_is_its_text_and_its_pictures(row_with):
-    rows = [row_with(color) for color in (RED, BLUE, RED)]
-    seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
+    rows = [row_with(RED), row_with(BLUE), row_with(RED)]
+    prompts, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
     assert red == again
-    assert len({red, blue, question_of(asked())}) == 3
-    assert "In " in str(seen[0]["prompt"])
+    assert len({red, blue, question_of(conversation())}) == 3
+    assert "In " in str(prompts[0]["prompt"])
 
 
 @pytest.mark.parametrize("none", [{}, {"image": None}, {"images": []}, {"images": None}])
 def test_without_pictures_a_question_is_its_text_whatever_the_order_of_its_keys(none):
     prompt = [{"role": "user", "content": "2 + 2?"}]
     assert question_of({"prompt": prompt, **none}) == 1131603105239393652  # saved histories count on it
-    assert question_of(asked(**none)) == 1131603105239393652
+    assert question_of(conversation(**none)) == 1131603105239393652
 
 
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():
     method = L1Max(budget_range=None, suffix=" {n}")
-    rows = [{"prompt": "a", "target_length": own} for own in (None, 50, 80, 400)]
-    seen, _, targets = rows_with_targets(rows, method, 400.0, 100.0, generation_limit=300)
+    rows = [{"prompt": "a", "target_length": target} for target in (None, 50, 80, 400)]
+    prompts, _, targets = rows_with_targets(rows, method, 400.0, 100.0, generation_limit=300)
     assert targets == [300, 200, 300, 400]
-    assert [row["prompt"] for row in seen] == ["a 300", "a 200", "a 300", "a 400"]
+    assert [row["prompt"] for row in prompts] == ["a 300", "a 200", "a 300", "a 400"]
 
 
 def test_suffix_leaves_the_original_alone():
@@ -93,8 +100,10 @@ def test_suffix_leaves_the_original_alone():
 
 
 def test_columns_are_read_as_python_has_them_whatever_the_format():
-    rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": float("nan")}, {"k": np.int64(3)}, {}]
+    rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": math.nan}, {"k": np.int64(3)}, {}]
     assert column_values(rows, ["k"], None) == {"k": [2, None, None, 3, None]}
-    assert column_values([{"target_length": None}, {"target_length": 8}], ["target_length"], 6) == {
-        "target_length": [6, 8]
-    }
+
+
+def test_a_row_without_a_target_has_that_of_the_run():
+    rows = [{"target_length": None}, {"target_length": 8}]
+    assert column_values(rows, ["target_length"], 6) == {"target_length": [6, 8]}

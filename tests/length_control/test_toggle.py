@@ -42,7 +42,7 @@ def test_a_budget_is_estimated_once_from_any_phase_and_stays():
     method.observe(toy_rollouts([1, 1], [10, 90], questions=[9, 9]))
     assert method.statistics() == {"budget_on": 0.0, "questions_with_budget": 1.0}
     method.step()
-    close(method.shape(toy_rollouts([1, 1, 1], [50, 51, 10], questions=[9, 9, 9])), [1, 0, 1])
+    close(method.shaped_rewards(toy_rollouts([1, 1, 1], [50, 51, 10], questions=[9, 9, 9])), [1, 0, 1])
 
 
 def test_the_budget_holds_from_the_threshold_on_as_in_the_formula():

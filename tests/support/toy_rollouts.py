@@ -1,4 +1,4 @@
-"""Rollouts from plain lists, and the comparison of tests of length-control methods."""
+"""Rollouts from plain lists, updates on them, and the comparison of tests of length-control methods."""
 
 import math
 
@@ -33,6 +33,14 @@ def toy_rollouts(
         correctness_rewards=None if correctness is None else torch.tensor(correctness, dtype=torch.float64),
         columns=columns or {},
     )
+
+
+def updated(method, *batches):
+    """The method after a policy update on each of these batches."""
+    for rollouts in batches:
+        method.observe(rollouts)
+        method.step()
+    return method
 
 
 def close(actual, expected, rtol=1e-9, atol=1e-12):

@@ -1,0 +1,78 @@
+"""Fields of a method: declares hyper-parameters with their bounds and training state, and checks their values."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from inspect import formatannotation
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+# what the value of a hyper-parameter must satisfy, and how messages write it
+COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt, "lt": operator.lt}
+SYMBOLS = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}
+
+
+def hyperparameter(default: Any, **bounds: float) -> Any:
+    """Declares a hyper-parameter with optional bounds: `ge` and `le` are inclusive, `gt` and `lt` exclusive."""
+    return field(default=default, metadata=bounds)
+
+
+def state_field(make: Callable[[], Any]) -> Any:
+    """Declares a field that holds training state, which checkpoints save and restore; `make` returns its initial
+    value."""
+    return field(init=False, compare=False, default_factory=make)
+
+
+def hyperparameter_names(method: type) -> set[str]:
+    """Returns the names of a method's hyper-parameters, which are the fields that are not state."""
+    return {declared.name for declared in fields(method) if declared.init}
+
+
+def state_names(method: type) -> list[str]:
+    """Returns the names of the fields made by [`state_field`]."""
+    return [declared.name for declared in fields(method) if not declared.init]
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def has_type(value: Any, annotation: Any) -> bool:
+    """Returns whether a value has the annotated type. The elements of a list or a mapping are not looked at, which is
+    left to the method itself."""
+    plain_type = get_origin(annotation) or annotation  # `dict` of `dict[str, float]`
+    if plain_type in (Union, UnionType):
+        return any(has_type(value, member) for member in get_args(annotation))
+    if plain_type is Literal:
+        return value in get_args(annotation)
+    if plain_type is float:
+        return is_number(value)  # a whole number, too
+    if plain_type is int:
+        return is_number(value) and isinstance(value, int)
+    return plain_type is Any or isinstance(value, plain_type)
+
+
+def is_within(value: Any, bounds: Mapping[str, float]) -> bool:
+    """Returns whether a value is within its bounds; what is no number, such as `None`, has none."""
+    if not is_number(value):
+        return True
+    return all(COMPARISONS[name](value, bound) for name, bound in bounds.items())
+
+
+def check_values(method: Any, bounds_by_field: Mapping[str, Mapping[str, float]]) -> None:
+    """Raises `ValueError` if a field of a method does not have its annotated type, or is outside its bounds."""
+    annotations = get_type_hints(type(method))
+    for declared in fields(method):
+        name = declared.name
+        value = getattr(method, name)
+        annotation = annotations[name]
+        bounds = bounds_by_field.get(name, {})
+        if not has_type(value, annotation) or not is_within(value, bounds):
+            requirements = [formatannotation(annotation)]
+            for comparison, bound in bounds.items():
+                requirements.append(f"{SYMBOLS[comparison]} {bound}")
+            needed = ", ".join(requirements)
+            raise ValueError(f"{name} is {value!r}, but must be {needed}; or leave it out")

@@ -1,0 +1,129 @@
+"""What a hyper-parameter may hold: each method's own ranges, annotations, and what does not fit the run.
+
+A message is one line if `\\A.*\\Z` matches it, since `.` matches no line end.
+"""
+
+import math
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+from leash_trl.length_control import LengthControl, hyperparameter
+from leash_trl.length_control.methods import METHODS, hyper_parameters
+
+
+FILE = Path(__file__).parents[1] / "fixtures" / "senseless_hyper_parameters.yaml"
+
+
+def assert_refused(make, name, value):
+    """A value is refused in a line that names the field and the value."""
+    with pytest.raises(ValueError, match=rf"\A.*\b{name}( is |=){re.escape(repr(value))}.*\Z"):
+        make(**{name: value})
+
+
+def senseless_values():
+    for method, values_by_field in yaml.safe_load(FILE.read_text(encoding="utf-8")).items():
+        for field, values in values_by_field.items():
+            for value in values:
+                yield method, field, value
+
+
+@pytest.mark.parametrize(("method", "field", "value"), [*senseless_values()], ids=str)
+def test_a_hyper_parameter_out_of_its_range_is_refused(method, field, value):
+    assert_refused(METHODS[method], field, value)
+
+
+def numbers():
+    for name, method in METHODS.items():
+        for field in fields(method):
+            if field.init and type(field.default) in (int, float):
+                yield name, field.name, isinstance(None, field.type)
+
+
+@pytest.mark.parametrize(("method", "field", "may_be_none"), [*numbers()])
+def test_what_is_no_finite_number_is_refused_where_one_is_needed(method, field, may_be_none):
+    for value in (math.nan, math.inf, -math.inf, "1", True, [1]):
+        assert_refused(METHODS[method], field, value)
+    if not may_be_none:
+        assert_refused(METHODS[method], field, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "target", "limit", "message"),
+    [
+        ("dapo_overlong", {"cache_length": 100, "max_length": 100}, None, 512, "cache_length is 100"),
+        ("dapo_overlong", {}, None, 512, "cache_length is 4096"),
+        ("l1_max", {"budget_range": None}, None, 4000, "budget_range"),
+        ("l1_max", {"budget_range": (1, 4001)}, None, 4000, "budget_range"),
+        ("laser_d", {}, 16385, 32768, "upper_bound is 16384"),
+        ("lead", {}, None, 512, "lower_bound is 1000, .*512"),
+        ("lead", {"upper_bound": 999}, None, 8000, "lower_bound is 1000, .*999"),
+        ("lead", {}, None, math.inf, "lower_bound is 1000, .*inf"),
+        ("nemo_rl", {}, None, 100, "profile_band"),
+        ("nemo_rl", {"profile_band": {"total": None}}, None, 100, "profile_band"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_refused(method, settings, target, limit, message):
+    with pytest.raises(ValueError, match=rf"\A.*{message}.*\Z"):
+        METHODS[method](**settings).check(target, limit, 8)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "target", "limit"),
+    [
+        ("dapo_overlong", {}, None, 4097),
+        ("l1_max", {"budget_range": None}, 9, 4000),
+        ("l1_max", {"budget_range": (1, 4000)}, None, 4000),
+        ("laser_d", {}, 16384, 32768),
+        ("lead", {"upper_bound": 1000}, None, math.inf),
+        ("nemo_rl", {"profile_band": {"a": 10, "b": 20, "f": 0.5}}, None, 100),
+        ("nemo_rl", {"profile_band_column": "band"}, None, 100),
+    ],
+)
+def test_what_just_fits_the_run_is_not_refused(method, settings, target, limit):
+    METHODS[method](**settings).check(target, limit, 8)
+
+
+@dataclass
+class Mine(LengthControl):
+    name = "mine"
+
+    share: float = hyperparameter(0.5, ge=0, lt=1)
+    count: int | None = hyperparameter(None, gt=0, le=9)
+    mode: Literal["a", "b"] = "a"
+    flag: bool = False
+    table: dict[str, float] | None = None
+    anything: Any = None
+    momentum: float = 0.99
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("share", 0), ("count", 9), ("mode", "b"), ("flag", True), ("table", {}), ("anything", object())],
+)
+def test_a_users_own_method_keeps_what_fits_its_annotations_and_bounds(field, value):
+    assert getattr(Mine(**{field: value}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("share", [1, 1.0, -1e-9, None, "0.5"]),
+        ("count", [0, 10, 1.0, True]),
+        ("mode", ["c", None, ["a"]]),
+        ("flag", [1, None]),
+        ("table", [[], "a"]),
+    ],
+)
+def test_a_users_own_method_is_checked_by_its_annotations_and_bounds(field, values):
+    for value in values:
+        assert_refused(Mine, field, value)
+
+
+def test_only_a_method_that_says_so_takes_a_hyper_parameter_from_another_field():
+    assert hyper_parameters(METHODS["leash_predictive"], {"adam_beta1": 0.5}) == {"momentum": 0.5}
+    assert hyper_parameters(Mine, {"adam_beta1": 0.5}) == {}
