@@ -3,9 +3,7 @@
 Training and evaluation use the same functions.
 """
 
-import functools
-import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
@@ -100,26 +98,3 @@ def prompt_ids(
     # without return_dict, transformers returns the ids alone
     rows = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options)
     return list(rows)
-
-
-def opens_thinking(prompt: str) -> bool:
-    """Returns whether a prompt, after the chat template, ends with `<think>`, so that its completion begins inside
-    thinking.
-
-    Example:
-        >>> opens_thinking("What is 1 + 1?<|Assistant|><think>\\n"), opens_thinking("What is 1 + 1?")
-        (True, False)
-    """
-    return prompt.rstrip().endswith("<think>")
-
-
-def with_opened_thinking(reward_funcs: Iterable[Any]) -> list[Any]:
-    """Returns reward functions for prompts that open the thinking: those with a parameter `opens_thinking`, such as
-    [`~leash_trl.rewards.math_reward`], get `True` for it and keep their names."""
-    rewards = []
-    for reward in reward_funcs:
-        if "opens_thinking" in inspect.signature(reward).parameters:
-            # a partial function can be pickled; the wrapper's attributes give it the reward's name, which TRL logs
-            reward = functools.update_wrapper(functools.partial(reward, opens_thinking=True), reward)
-        rewards.append(reward)
-    return rewards

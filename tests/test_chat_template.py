@@ -1,12 +1,9 @@
 """How prompts become tokens, and templates that fail."""
 
-import pickle
-
 import pytest
 from conftest import gym_tokenizer
 
-from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids, question_prompt, with_opened_thinking
-from leash_trl.rewards import lenient_math_reward, math_reward
+from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids, question_prompt
 
 
 def test_messages_pass_the_template_and_texts_do_not():
@@ -44,17 +41,3 @@ def test_a_template_that_is_missing_or_refuses_writes_an_empty_prompt(template):
     tokenizer = gym_tokenizer()
     tokenizer.chat_template = template
     assert question_prompt(tokenizer) == ""
-
-
-def test_rewards_that_can_are_told_of_opened_thinking_and_can_still_be_pickled():
-    def other(completions, **kwargs):
-        return [0.0]
-
-    strict, lenient, unchanged = with_opened_thinking([math_reward, lenient_math_reward, other])
-    assert unchanged is other
-    assert strict.__name__ == "math_reward"
-    # a guess inside the thinking, an answer after it, and an answer that only the lenient reward reads
-    completions = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
-    strict, lenient = pickle.loads(pickle.dumps([strict, lenient]))
-    assert strict(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, -1.0]
-    assert lenient(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, 1.0]

@@ -147,7 +147,7 @@ class ComparedRun:
         """Returns the text at the end of prompts: the effort, and the suffix of the method at the end of training for
         a target in tokens."""
         from leash_trl.cli.training_arguments import arguments_of
-        from leash_trl.data.efforts import effort_suffix
+        from leash_trl.completions.prompts import effort_suffix
 
         script_args, args, *_ = arguments_of({**self.recipe, "output_dir": str(self.folder)})
         method = args.make_length_control()

@@ -24,8 +24,8 @@ from leash_trl.cli.reward_functions import (
     default_suffix,
     reward_functions,
 )
+from leash_trl.completions.prompts import with_suffix
 from leash_trl.data.problems import fingerprint, load_problems
-from leash_trl.data.questions import with_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.data.sources import Kind, parse_reference
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
@@ -34,7 +34,6 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.model_facts import opens_thinking, question_prompt
 from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, only_run_in
 from leash_trl.saved_recipe import mapping_field, recipe_of_model
 
@@ -274,8 +273,7 @@ def sample_all(
         own_rewards = None
         if functions:
             deciding = deciding_function(arguments.correctness_func, functions)
-            is_opened = opens_thinking(question_prompt(tokenizer, **plan.chat_template_kwargs))
-            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding, is_opened)
+            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding)
             functions = [*functions, *own_rewards.correctness.extra]
         if is_graded:
             for name, rows in problems.items():

@@ -9,7 +9,7 @@ from typing import Any
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from leash_trl.cli.arguments import CommandParser, check_chat_template, make_dataclass
-from leash_trl.data.efforts import EFFORT_SUFFIX
+from leash_trl.completions.prompts import EFFORT_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 

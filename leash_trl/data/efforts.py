@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.data.questions import with_suffix
+from leash_trl.completions.prompts import EFFORT_SUFFIX, effort_suffix, with_suffix
 from leash_trl.length_control.fields import is_number
 from leash_trl.length_control.targets import TARGET_COLUMN
 
@@ -14,20 +14,6 @@ if TYPE_CHECKING:
 
 
 EFFORT_COLUMN = "effort"
-EFFORT_SUFFIX = " Effort: {effort}."
-
-
-def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
-    """Returns `suffix` with `{effort}` replaced by the name of the effort; raises `ValueError` if it has no
-    `{effort}`.
-
-    Example:
-        >>> effort_suffix("low")
-        ' Effort: low.'
-    """
-    if "{effort}" not in suffix:
-        raise ValueError(f"effort_suffix is {suffix!r}, but must contain {{effort}}, so that prompts state the effort")
-    return suffix.replace("{effort}", effort)
 
 
 def check_efforts_differ(tokenizer: Any, efforts: Mapping[str, float], suffix: str) -> None:

@@ -1,4 +1,4 @@
-"""Identifies the question of a data set row, and appends text to its prompt."""
+"""Identifies the question of a data set row."""
 
 import hashlib
 import json
@@ -31,19 +31,3 @@ def _content(value: Any) -> Any:
         array = np.asarray(value)
         return str(array.dtype), array.shape, _content(array.tobytes())
     return hashlib.blake2b(value).hexdigest() if isinstance(value, bytes) else repr(value)
-
-
-def with_suffix(prompt: Any, suffix: str) -> Any:
-    """Returns a copy of the prompt with `suffix` appended to its text, or to its last message.
-
-    Example:
-        >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
-        [{'role': 'user', 'content': '2 + 2? Think for 9 tokens.'}]
-    """
-    if not suffix:
-        return prompt
-    if isinstance(prompt, str):
-        return prompt + suffix
-    *before, last = prompt
-    is_text = isinstance(content := last["content"], str)
-    return [*before, {**last, "content": content + (suffix if is_text else [{"type": "text", "text": suffix}])}]

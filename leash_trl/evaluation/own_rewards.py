@@ -1,22 +1,17 @@
 """Grades completions with a user's own reward functions, called as TRL's trainers call them."""
 
-import asyncio
-import functools
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
+from trl.trainer.utils import get_callable_name
 
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import weighted_task_rewards
-from leash_trl.model_facts import with_opened_thinking
-
-
-_event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
+from leash_trl.rewards.calling import reward_table, with_thinking_markers
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,6 @@ class OwnRewards:
         weights (`Sequence[float]`): One weight for each function; 1 each by default.
         correctness_func (`Callable` or `str`): The function, or the name of one of them, whose positive reward means
             that an answer is correct. A function that is not among them has no weight.
-        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt.
 
     Attributes:
         correctness ([`CorrectnessRule`]): The rule, with what it has seen of the rewards so far.
@@ -37,7 +31,6 @@ class OwnRewards:
     functions: Sequence[Callable[..., Any]]
     weights: Sequence[float] | None = None
     correctness_func: Callable[..., Any] | str | None = None
-    opens_thinking: bool = False
     correctness: CorrectnessRule = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,14 +47,18 @@ class OwnRewards:
             self.correctness.observe(torch.tensor(rewards))
 
     def verdicts(
-        self, rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
+        self,
+        rows: Mapping[str, list[Any]],
+        texts: Sequence[str],
+        token_ids: Sequence[Sequence[int]],
+        thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
     ) -> list[dict[str, Any]]:
-        """Returns the fields of graded completions for their records; `rows` has one value per problem, the others
-        have k."""
+        """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
+        `token_ids` have k."""
         k = len(texts) // len(rows["prompt"])
         columns = {name: [value for value in values for _ in range(k)] for name, values in rows.items()}
         is_chat = not isinstance(rows["prompt"][0], str)
-        given = {
+        arguments = {
             **{name: values for name, values in columns.items() if name not in ("prompt", "completion")},
             "prompts": columns["prompt"],
             "completions": [[{"role": "assistant", "content": text}] if is_chat else text for text in texts],
@@ -70,34 +67,26 @@ class OwnRewards:
             "log_extra": _unlogged,
             "log_metric": _unlogged,
         }
-        size, column = len(self.functions), self.correctness.column
-        functions = [*self.functions, *self.correctness.extra]
-        functions = with_opened_thinking(functions) if self.opens_thinking else functions
-        rewards = [_called(function, given, len(texts)) for function in functions]
-        table = torch.tensor(rewards, dtype=torch.float32).T  # the trainer's precision
-        weights = torch.tensor(self.weights or [1.0] * size)
-        sums = weighted_task_rewards(table[:, :size], weights).tolist()
-        deciding = sums if column is None else table[:, column].tolist()
-        self.correctness.observe(torch.tensor(deciding))
-        return [
-            {
+        functions = with_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)
+        names = [get_callable_name(function) for function in functions]
+        table = reward_table(functions, names, arguments, len(texts)).float()  # as TRL's trainers store rewards
+        num_weighted = len(self.functions)
+        weights = torch.tensor(self.weights or [1.0] * num_weighted)
+        sums = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
+        column = self.correctness.column
+        deciding_rewards = sums if column is None else table[:, column].tolist()
+        self.correctness.observe(torch.tensor(deciding_rewards))
+        verdicts = []
+        for reward, deciding_reward in zip(sums, deciding_rewards, strict=True):
+            is_scored = not math.isnan(deciding_reward)
+            verdict = {
                 "answer": None,
-                "is_correct": right > 0 if self.correctness.is_known and right == right else None,
-                "reward": None if reward != reward else reward,
-                "grader_failure": "had no reward" if right != right else None,
+                "is_correct": deciding_reward > 0 if is_scored and self.correctness.is_known else None,
+                "reward": None if math.isnan(reward) else reward,
+                "grader_failure": None if is_scored else "had no reward",
             }
-            for reward, right in zip(sums, deciding, strict=True)
-        ]
-
-
-def _called(function: Callable[..., Any], given: Mapping[str, Any], size: int) -> list[float]:
-    found = function(**given)
-    if inspect.iscoroutine(found):
-        found = asyncio.run_coroutine_threadsafe(found, _event_loop()[1]).result()
-    found = [*found]
-    if len(found) != size:
-        raise ValueError(f"{get_callable_name(function)} returned {len(found)} rewards for {size} completions")
-    return [torch.nan if reward is None else float(reward) for reward in found]
+            verdicts.append(verdict)
+        return verdicts
 
 
 def _unlogged(*args: Any) -> None:

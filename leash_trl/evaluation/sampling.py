@@ -15,14 +15,15 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
+from leash_trl.completions.facts import completion_facts
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
-from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.evaluation.decoding import DecodingStrategy
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.files import write_whole
-from leash_trl.model_facts import opens_thinking, prompt_ids
+from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards.grader.grading import grade
 from leash_trl.run_folder import MODEL_FILES, checkpoint_path, read_trainer_state
 
@@ -56,10 +57,11 @@ class SamplingPlan:
     seed: int = 0
     batch_size: int = 64
     lenient: bool = False
-    thinking_end: str = "</think>"
+    thinking_end: str = DEFAULT_MARKERS.end
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_thinking_end(self.thinking_end)
         if min(self.num_samples, self.batch_size) < 1:
             raise ValueError(f"num_samples {self.num_samples} and batch_size {self.batch_size} must be at least 1")
 
@@ -173,12 +175,12 @@ def prepare_folder(
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
     for name, lines in stored.items():
-        _grade_again(paths[name], lines, plan.lenient)
+        _grade_again(paths[name], lines, plan)
     write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
     return {name: len(lines) for name, lines in stored.items()}
 
 
-def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None:
+def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) -> None:
     """Grades again the completions of a file that could not be graded."""
     graded = [(each, line["solution"]) for line in lines for each in line["completions"]]
     # a reward of None is a result, not a failure of the grader
@@ -187,7 +189,8 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None
         return
     completions, solutions = zip(*lost, strict=True)
     # these completions have an answer, so their thinking has ended, even if the prompt opened it
-    verdicts = _verdicts([each["text"] for each in completions], solutions, lenient, in_thinking=False)
+    markers = ThinkingMarkers(plan.thinking_end)
+    verdicts = _verdicts([each["text"] for each in completions], solutions, plan.lenient, markers)
     for completion, verdict in zip(completions, verdicts, strict=True):
         completion.update(verdict)
     write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
@@ -254,25 +257,31 @@ def sampled(
     decoded = plan.decoding.complete(engine, asked, seeds, plan.sampling)
     texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
     golds = rows.get("solution", [None] * len(rows["id"]))
-    markers = ThinkingMarkers.of(tokenizer, plan.thinking_end)
     prompt = tokenizer.decode(asked[0])  # a template opens the thinking in every prompt or in none
-    is_opened = markers.is_opened_by(prompt)
+    markers = ThinkingMarkers(plan.thinking_end).after_prompt(prompt)
+    thinking_tokens = ThinkingTokens.of(tokenizer, markers)
+    all_facts = [
+        completion_facts(
+            completion.token_ids, engine.eos_token_ids, thinking=thinking_tokens, is_opened=markers.is_opened
+        )
+        for completion in decoded
+    ]
     if rewards is None:
         solutions = [gold for gold in golds for _ in range(k)]
-        verdicts = _verdicts(texts, solutions, plan.lenient, opens_thinking(prompt))
+        verdicts = _verdicts(texts, solutions, plan.lenient, markers)
     else:
-        verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded])
-    completions = [
-        {
+        verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded], markers)
+    completions = []
+    for facts, text, seed, verdict in zip(all_facts, texts, seeds, verdicts, strict=True):
+        completion = {
             "seed": seed,
             "text": text,
-            "num_tokens": len(completion.token_ids),
-            "num_thinking_tokens": markers.thinking_length(completion.token_ids, is_opened),
-            "finish_reason": completion.finish_reason,
+            "num_tokens": facts.num_tokens,
+            "num_thinking_tokens": facts.num_thinking_tokens,
+            "finish_reason": "length" if facts.is_truncated else "eos",
             **verdict,
         }
-        for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)
-    ]
+        completions.append(completion)
     lines = []
     for place, (problem_id, asked_prompt, gold) in enumerate(zip(rows["id"], rows["prompt"], golds, strict=True)):
         has_unknown_gold = rewards is not None and gold is None
@@ -306,13 +315,13 @@ def _readable_columns(rows: Mapping[str, Sequence[Any]], place: int) -> dict[str
 
 
 def _verdicts(
-    texts: Sequence[str], solutions: Sequence[str], lenient: bool, in_thinking: bool
+    texts: Sequence[str], solutions: Sequence[str], lenient: bool, markers: ThinkingMarkers
 ) -> list[dict[str, Any]]:
     """Returns the fields of graded completions for their records; for the arguments, see
     [`~leash_trl.rewards.grader.grading.grade`]."""
     return [
         {"answer": verdict.answer, "is_correct": verdict.is_correct, "grader_failure": verdict.failure}
-        for verdict in grade(texts, solutions, lenient, in_thinking)
+        for verdict in grade(texts, solutions, lenient=lenient, thinking_markers=markers)
     ]
 
 

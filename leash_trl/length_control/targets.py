@@ -97,11 +97,7 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
         )
 
 
-def check_length_of(length_of: str, thinking_end: str, method: LengthControl) -> None:
-    """Raises `ValueError` if `length_of` is unknown, or the method cannot control it."""
-    if length_of not in ("completion", "thinking"):
-        raise ValueError(f"length_of is {length_of!r}, but must be 'completion' or 'thinking'")
-    if not thinking_end.strip():
-        raise ValueError(f"thinking_end is {thinking_end!r}, but must be the text that ends thinking, say '</think>'")
+def check_method_controls(length_of: str, method: LengthControl) -> None:
+    """Raises `ValueError` if the method cannot control the length of the thinking alone."""
     if length_of == "thinking" and method.generation_cap(1.0) is not None:
         raise ValueError(f"length_of is 'thinking', but {method.name!r} truncates completions; set 'completion'")

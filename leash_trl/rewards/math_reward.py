@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
 from leash_trl.rewards.grader.answer import completion_text
 from leash_trl.rewards.grader.grading import grade
 
@@ -26,7 +27,7 @@ def math_reward(
     solution: list[str | float | None],
     log_metric: Callable[[str, float], None] | None = None,
     lenient: bool = False,
-    opens_thinking: bool = False,
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
     **kwargs: object,
 ) -> list[float | None]:
     r"""Returns +1 if the final answer is equivalent to the solution, -1 if not, and `None` if this is undecided.
@@ -38,15 +39,16 @@ def math_reward(
 
     Args:
         completions (`list[str]` or `list[list[dict[str, str]]]`): Completions as texts or messages. The answer is
-            the last `\boxed{}` after `</think>`, else the last `Answer: ...`.
+            the last `\boxed{}` after the thinking, else the last `Answer: ...`.
         solution (`list[str | float | None]`): Reference answers, with or without dollar signs or `\boxed{}`. `None`
             and NaN stand for a missing answer, which makes the completion unscorable.
         log_metric (`callable`): The trainer's function, which logs `grader/unscorable_share`, the share of
             completions whose reward is `None`.
         lenient (`bool`): Whether an answer in an `<answer>` tag, or an unmarked one such as a trailing number, counts.
-        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt, as that of R1-Distill does: a
-            completion without `</think>` then has no answer. [`~leash_trl.LeashGRPOTrainer`] and
-            [`~leash_trl.LengthControlledReward`] set this argument.
+        thinking_markers ([`~leash_trl.completions.thinking.ThinkingMarkers`]): Where the thinking ends, and whether
+            the chat template begins it in the prompt, as that of R1-Distill does: a completion without an end then has
+            no answer. [`~leash_trl.LeashGRPOTrainer`], [`~leash_trl.LengthControlledReward`] and `leash eval` pass it
+            to every reward function that has a parameter of this name.
 
     Raises:
         `ValueError`: If a reference answer has another type, such as a list.
@@ -58,14 +60,17 @@ def math_reward(
     """
     references = [_reference_answer(index, answer) for index, answer in enumerate(solution)]
     texts = [completion_text(completion) for completion in completions]
-    grades = grade(texts, references, lenient, opens_thinking)
+    grades = grade(texts, references, lenient=lenient, thinking_markers=thinking_markers)
     if log_metric is not None and grades:
         log_metric("grader/unscorable_share", sum(grade.is_correct is None for grade in grades) / len(grades))
     return [None if grade.is_correct is None else 2.0 * grade.is_correct - 1.0 for grade in grades]
 
 
 def lenient_math_reward(
-    completions: list, solution: list[str | float | None], opens_thinking: bool = False, **kwargs: Any
+    completions: list,
+    solution: list[str | float | None],
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+    **kwargs: Any,
 ) -> list[float | None]:
     """[`math_reward`] that also accepts answers in an `<answer>` tag and bare answers, as in "So it is 12."."""
-    return math_reward(completions, solution, opens_thinking=opens_thinking, **{**kwargs, "lenient": True})
+    return math_reward(completions, solution, thinking_markers=thinking_markers, **{**kwargs, "lenient": True})

@@ -5,7 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, THINK_START, boxes, completion_text, visible_text
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
+from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, boxes, completion_text
 
 
 # Tasks of reasoning-gym 0.1.25 whose problems differ from process to process, so that no run could be resumed.
@@ -42,7 +43,10 @@ def procedural_dataset(settings: str) -> Any:
 
 
 def reasoning_gym_reward(
-    completions: list, reasoning_gym: Sequence[str], opens_thinking: bool = False, **kwargs: object
+    completions: list,
+    reasoning_gym: Sequence[str],
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+    **kwargs: object,
 ) -> list[float]:
     """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others. Their score, in
     [0, 1), may be above 0 for an incorrect answer; so only correct answers have a positive reward.
@@ -55,11 +59,13 @@ def reasoning_gym_reward(
         completions (`list[str]` or `list[list[dict[str, str]]]`): Texts or messages.
         reasoning_gym (`Sequence[str]`): Number and settings of each problem, as
             [`~leash_trl.data.reasoning_gym.load_reasoning_gym`] writes them.
-        opens_thinking (`bool`): As for [`~leash_trl.rewards.math_reward`].
+        thinking_markers ([`~leash_trl.completions.thinking.ThinkingMarkers`]): As for
+            [`~leash_trl.rewards.math_reward`].
     """
     rewards = []
     for completion, reference in zip(completions, reasoning_gym, strict=True):
-        answer = _answer((THINK_START if opens_thinking else "") + completion_text(completion))
+        visible_text = thinking_markers.visible_text(completion_text(completion))
+        answer = _answer(visible_text)
         index, _, settings = reference.partition(" ")
         dataset = procedural_dataset(settings)
         try:
@@ -70,10 +76,9 @@ def reasoning_gym_reward(
     return rewards
 
 
-def _answer(completion: str) -> str | None:
+def _answer(text: str) -> str | None:
     """Returns the answer as it was written: in the last `<answer>` tag, else in the last box, else after the last
     `Answer:`; `None` if there is none."""
-    text = visible_text(completion)
     if tagged := TAG.findall(text):
         return tagged[-1].strip()
     if found := boxes(text):

@@ -1,7 +1,6 @@
 """Callbacks that update the method's state in any trainer of TRL, and that show and save its values."""
 
 import inspect
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,19 +12,25 @@ from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
 from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl
-from trl import GRPOConfig, RLOOConfig
 from trl.trainer.utils import get_callable_name
 
+from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
-from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.length_control.targets import check_thinking_ends
-from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt
+from leash_trl.model_facts import eos_token_ids
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.shared_state import Scored
+from leash_trl.trainer.trl_settings import (
+    advantage_kind,
+    completions_per_call,
+    generation_limit,
+    group_sizes,
+    thinking_markers,
+)
 
 
 logger = get_logger(__name__)  # logs on the main process only
@@ -74,32 +79,41 @@ class DualStepCallback(TrainerCallback):
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
         if any(self.method.is_trained(part).any() for part in parts):
-            self._num_blank, self._has_news = 0, True
+            self._num_blank = 0
+            self._has_news = True
             for part in parts:
                 self.method.observe(part)
             return
         has_rewards = any(not torch.isnan(part.task_rewards).all() for part in parts)
-        self._has_blank_correctness = has_rewards or (self._num_blank > 0 and self._has_blank_correctness)
+        continues_blank = self._num_blank > 0
+        self._has_blank_correctness = has_rewards or (continues_blank and self._has_blank_correctness)
         self._num_blank += 1
-        logger.warning_once(f"{self._blank('a batch')}; {MOST_BLANK} such batches in a row end the run")
+        reason = self._why_blank("a batch")
+        logger.warning_once(f"{reason}; {MOST_BLANK} such batches in a row end the run")
 
-    def _blank(self, batches: str) -> str:
+    def _why_blank(self, batches: str) -> str:
         """Returns why nothing could be trained from some batches."""
         if self._has_blank_correctness:
-            trains = f"{self.method.name} trains from correctness alone"
-            return f"{trains}, and correctness_func returned None for every completion of {batches}"
+            return (
+                f"{self.method.name} trains from correctness alone, and correctness_func returned None for every "
+                f"completion of {batches}"
+            )
         return f"reward_funcs returned None for every completion of {batches}"
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method."""
-        if entry["method"] != self.method.name:
-            methods = f"{entry['method']!r}, but this run has {self.method.name!r}"
-            raise TrainingError(f"the checkpoint's length_control is {methods}; set the former")
+        saved_method = entry["method"]
+        if saved_method != self.method.name:
+            raise TrainingError(
+                f"the checkpoint's length_control is {saved_method!r}, but this run has {self.method.name!r}; set the "
+                "former"
+            )
         self.method.load_state_dict(entry["state"])
         self.version = entry["version"]
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if (entry := state.stateful_callbacks.get(STATE_ENTRY)) is not None:
+        entry = state.stateful_callbacks.get(STATE_ENTRY)
+        if entry is not None:
             self.restore(entry)
         elif state.global_step > 0:
             warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
@@ -112,13 +126,15 @@ class DualStepCallback(TrainerCallback):
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
         has_overflowed = _loss_scale(optimizer) < self._loss_scale
+        is_update_skipped = has_overflowed or optimizer.step_was_skipped
         is_blank = self._num_blank > 0 and not self._has_news
-        if not (has_overflowed or optimizer.step_was_skipped or is_blank):
+        if not is_update_skipped and not is_blank:
             self.method.step()
             self.version += 1
             self._has_news = False
         if self._num_blank >= MOST_BLANK:
-            control.should_save = control.should_training_stop = True
+            control.should_save = True
+            control.should_training_stop = True
         state.stateful_callbacks[STATE_ENTRY] = {
             "method": self.method.name,
             "state": self.method.state_dict(),
@@ -129,8 +145,8 @@ class DualStepCallback(TrainerCallback):
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._num_blank >= MOST_BLANK:
-            blank = self._blank(f"{self._num_blank} batches in a row")
-            raise TrainingError(f"{blank}; correct the function or the data, and resume from {args.output_dir}")
+            reason = self._why_blank(f"{self._num_blank} batches in a row")
+            raise TrainingError(f"{reason}; correct the function or the data, and resume from {args.output_dir}")
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -152,12 +168,12 @@ class LengthControlCallback(DualStepCallback):
     """
 
     def __init__(self, reward: LengthControlledReward):
-        super().__init__(reward.method, reward.target_length, reward.correctness.state_dict)
+        super().__init__(reward.method, reward.target_length, extra=reward.correctness.state_dict)
         self.reward = reward
-        self._control: TrainerControl | None = None
-        self._reached: dict[str, Any] | None = None
-        self._newest: list[Scored] = []
-        self._logged: dict[str, float] = {}
+        self._control: TrainerControl | None = None  # of the last trainer
+        self._last_entry: dict[str, Any] | None = None  # state after the last update of this trainer
+        self._newest_from_copies: list[Scored] = []  # as many groups as one update trains on
+        self._metrics: dict[str, float] = {}  # of the last update
 
     def on_init_end(self, args, state, control, **kwargs):
         check_only_function(self.reward, reward_funcs_of_caller())
@@ -173,49 +189,59 @@ class LengthControlCallback(DualStepCallback):
         # each trainer has a TrainerControl of its own, and keeps it
         if control is not self._control:
             self._control = control
-            self._reached = None
-            self._newest = []
-        if self._reached is None:
+            self._last_entry = None
+            self._newest_from_copies = []
+        if self._last_entry is None:
             self.method.restart()
             self.reward.correctness.restart()
             self.version = 0
         else:  # another trainer may have used the method in between
-            self.restore(self._reached)
+            self.restore(self._last_entry)
         super().on_train_begin(args, state, control)
         self.reward.pop_scored()
         self.reward.publish(self.version)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
-        scored = gather_object(self.reward.pop_scored())
-        from_copies = [each for each in scored if each.is_from_copy]
-        update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-        num_groups = max(1, update_size // getattr(args, "num_generations", 1), len(from_copies))
-        self._newest = [*self._newest, *from_copies][-num_groups:]
-        self._logged = {}
-        if batch := [each for each in scored if not each.is_from_copy] + self._newest:
-            lag = self.version - fmean(each.version for each in batch)
-            rollouts = replace(joined([each.rollouts for each in batch]), lag=lag)
-            self._check_correctness(rollouts, state.is_world_process_zero)
+        # of all processes; each has scored its own completions
+        scored: list[Scored] = gather_object(self.reward.pop_scored())
+        batch = [part for part in scored if not part.is_from_copy]
+        batch += self._newest_groups([part for part in scored if part.is_from_copy], args)
+        self._metrics = {}
+        if batch:
+            lag = self.version - fmean(part.version for part in batch)
+            rollouts = replace(joined([part.rollouts for part in batch]), lag=lag)
+            self._check_correctness(rollouts, warns=state.is_world_process_zero)
             rollouts = replace(rollouts, is_correctness_known=self.reward.correctness.is_known)
-            self._logged = log_entries(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
-            self._logged["leash/lag"] = lag
+            score = self.method.score(rollouts, RULE)
+            self._metrics = log_entries(self.method, rollouts, score, self.version)
+            self._metrics["leash/lag"] = lag
             if self.version == 0:
                 check_thinking_ends(rollouts, self.reward.thinking_end)
-                if (problem := self.method.reward_scale_problem(rollouts)) is not None:
-                    warnings.warn(problem, stacklevel=2)
+                warning = self.method.reward_scale_problem(rollouts)
+                if warning is not None:
+                    warnings.warn(warning, stacklevel=2)
             self.observe([rollouts])
         super().on_step_end(args, state, control, optimizer)
-        self._reached = state.stateful_callbacks[STATE_ENTRY]
+        self._last_entry = state.stateful_callbacks[STATE_ENTRY]
         self.reward.publish(self.version)
+
+    def _newest_groups(self, from_copies: list[Scored], args) -> list[Scored]:
+        """Returns what copies in other processes have scored since the last update, each time one group, and before
+        it as much of what they scored earlier as fills one update."""
+        update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+        num_groups = update_size // group_sizes(args).training
+        num_kept = max(1, num_groups, len(from_copies))
+        self._newest_from_copies = [*self._newest_from_copies, *from_copies][-num_kept:]
+        return self._newest_from_copies
 
     def _check_correctness(self, rollouts: Rollouts, warns: bool) -> None:
         """Records the deciding rewards of all processes, of which each call of the reward saw only its own."""
         self.reward.correctness.observe(rollouts.deciding_rewards)
         self.reward.correctness.check(self.method)
-        problem = self.reward.correctness.problem()
-        if problem is not None and warns:
-            warnings.warn(problem, stacklevel=3)
+        warning = self.reward.correctness.problem()
+        if warning is not None and warns:
+            warnings.warn(warning, stacklevel=3)
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         super().restore(entry)
@@ -230,9 +256,12 @@ class LengthControlCallback(DualStepCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Adds to the log what a reward without `log_metric` cannot log: statistics of the groups of the last update,
         with the state before its dual step."""
-        if "loss" in logs:
-            for row in (logs, state.log_history[-1]):
-                row.update(self._logged | row)
+        if "loss" not in logs:
+            return
+        # transformers has already copied the logs into the history
+        for row in (logs, state.log_history[-1]):
+            for name, value in self._metrics.items():
+                row.setdefault(name, value)
 
 
 def reward_funcs_of_caller() -> list[Any]:
@@ -263,38 +292,42 @@ def check_only_function(reward: LengthControlledReward, reward_funcs: Sequence[A
 
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:
     """Reads from the configuration of a trainer of TRL the settings that a reward function needs."""
-    name, fields, advantage, method = type(args).__name__, vars(args), None, reward.method
-    size = fields.get("num_generations", 1)
-    size_eval = fields.get("num_generations_eval") or size
-    limit = fields.get("max_completion_length", fields.get("max_new_tokens"))
-    limit_name = "max_tokens" if fields.get("use_vllm") else "max_new_tokens"
-    limit = (fields.get("generation_kwargs") or {}).get(limit_name, limit)
-    rows = args.per_device_train_batch_size * fields.get("steps_per_generation", size)  # in one call of the reward
-    if (method.needs_group or method.own_advantages) and (size == 1 or rows % size):
-        rest = f"per_device_train_batch_size * steps_per_generation is {rows}, not a multiple of num_generations"
-        problem = f"{name} has no num_generations" if size == 1 else f"{rest}={size}"
-        raise ValueError(f"{method.name} needs whole groups, but {problem}; or train with LeashGRPOTrainer")
-    match args:
-        case GRPOConfig(scale_rewards="none" | False, multi_objective_aggregation="sum_then_normalize"):
-            advantage = "centered"
-        case RLOOConfig(normalize_advantages=False):
-            advantage = "leave_one_out"
+    check_whole_groups(args, reward.method)
+    sizes = group_sizes(args)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
-    end_ids = frozenset(eos_token_ids(model, tokenizer))
-    prompt = question_prompt(tokenizer, **(fields.get("chat_template_kwargs") or {}))
-    thinking = ThinkingMarkers.of(tokenizer, reward.thinking_end) if reward.length_of == "thinking" else None
+    markers = thinking_markers(args, tokenizer, reward.thinking_end)
+    counts_thinking = reward.length_of == "thinking"
     return RunSettings(
-        config=name,
-        num_generations=size,
-        num_generations_eval=size_eval,
-        max_completion_length=limit or math.inf,
-        end_ids=end_ids,
+        config=type(args).__name__,
+        num_generations=sizes.training,
+        num_generations_eval=sizes.evaluation,
+        max_completion_length=generation_limit(args),
+        end_ids=frozenset(eos_token_ids(model, tokenizer)),
         pad_id=tokenizer.pad_token_id,
-        advantage=advantage,
-        thinking=thinking,
-        is_thinking_opened=thinking is not None and thinking.is_opened_by(prompt),
-        opens_thinking=opens_thinking(prompt),
+        advantage=advantage_kind(args),
+        thinking_markers=markers,
+        thinking_tokens=ThinkingTokens.of(tokenizer, markers) if counts_thinking else None,
     )
+
+
+def check_whole_groups(args, method: LengthControl) -> None:
+    """Raises `ValueError` if the method compares the completions of a prompt, but a call of the reward function may
+    hold only a part of them."""
+    if not (method.needs_group or method.own_advantages):
+        return
+    size = group_sizes(args).training
+    if size == 1:
+        raise ValueError(
+            f"{method.name} needs whole groups, but {type(args).__name__} has no num_generations; or train with "
+            "LeashGRPOTrainer"
+        )
+    num_completions = completions_per_call(args)
+    if num_completions % size:
+        raise ValueError(
+            f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is "
+            f"{num_completions}, not a multiple of num_generations={size}; set one that is, or train with "
+            "LeashGRPOTrainer"
+        )
 
 
 class LeashProgressCallback(ProgressCallback):
@@ -306,6 +339,10 @@ class LeashProgressCallback(ProgressCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or self.training_bar is None:
             return
-        values = {label: logs[key] for label, key in SHOWN_BESIDE_THE_BAR.items() if logs.get(key) is not None}
-        if values:
-            self.training_bar.set_postfix({label: f"{value:.4g}" for label, value in values.items()})
+        shown = {}
+        for label, key in SHOWN_BESIDE_THE_BAR.items():
+            value = logs.get(key)
+            if value is not None:
+                shown[label] = f"{value:.4g}"
+        if shown:
+            self.training_bar.set_postfix(shown)

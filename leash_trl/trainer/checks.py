@@ -5,7 +5,6 @@ Streaming data sets and data sets with an on-the-fly transform are not checked.
 
 import inspect
 import math
-import re
 import warnings
 from collections.abc import Sequence
 from heapq import nlargest
@@ -30,7 +29,6 @@ from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 
 
 MOST_MEASURED = 100  # number of prompts that are tokenized, those with the longest text
-CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")  # thinking that a chat template opens and closes at once
 
 
 def check_trainer(trainer: Any) -> None:
@@ -237,7 +235,7 @@ def _string_warning(trainer: Any, prompt: str, added_text: str) -> str | None:
 
 
 def _closed_thinking_warning(trainer: Any, prompt: str) -> str | None:
-    if not CLOSED_THINKING.search(prompt):
+    if not trainer.thinking_markers.is_closed_by(prompt):
         return None
     return (
         f"chat_template_kwargs is {trainer.chat_template_kwargs}, which turns thinking off; Qwen3 needs "

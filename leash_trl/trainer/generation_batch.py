@@ -3,13 +3,30 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from leash_trl.completions.facts import CompletionFacts
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.microbatching.batch_fields import Batch
+
+
+class GeneratedCompletion(NamedTuple):
+    """What is known of a completion before it has rewards, as one process sends it to all others.
+
+    Args:
+        question (`int`): Number that identifies its prompt and is the same in every run.
+        target (`float`): Target of its prompt in tokens; NaN if it has none.
+        facts ([`CompletionFacts`]): Its sizes in tokens.
+        columns (`dict[str, Any]`): Values of the data set columns that the method reads.
+    """
+
+    question: int
+    target: float
+    facts: CompletionFacts
+    columns: dict[str, Any]
 
 
 @dataclass
@@ -24,10 +41,7 @@ class GenerationBatch:
         columns (`Mapping[str, Sequence]`): Values of the data set columns that the method reads, one per completion.
 
     Attributes:
-        lengths (`Sequence[int]`): Controlled tokens that the model generated, including EOS, excluding padding and
-            tool output.
-        answer_lengths (`Sequence[int]`): Tokens that the model generated after the controlled ones.
-        is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
+        facts (`Sequence[CompletionFacts]`): Sizes of each completion in tokens.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
@@ -36,13 +50,19 @@ class GenerationBatch:
     questions: Sequence[int] = ()
     targets: Sequence[float] = ()
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    lengths: Sequence[int] = ()
-    answer_lengths: Sequence[int] = ()
-    is_truncated: Sequence[bool] = ()
+    facts: Sequence[CompletionFacts] = ()
     generation_limit: float = math.inf
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]
     batch: Batch = field(default_factory=dict)
+
+    def completions(self) -> list[GeneratedCompletion]:
+        """Returns what is known of each completion of this process."""
+        completions = []
+        for row, (question, target, facts) in enumerate(zip(self.questions, self.targets, self.facts, strict=True)):
+            columns = {name: values[row] for name, values in self.columns.items()}
+            completions.append(GeneratedCompletion(question, target, facts, columns))
+        return completions
 
     @property
     def has_signal(self) -> torch.Tensor:

@@ -7,13 +7,16 @@ from typing import Any, cast
 
 from transformers import GenerationConfig
 
+from leash_trl.completions.costs import check_length_of
+from leash_trl.completions.thinking import check_thinking_end
 from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
-from leash_trl.length_control.targets import check_length_of, check_target, scheduled_target
+from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.saved_recipe import mapping_field
+from leash_trl.trainer import trl_settings
 
 
 @dataclass
@@ -126,7 +129,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 "function to the trainer, as its correctness_func"
             )
         method = self.make_length_control()
-        check_length_of(self.length_of, self.thinking_end, method)
+        check_length_of(self.length_of)
+        check_thinking_end(self.thinking_end)
+        check_method_controls(self.length_of, method)
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)
@@ -176,12 +181,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def generation_limit(self) -> float:
-        """Most tokens that a completion may have, by TRL's rules; infinite if only the engine or the context length
-        limits it."""
-        kwargs = self.generation_kwargs or {}
-        name = "max_tokens" if self.use_vllm else "max_new_tokens"
-        limit = kwargs.get(name, self.max_completion_length)
-        return math.inf if limit is None else limit
+        """Most tokens that a completion may have; see [`~leash_trl.trainer.trl_settings.generation_limit`]."""
+        return trl_settings.generation_limit(self)
 
     @property
     def uses_dynamic_sampling(self) -> bool:

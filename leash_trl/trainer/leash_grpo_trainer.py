@@ -28,23 +28,29 @@ import torch
 from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable, nanstd
 
-from leash_trl.engines.thinking import ThinkingMarkers
+from leash_trl.completions.costs import answer_lengths, controlled_lengths, warn_of_no_thinking
+from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.microbatching.trl_members import TRLMembers
-from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt, with_opened_thinking
+from leash_trl.model_facts import eos_token_ids
+from leash_trl.rewards.calling import event_loop, with_thinking_markers
 from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, SampledBatch, part_of_process
-from leash_trl.trainer.generation_batch import GenerationBatch
+from leash_trl.trainer.generation_batch import GeneratedCompletion, GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.length_controlled_reward import event_loop
 from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
+from leash_trl.trainer.trl_settings import thinking_markers
+
+
+NUM_END_TOKENS = 16  # tokens at the end of a prompt in which the text that begins the thinking may stand
 
 
 class LeashGRPOTrainer(SavedRunGRPOTrainer):
@@ -141,20 +147,21 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.correctness = CorrectnessRule(
             self.reward_funcs, self.reward_func_names, chosen=chosen, chosen_name=get_callable_name(chosen)
         )
-        if opens_thinking(question_prompt(self.processing_class, **self.chat_template_kwargs)):
-            self.reward_funcs = with_opened_thinking(self.reward_funcs)
-            self.correctness.extra = with_opened_thinking(self.correctness.extra)
+        self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
+        self.reward_funcs = with_thinking_markers(self.reward_funcs, self.thinking_markers)
+        self.correctness.extra = with_thinking_markers(self.correctness.extra, self.thinking_markers)
         if any(map(is_async_callable, self.correctness.extra)):
             # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
-            self.__dict__.setdefault("async_loop", event_loop()[1])
+            self.__dict__.setdefault("async_loop", event_loop())
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
             self._dynamic_sampling = DynamicSampling(self.train_dataset, args)
         self._add_saving_callbacks(DualStepCallback(self.length_control, args.target_length, self._state_to_save))
-        is_thinking = args.length_of == "thinking"
-        self._thinking = ThinkingMarkers.of(tokenizer, args.thinking_end) if is_thinking else None
+        self._thinking_tokens: ThinkingTokens | None = None  # only looked for where the thinking is controlled
+        if args.length_of == "thinking":
+            self._thinking_tokens = ThinkingTokens.of(tokenizer, self.thinking_markers)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._generation = GenerationBatch()
         checks.check_trainer(self)
@@ -261,30 +268,41 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _generate(self, prompts):
         """Generates, and records lengths and truncation before TRL masks, pads or truncates the completions."""
-        was_training, generation = self.model.training, self._generation
-        with self._generation_limit() as generation.generation_limit:
+        was_training = self.model.training
+        with self._generation_limit() as limit:
+            self._generation.generation_limit = limit
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
-        # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
+        # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is `None` without
+        # tools, else 0 on their output
         prompt_ids, completion_ids, tool_mask, *_ = output
-        own_tokens = tool_mask or [[1] * len(ids) for ids in completion_ids]
-        written = [  # markers in the output of tools are not the model's
-            [index if is_own else -1 for index, is_own in zip(ids, mask, strict=True)]
-            for ids, mask in zip(completion_ids, own_tokens, strict=True)
-        ]
-        ends = self._controlled_ends(prompt_ids, written)
-        generation.lengths = [sum(mask[:end]) for mask, end in zip(own_tokens, ends, strict=True)]
-        generation.answer_lengths = [sum(mask[end:]) for mask, end in zip(own_tokens, ends, strict=True)]
-        generation.is_truncated = [not {*ids[-1:]} & self._end_ids for ids in completion_ids]
+        self._generation.facts = self._facts(prompt_ids, completion_ids, tool_mask)
+        warn_of_no_thinking(self._generation.facts, self.args.length_of, self.thinking_markers)
         return output
 
-    def _controlled_ends(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]):
-        """Returns how many tokens of each completion are controlled: all, or those up to the end of its thinking."""
-        if self._thinking is None:
-            return [*map(len, completion_ids)]
+    def _facts(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        completion_ids: Sequence[Sequence[int]],
+        tool_mask: Sequence[Sequence[int]] | None,
+    ) -> list[CompletionFacts]:
+        """Returns the sizes of the completions of this process, in tokens that the model generated."""
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
-        opened = [self._thinking.is_opened_by(tokenizer.decode(ids[-16:])) for ids in prompt_ids]
-        return self._thinking.thinking_lengths(completion_ids, opened)
+        all_facts = []
+        for row, (prompt, completion) in enumerate(zip(prompt_ids, completion_ids, strict=True)):
+            is_opened = False
+            if self._thinking_tokens is not None:
+                end_of_prompt = tokenizer.decode(prompt[-NUM_END_TOKENS:])
+                is_opened = self.thinking_markers.is_opened_by(end_of_prompt)
+            facts = completion_facts(
+                completion,
+                self._end_ids,
+                tool_mask=tool_mask[row] if tool_mask else None,
+                thinking=self._thinking_tokens,
+                is_opened=is_opened,
+            )
+            all_facts.append(facts)
+        return all_facts
 
     @contextlib.contextmanager
     def _extra_function_called(self):
@@ -310,13 +328,17 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         them."""
         with self._extra_function_called():
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rollouts = self._generation.rollouts = self._rollouts(rewards_per_func)
+        rollouts = self._rollouts(rewards_per_func)
+        self._generation.rollouts = rollouts
         self._generation.score = self.length_control.score(rollouts, self.args.advantage_rule)
+        # of shape (N, K); the deciding function stands behind the reward functions if it is none of them
         num_task_rewards = len(self.reward_weights)
-        for name, rewards in zip(self.correctness.extra_names, rewards_per_func.T[num_task_rewards:], strict=True):
+        deciding_rewards = rewards_per_func.T[num_task_rewards:]
+        metrics = self._metrics[self._mode]
+        for name, rewards in zip(self.correctness.extra_names, deciding_rewards, strict=True):
             # TRL: GRPOTrainer._generate_and_score_completions logs the rewards with a weight in the same way
-            self._metrics[self._mode][f"rewards/{name}/mean"].append(rewards.nanmean().item())
-            self._metrics[self._mode][f"rewards/{name}/std"].append(nanstd(rewards).item())
+            metrics[f"rewards/{name}/mean"].append(rewards.nanmean().item())
+            metrics[f"rewards/{name}/std"].append(nanstd(rewards).item())
             self._logs["rewards"][name].extend(rewards.tolist())
         return rewards_per_func[:, :num_task_rewards]
 
@@ -329,23 +351,25 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
-        generation, column = self._generation, self.correctness.column
-        counts, own_columns = (generation.lengths, generation.answer_lengths), generation.columns.values()
-        facts = (generation.questions, generation.targets, *counts, generation.is_truncated, *own_columns)
-        everywhere = gather_object([*zip(*facts, strict=True)])
-        questions, targets, lengths, answer_lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
+        # one list of all processes, ordered by process like the rewards, which TRL has gathered
+        completions: list[GeneratedCompletion] = gather_object(self._generation.completions())
+        facts = [completion.facts for completion in completions]
+        length_of = self.args.length_of
+        num_after_thinking = answer_lengths(facts, length_of)
+        column = self.correctness.column
+        columns = {name: [completion.columns[name] for completion in completions] for name in self._generation.columns}
         task_rewards = rewards_per_func[:, : len(self.reward_weights)]
         rollouts = Rollouts(
             task_rewards=weighted_task_rewards(task_rewards.cpu(), self.reward_weights.cpu()),
-            lengths=torch.tensor(lengths),
-            target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor(is_truncated),
-            questions=torch.tensor(questions),
+            lengths=torch.tensor(controlled_lengths(facts, length_of)),
+            target_lengths=torch.tensor([completion.target for completion in completions], dtype=torch.float64),
+            is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
+            questions=torch.tensor([completion.question for completion in completions]),
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=generation.generation_limit,
+            max_completion_length=self._generation.generation_limit,
             correctness_rewards=None if column is None else rewards_per_func[:, column].double().cpu(),
-            answer_lengths=None if self._thinking is None else torch.tensor(answer_lengths),
-            columns=dict(zip(generation.columns, columns, strict=True)),
+            answer_lengths=None if num_after_thinking is None else torch.tensor(num_after_thinking),
+            columns=columns,
         )
         self.correctness.observe(rollouts.deciding_rewards)
         checks.check_correctness(self.correctness, self.length_control, self.args)

@@ -5,31 +5,31 @@ the state of the method. A trainer may pickle a reward function into another pro
 exchange the method's state and their completions through a [`SharedState`].
 """
 
-import asyncio
-import functools
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from trl.trainer.utils import get_callable_name, start_event_loop_in_daemon
+from trl.trainer.utils import get_callable_name
 
-from leash_trl.engines.thinking import ThinkingMarkers
+from leash_trl.completions.costs import answer_lengths, check_length_of, controlled_lengths, warn_of_no_thinking
+from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_length_of, check_target
-from leash_trl.model_facts import with_opened_thinking
+from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
+from leash_trl.rewards.calling import reward_table, with_thinking_markers
 from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.shared_state import Scored, SharedState
+from leash_trl.trainer.trl_settings import AdvantageKind
 
 
 RULE = AdvantageRule()
@@ -46,12 +46,10 @@ class RunSettings:
         max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
         end_ids (`frozenset[int]`): Tokens that end a completion.
         pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
-        advantage (`str`): How the trainer computes advantages from rewards: `"centered"` subtracts the mean of the
-            group, `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a
-            standard deviation.
-        thinking (`ThinkingMarkers`), is_thinking_opened (`bool`): If only the thinking is controlled: its markers, and
-            whether the chat template writes the first one into the prompt.
-        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt.
+        advantage (`str`): How the trainer computes advantages from rewards, as
+            [`~leash_trl.trainer.trl_settings.advantage_kind`] returns it.
+        thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
+        thinking_tokens ([`ThinkingTokens`]): The same in the tokens of the model, if only the thinking is controlled.
     """
 
     config: str
@@ -60,10 +58,18 @@ class RunSettings:
     max_completion_length: float
     end_ids: frozenset[int]
     pad_id: int | None
-    advantage: str | None = None
-    thinking: ThinkingMarkers | None = None
-    is_thinking_opened: bool = False
-    opens_thinking: bool = False
+    advantage: AdvantageKind | None = None
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
+    thinking_tokens: ThinkingTokens | None = None
+
+
+class PublishedState(NamedTuple):
+    """What the copies of a reward must know: the number of dual steps, the states after them, and the run."""
+
+    version: int
+    method: dict[str, Any]
+    correctness: dict[str, Any]
+    settings: RunSettings | None
 
 
 class LengthControlledReward:
@@ -116,27 +122,33 @@ class LengthControlledReward:
         thinking_end: str = "</think>",
     ):
         self.reward_funcs = task_functions(reward_funcs)
-        self.names = [*map(get_callable_name, self.reward_funcs)]
+        self.names = [get_callable_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
         if not isinstance(self.method, LengthControl):
             raise ValueError(f"method is {method!r}, but must be the name of a method or an instance, such as Leash()")
-        self.target_length = target_length
-        check_length_of(length_of, thinking_end, self.method)
-        self.length_of, self.thinking_end = length_of, thinking_end
-        self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
-        self.settings: RunSettings | None = None
-        self.version = 0
-        self.__name__ = f"{self.method.name}_reward"  # in TRL's log
-        self._scored: Any = []  # in a copy: the shared state, which has an append too
-        self._shared: Any = None
-        self._is_copy = False
-        if len(self.weights) != len(self.reward_funcs):
+        check_length_of(length_of)
+        check_thinking_end(thinking_end)
+        check_method_controls(length_of, self.method)
+        if weights and len(weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
-        deciding = (correctness_func, get_callable_name(correctness_func))
-        self.correctness = CorrectnessRule(self.reward_funcs, self.names, *deciding)
+        self.target_length = target_length
+        self.length_of = length_of
+        self.thinking_end = thinking_end
+        self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
+        self.correctness = CorrectnessRule(
+            self.reward_funcs, self.names, chosen=correctness_func, chosen_name=get_callable_name(correctness_func)
+        )
         self.correctness.check(self.method)
-        if (problem := self.correctness.problem()) is not None:
-            warnings.warn(problem, stacklevel=2)
+        self.__name__ = f"{self.method.name}_reward"  # in TRL's log
+
+        self.settings: RunSettings | None = None  # until a trainer begins
+        self.version = 0  # number of dual steps that the method has done
+        self._scored: Any = []  # in a copy: the shared state, which has an append too
+        self._shared: Any = None  # a SharedState once there is a copy
+        self._is_copy = False
+        warning = self.correctness.problem()
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
         """Receives the settings of a run and warns if the method cannot act on it, or only in part.
@@ -147,34 +159,54 @@ class LengthControlledReward:
         """
         if settings == self.settings:
             return
-        self.settings, limit = settings, settings.max_completion_length
-        if (reason := incompatibility(self.method, settings.advantage, num_processes)) is not None:
-            raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
-        size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
-        check_target(self.target_length, self.method, limit, size)
-        problem = no_effect_problem(self.method, self.target_length, limit, size)
-        if self.method.prompt_suffix(1.0, limit) or self.method.generation_cap(1.0) is not None:
-            problem = (
+        self.settings = settings
+        limit = settings.max_completion_length
+        check_own_advantages(self.method, settings.advantage, num_processes)
+        group_size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
+        check_target(self.target_length, self.method, limit, group_size)
+        changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
+        limits_generation = self.method.generation_cap(1.0) is not None
+        warning = no_effect_problem(self.method, self.target_length, limit, group_size)
+        if changes_prompts or limits_generation:
+            warning = (
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
                 "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer"
             )
-        if problem is not None:
-            warnings.warn(problem, stacklevel=2)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
         self.publish(self.version)
 
     def publish(self, version: int) -> None:
         """Writes the method's state after `version` dual steps for the copies of this reward."""
         self.version = version
         if self._shared is not None:
-            state = (version, self.method.state_dict(), self.correctness.state_dict(), self.settings)
+            state = PublishedState(
+                version=version,
+                method=self.method.state_dict(),
+                correctness=self.correctness.state_dict(),
+                settings=self.settings,
+            )
             self._shared.write("state", state)
+
+    def _follow_owner(self) -> None:
+        """Takes over the state that the original has published since the last call of this copy."""
+        state: PublishedState | None = self._shared.read_if_replaced()
+        if state is not None:
+            self.version = state.version
+            self.settings = state.settings
+            self.method.load_state_dict(state.method)
+            self.correctness.load_state_dict(state.correctness)
 
     def pop_scored(self) -> list[Scored]:
         """Returns what this reward and its copies have scored since the last call."""
-        scored, self._scored = self._scored, []
-        return scored if self._shared is None else scored + self._shared.pop_scored()
+        scored = self._scored
+        self._scored = []
+        if self._shared is not None:
+            scored = scored + self._shared.pop_scored()
+        return scored
 
     def __getstate__(self) -> dict[str, Any]:
+        """Returns the state of a copy in another process, which exchanges files with this original from then on."""
         if self._shared is None:
             self._shared = SharedState()
             self.publish(self.version)
@@ -187,74 +219,93 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or passes no `completion_ids`, or
                 if the method needs whole groups and the call splits a group.
         """
-        if self._is_copy and (saved := self._shared.read_if_replaced()) is not None:
-            self.version, state, seen, self.settings = saved
-            self.method.load_state_dict(state)
-            self.correctness.load_state_dict(seen)
-        if self.settings is None:
+        if self._is_copy:
+            self._follow_owner()
+        settings = self.settings
+        if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         if completion_ids is None:
             raise ValueError(
-                f"the trainer of {self.settings.config} passes no completion_ids to reward functions, so lengths are "
+                f"the trainer of {settings.config} passes no completion_ids to reward functions, so lengths are "
                 "unknown; use a trainer that recipes/any_trainer.md lists, such as GRPOTrainer"
             )
-        given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        functions = [*self.reward_funcs, *self.correctness.extra]
-        functions = with_opened_thinking(functions) if self.settings.opens_thinking else functions
-        rewards = [function(**given) for function in functions]
-        if any(map(inspect.isawaitable, rewards)):
-            rewards = asyncio.run_coroutine_threadsafe(awaited(rewards), event_loop()[1]).result()
-        rollouts = self._rollouts(given, rewards, self.settings)
+        arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
+        functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], settings.thinking_markers)
+        names = [*self.names, *self.correctness.extra_names]
+        rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
+
+        rollouts = self._rollouts(arguments, rewards_NK, settings)
         self.correctness.observe(rollouts.deciding_rewards)
         self.correctness.check(self.method)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
         self._scored.append(Scored(rollouts, self.version, self._is_copy))
-        if log_metric := columns.get("log_metric"):
-            for key, value in log_entries(self.method, rollouts, score, self.version).items():
-                log_metric(key, value)
-            for name, values in zip([*self.names, *self.correctness.extra_names], rewards, strict=True):
-                if known := [value for value in values if value is not None]:
-                    log_metric(f"rewards/{name}", fmean(known))
-        if log_extra := columns.get("log_extra"):
+
+        log_metric = columns.get("log_metric")
+        if log_metric is not None:
+            metrics = log_entries(self.method, rollouts, score, self.version) | mean_rewards(rewards_NK, names)
+            for name, value in metrics.items():
+                log_metric(name, value)
+        log_extra = columns.get("log_extra")
+        if log_extra is not None:
             for name, values in table_columns(rollouts, score).items():
                 log_extra(name, values.tolist())
+
         returned = score.shaped
         if self.method.own_advantages:
-            returned = advantages_as_rewards(score, rollouts, self.settings.advantage == "leave_one_out")
+            returned = advantages_as_rewards(score, rollouts, is_leave_one_out=settings.advantage == "leave_one_out")
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
 
-    def _rollouts(self, given: dict[str, Any], rewards: list[list[float | None]], settings: RunSettings) -> Rollouts:
-        names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()} & given.keys()
-        columns = {"prompt": given["prompts"], **{name: given[name] for name in names}}
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    def _rollouts(self, arguments: dict[str, Any], rewards_NK: torch.Tensor, settings: RunSettings) -> Rollouts:
+        """Returns the completions of one call in the form that methods take.
+
+        Args:
+            arguments (`dict[str, Any]`): What the trainer passes, by name.
+            rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, with the deciding one.
+        """
+        rows = self._data_rows(arguments)
         limit = settings.max_completion_length
-        _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
+        _, questions, targets = rows_with_targets(
+            rows,
+            self.method,
+            current_target=None,  # a reward has no schedule
+            target_length=self.target_length,
+            generation_limit=limit,
+        )
+        facts = [
+            facts_without_padding(padded_ids, prompt, settings)
+            for padded_ids, prompt in zip(arguments["completion_ids"], arguments["prompts"], strict=True)
+        ]
+        warn_of_no_thinking(facts, self.length_of, settings.thinking_markers)
+        num_after_thinking = answer_lengths(facts, self.length_of)
+        num_weighted = len(self.weights)
         column = self.correctness.column
-        table_KN = torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
-        completions = [without_padding(ids, settings) for ids in given["completion_ids"]]
-        sizes = [*map(len, completions)]
-        lengths = sizes
-        if (thinking := settings.thinking) is not None:
-            opens = thinking.is_opened_by
-            opened = [
-                opens(each) if isinstance(each, str) else settings.is_thinking_opened for each in given["prompts"]
-            ]
-            lengths = thinking.thinking_lengths(completions, opened)
         return Rollouts(
-            task_rewards=weighted_task_rewards(table_KN[: len(self.weights)].T, self.weights),
-            lengths=torch.tensor(lengths),
+            task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], self.weights),
+            lengths=torch.tensor(controlled_lengths(facts, self.length_of)),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor([not {*ids[-1:]} & {*settings.end_ids, settings.pad_id} for ids in completions]),
+            is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
-            correctness_rewards=None if column is None else table_KN[column],
-            answer_lengths=None if thinking is None else torch.tensor(sizes) - torch.tensor(lengths),
+            correctness_rewards=None if column is None else rewards_NK[:, column],
+            answer_lengths=None if num_after_thinking is None else torch.tensor(num_after_thinking),
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
 
+    def _data_rows(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns the data set row of each completion, with the columns that identify its question and its target and
+        those that the method reads."""
+        names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()}
+        columns = {"prompt": arguments["prompts"]}
+        for name in names & arguments.keys():
+            columns[name] = arguments[name]
+        num_rows = len(arguments["prompts"])
+        return [{name: values[row] for name, values in columns.items()} for row in range(num_rows)]
+
     def _group_size(self, questions: list[int], settings: RunSettings) -> int:
+        """Returns how many completions of a prompt stand side by side, by the first of the two sizes that fits, since
+        a call does not tell whether the trainer trains or evaluates; 1 if neither fits."""
         for size in (settings.num_generations, settings.num_generations_eval):
             groups = [questions[start : start + size] for start in range(0, len(questions), size)]
             if all(group == [group[0]] * size for group in groups):
@@ -274,28 +325,49 @@ def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
         `ValueError`: If there is none, or one is the name of a reward model or a model.
     """
     functions = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
-    wrong = [function for function in functions if not callable(function) or isinstance(function, torch.nn.Module)]
-    if wrong or not functions:
-        shown = f"a {type(wrong[0]).__name__}" if wrong and callable(wrong[0]) else repr(reward_funcs)
-        raise ValueError(
-            f"reward_funcs is {shown}, but must be a function or a list of functions, and no reward model"
-        )
+    if not functions:
+        raise ValueError(f"reward_funcs is {reward_funcs!r}, but must be a function or a list of functions")
+    for function in functions:
+        if isinstance(function, torch.nn.Module):
+            raise ValueError(
+                f"reward_funcs holds a {type(function).__name__}, but must be functions, not reward models; train "
+                "with LeashGRPOTrainer"
+            )
+        if not callable(function):
+            raise ValueError(
+                f"reward_funcs is {reward_funcs!r}, but must be a function or a list of functions, and no reward model"
+            )
     return functions
 
 
-async def awaited(values: Sequence[Any]) -> list[Any]:
-    """Returns the values, after awaiting together, as TRL does, those that async functions returned."""
-    come = iter(await asyncio.gather(*filter(inspect.isawaitable, values)))
-    return [next(come) if inspect.isawaitable(value) else value for value in values]
+def facts_without_padding(padded_ids: Sequence[int], prompt: Any, settings: RunSettings) -> CompletionFacts:
+    """Returns the sizes of a completion that its trainer may have padded."""
+    markers = settings.thinking_markers
+    # text stands after the chat template already; messages do not show what the template will write
+    is_opened = markers.is_opened_by(prompt) if isinstance(prompt, str) else markers.is_opened
+    # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+    end_ids = settings.end_ids if settings.pad_id is None else settings.end_ids | {settings.pad_id}
+    return completion_facts(
+        without_padding(padded_ids, settings), end_ids, thinking=settings.thinking_tokens, is_opened=is_opened
+    )
 
 
-event_loop = functools.cache(start_event_loop_in_daemon)  # one for all calls: a function can keep a client open
-
-
-def without_padding(ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
+def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
     """Returns a completion up to the end token that only padding follows, or all of it if there is no such token."""
-    ends = (i for i, token in enumerate(ids) if token in settings.end_ids and {*ids[i + 1 :]} <= {settings.pad_id})
-    return ids[: next(ends, len(ids)) + 1]
+    for index, token in enumerate(padded_ids):
+        if token in settings.end_ids and set(padded_ids[index + 1 :]) <= {settings.pad_id}:
+            return padded_ids[: index + 1]
+    return padded_ids
+
+
+def mean_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Returns the mean reward of each function over the completions that it scored, under the key of TRL's log."""
+    means = {}
+    for rewards_N, name in zip(rewards_NK.T, names, strict=True):
+        scored = rewards_N[~torch.isnan(rewards_N)].tolist()
+        if scored:
+            means[f"rewards/{name}"] = fmean(scored)
+    return means
 
 
 def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
@@ -308,16 +380,16 @@ def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, version
 def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bool) -> torch.Tensor:
     """`torch.Tensor` of shape `(N,)`: Rewards from which a trainer that subtracts a mean computes exactly the method's
     advantages, whose mean must be 0; NaN for a completion without a reward."""
-    known_PG = rollouts.by_group(~torch.isnan(score.shaped))
-    rewards_PG = rollouts.by_group(score.advantages).where(known_PG, torch.nan)
+    is_scored_PG = rollouts.by_group(~torch.isnan(score.shaped))
+    rewards_PG = rollouts.by_group(score.advantages).where(is_scored_PG, torch.nan)
     if is_leave_one_out:  # subtracting the mean of the others gives n / (n - 1) times what subtracting the mean gives
-        count_P1 = known_PG.sum(dim=1, keepdim=True)
+        count_P1 = is_scored_PG.sum(dim=1, keepdim=True)
         rewards_PG = rewards_PG * (count_P1 - 1) / count_P1
     return rewards_PG.flatten()
 
 
-def incompatibility(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
-    """Returns why a trainer cannot compute a method's advantages from rewards; `None` if it can.
+def check_own_advantages(method: LengthControl, advantage: AdvantageKind | None, num_processes: int) -> None:
+    """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards.
 
     Args:
         method ([`~leash_trl.LengthControl`]): The method.
@@ -325,9 +397,17 @@ def incompatibility(method: LengthControl, advantage: str | None, num_processes:
         num_processes (`int`): Number of training processes, each of which scores only its own completions.
     """
     if method.own_advantages is True:
-        return "has advantages whose mean over a prompt is not 0, but this trainer subtracts that mean"
+        raise ValueError(
+            f"{method.name} has advantages whose mean over a prompt is not 0, but this trainer subtracts that mean; "
+            "train with LeashGRPOTrainer"
+        )
     if method.own_advantages and advantage is None:
-        return "has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False in RLOO"
+        raise ValueError(
+            f"{method.name} has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False "
+            "in RLOO, or train with LeashGRPOTrainer"
+        )
     if method.own_advantages == "batch" and num_processes > 1:
-        return f"standardizes advantages over all {num_processes} processes, but a reward function sees only its own"
-    return None
+        raise ValueError(
+            f"{method.name} standardizes advantages over all {num_processes} processes, but a reward function sees "
+            "only its own; train with LeashGRPOTrainer"
+        )

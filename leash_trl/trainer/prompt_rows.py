@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from leash_trl.data.questions import question_of, with_suffix
+from leash_trl.completions.prompts import with_suffix
+from leash_trl.data.questions import question_of
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target
 
@@ -30,19 +31,25 @@ def rows_with_targets(
         current_target (`float`): The current target of the schedule in tokens.
         target_length (`float`): The configured target in tokens.
     """
-    seen, questions, targets = [], [], []
+    rows_of_model = []
+    questions = []
+    targets = []
     for row in rows:
-        # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
-        question, target = question_of(row), own_target(row)
+        question = question_of(row)
+        target = own_target(row)
         if target is None:
             target = method.target_for(question, target_length)
         if target is not None and current_target is not None and target_length is not None:
-            target = min(target * current_target / target_length, max(target, generation_limit))
+            scheduled_target = target * current_target / target_length
+            target = min(scheduled_target, max(target, generation_limit))
+        row_of_model = dict(row)
         suffix = method.prompt_suffix(target, generation_limit)
-        seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else dict(row))
+        if suffix:  # a row without a prompt has none to append to
+            row_of_model["prompt"] = with_suffix(row["prompt"], suffix)
+        rows_of_model.append(row_of_model)
         questions.append(question)
         targets.append(math.nan if target is None else target)
-    return seen, questions, targets
+    return rows_of_model, questions, targets
 
 
 def example_prompt(rows: Sequence[Mapping[str, Any]]) -> str | list[dict[str, str]] | None:
@@ -53,18 +60,24 @@ def example_prompt(rows: Sequence[Mapping[str, Any]]) -> str | list[dict[str, st
         >>> example_prompt([{"prompt": "What is 2 + 2?"}, {"prompt": "2 + 2?"}])
         '2 + 2?'
     """
-    prompts = [prompt for prompt in map(_text_prompt, rows) if prompt is not None]
+    prompts = []
+    for row in rows:
+        prompt = _text_prompt(row)
+        if prompt is not None:
+            prompts.append(prompt)
     return min(prompts, key=lambda prompt: len(str(prompt)), default=None)
 
 
 def _text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
+    """Returns the prompt of a row, or `None` if text alone cannot show it."""
+    # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
     if row.get("images") or row.get("image"):
         return None
     if isinstance(row["prompt"], str):
         return row["prompt"]
     messages = []
     for message in row["prompt"]:
-        # Arrow gives every message the fields of all others
+        # Arrow gives every message the fields of all others, with `None` where it has none
         fields = {name: value for name, value in message.items() if value is not None}
         if fields.keys() != {"role", "content"} or not isinstance(fields["content"], str):
             return None
@@ -76,7 +89,8 @@ def _plain(value: Any) -> Any:
     """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         value = value.tolist()
-    return None if isinstance(value, float) and math.isnan(value) else value
+    is_missing = isinstance(value, float) and math.isnan(value)
+    return None if is_missing else value
 
 
 def column_values(
@@ -86,6 +100,10 @@ def column_values(
 
     In the column `target_length`, rows without their own target get the argument `target_length`.
     """
-    columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
-    targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}
-    return columns | targets
+    columns = {}
+    for name in names:
+        if name == TARGET_COLUMN:
+            columns[name] = [own_target(row) or target_length for row in rows]
+        else:
+            columns[name] = [_plain(row.get(name)) for row in rows]
+    return columns

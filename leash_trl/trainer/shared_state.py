@@ -33,24 +33,26 @@ class SharedState:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
-        self._seen = (0, 0)
-        weakref.finalize(self, _remove, self.folder, os.getpid())
+        self._last_version = (0, 0)  # time and inode of the state that was read last
+        weakref.finalize(self, _remove, self.folder, owner_pid=os.getpid())
 
     def read_if_replaced(self) -> Any:
         """Returns the state if it was replaced since the last call, else `None`."""
-        file = (self.folder / "state").stat()
-        if self._seen == (file.st_mtime_ns, file.st_ino):
+        path = self.folder / "state"
+        file = path.stat()
+        version = (file.st_mtime_ns, file.st_ino)
+        if version == self._last_version:
             return None
-        self._seen = (file.st_mtime_ns, file.st_ino)
-        return pickle.loads((self.folder / "state").read_bytes())
+        self._last_version = version
+        return pickle.loads(path.read_bytes())
 
     def pop_scored(self) -> list[Scored]:
         """Returns what copies have written since the last call, oldest first, and removes it from the folder."""
-        files = sorted(self.folder.glob("scored-*"))
-        taken = [pickle.loads(file.read_bytes()) for file in files]
-        for file in files:
-            file.unlink()
-        return taken
+        paths = sorted(self.folder.glob("scored-*"))  # their names begin with the time
+        scored = [pickle.loads(path.read_bytes()) for path in paths]
+        for path in paths:
+            path.unlink()
+        return scored
 
     def append(self, scored: Scored) -> None:
         """Writes what a copy has scored, for the owner to take."""
@@ -58,12 +60,15 @@ class SharedState:
 
     def write(self, name: str, content: Any) -> None:
         """Writes a file and replaces the one of the same name."""
-        part = self.folder / f"part-{os.getpid()}"
-        part.write_bytes(pickle.dumps(content))
-        part.replace(self.folder / name)
+        unfinished = self.folder / f"part-{os.getpid()}"
+        unfinished.write_bytes(pickle.dumps(content))
+        unfinished.replace(self.folder / name)
 
 
-def _remove(folder: Path, owner: int) -> None:
-    """Removes a folder in which another process may still be writing, unless this process is a fork of the owner."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder.rename(f"{folder}.gone"), ignore_errors=True)
+def _remove(folder: Path, owner_pid: int) -> None:
+    """Removes a folder, unless this process is a fork of its owner."""
+    if os.getpid() != owner_pid:
+        return
+    # another process may still be writing into the folder: under another name, nothing is added while it is removed
+    renamed = folder.rename(f"{folder}.gone")
+    shutil.rmtree(renamed, ignore_errors=True)

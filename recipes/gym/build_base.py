@@ -24,7 +24,7 @@ from forced_styles import force_styles
 from matplotlib.figure import Figure
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from leash_trl.data.efforts import effort_suffix
+from leash_trl.completions.prompts import effort_suffix
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.intervals import mean_share

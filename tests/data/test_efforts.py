@@ -5,8 +5,9 @@ import re
 import pytest
 from datasets import Dataset
 
+from leash_trl.completions.prompts import EFFORT_SUFFIX
 from leash_trl.data import with_efforts
-from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ
+from leash_trl.data.efforts import check_efforts_differ
 
 
 ROWS = Dataset.from_list([{"prompt": [{"role": "user", "content": f"{n} + 1?"}], "solution": n} for n in "12"])

@@ -6,6 +6,7 @@ import pytest
 from reasoning_gym.factory import create_dataset
 
 from leash_trl.cli.main import main
+from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.data.problems import load_problems, load_training_rows
 from leash_trl.rewards import reasoning_gym_reward
 
@@ -45,7 +46,8 @@ def test_the_task_scores_the_answer_where_the_grader_finds_it(completion, reward
     said = completion.replace("ANSWER", row["solution"])
     assert reasoning_gym_reward([said], [row["reasoning_gym"]]) == [reward]
     assert reasoning_gym_reward([[{"role": "assistant", "content": said}]], [row["reasoning_gym"]]) == [reward]
-    opened = reasoning_gym_reward([said], [row["reasoning_gym"]], opens_thinking=True)
+    opened_thinking = ThinkingMarkers(is_opened=True)
+    opened = reasoning_gym_reward([said], [row["reasoning_gym"]], thinking_markers=opened_thinking)
     assert opened == [reward if "</think>" in completion else -1.0]
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from copy import deepcopy
 
 import pytest
 from datasets import Dataset
@@ -20,6 +21,7 @@ from leash_trl.evaluation.sampling import (
     sampled,
 )
 from leash_trl.model_facts import prompt_ids
+from leash_trl.rewards import math_reward
 from leash_trl.rewards.grader.grading import Grade
 
 
@@ -142,6 +144,25 @@ def test_what_counts_as_an_answer(sample, tmp_path, form, lenient, has_right, fi
     assert {each["finish_reason"] for each in found} == {finish_reason}
 
 
+@pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
+@pytest.mark.parametrize("in_template", [True, False])
+def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards, in_template):
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.add_tokens(["[THINK]", "[/THINK]"])
+    opening = "[THINK]" if in_template else ""
+    template = {"chat_template": "{{ messages[0].content }}" + opening}
+    start = "" if in_template else "[THINK]"
+
+    def correctness(form):
+        settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
+        rows = {**sums[:], "id": ["a", "b", "c", "d", "e"]}
+        lines = sampled(SumEngine(tokenizer, form=start + form), "sums", rows, settings, rewards)
+        return [completion["is_correct"] for line in lines for completion in line["completions"]]
+
+    assert not any(correctness("\\boxed{{{}}} Wait, <|end|>"))
+    assert any(correctness("\\boxed{{0}}[/THINK]\\boxed{{{}}}<|end|>"))
+
+
 def test_completions_in_memory_are_rows_with_the_index_for_an_id(tokenizer, sums):
     frame = evaluate(SumEngine(tokenizer), sums, plan(num_samples=3))
     assert frame["id"].tolist() == [*"000111222333444"]
@@ -192,8 +213,8 @@ def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(s
     sample(whole)
     real, lost = sampling.grade, Grade("15", None, "lost its worker")
 
-    def failing(*args):
-        return [lost if verdict.answer == "15" else verdict for verdict in real(*args)]
+    def failing(*args, **kwargs):
+        return [lost if verdict.answer == "15" else verdict for verdict in real(*args, **kwargs)]
 
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "grade", failing)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from leash_trl.data.efforts import effort_suffix
+from leash_trl.completions.prompts import effort_suffix
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.gym import CHECKPOINT, base_record
 from leash_trl.gym.task import (

@@ -65,9 +65,10 @@ def test_the_method_of_the_readme_is_one_file_anywhere(my_lib):
 def test_a_decorator_of_habit_loses_no_range(my_lib):
     make = find_method("my_lib.Decorated")
     assert (make().floor, make(floor=1).growth) == (0.5, 1.1)
-    for name, value in (("floor", -1), ("growth", 0.5), ("floor", "1")):
+    for settings in ({"floor": -1}, {"growth": 0.5}, {"floor": "1"}):
+        (name,) = settings
         with pytest.raises(ValueError, match=name):
-            make(**{name: value})
+            make(**settings)
 
 
 def test_a_method_in_a_file_has_the_path_of_a_reward_function_in_a_file(my_lib):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from leash_trl.data.questions import question_of, with_suffix
+from leash_trl.data.questions import question_of
 from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.targets import own_target, scheduled_target
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
@@ -89,14 +89,6 @@ def test_a_schedule_stretches_targets_up_to_the_generation_limit():
     prompts, _, targets = rows_with_targets(rows, method, 400.0, 100.0, generation_limit=300)
     assert targets == [300, 200, 300, 400]
     assert [row["prompt"] for row in prompts] == ["a 300", "a 200", "a 300", "a 400"]
-
-
-def test_suffix_leaves_the_original_alone():
-    prompt = [{"role": "system", "content": "Be good."}, {"role": "user", "content": "2 + 2?"}]
-    assert with_suffix(prompt, " Now.")[1]["content"] == "2 + 2? Now."
-    assert prompt[1]["content"] == "2 + 2?"
-    assert with_suffix("2 + 2?", " Now.") == "2 + 2? Now."
-    assert with_suffix(prompt, "") is prompt
 
 
 def test_columns_are_read_as_python_has_them_whatever_the_format():

@@ -2,12 +2,14 @@
 
 import functools
 import json
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.a2po import A2POConfig, A2POTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
@@ -19,7 +21,9 @@ from leash_trl.gym.dataset import gym_problems
 from leash_trl.length_control.leash import Leash
 
 
-TARGET, LAMBDA_INIT, LAMBDA_LR = 6, 0.1, 0.05
+TARGET = 6
+LAMBDA_INIT = 0.1
+LAMBDA_LR = 0.05
 TAKEN = SimpleNamespace(step_was_skipped=False, scaler=None)  # an optimizer that has taken its step
 TRAINERS = {
     "GRPO": (GRPOTrainer, GRPOConfig),
@@ -66,16 +70,28 @@ def stock_trainer(
     trainer_class, config_class = TRAINERS[kind]
     method = method or Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
     reward = reward or LengthControlledReward(reward_func, method, target_length=TARGET)
-    fields = quiet(folder, **{"max_completion_length": 2 * TARGET, "max_steps": 5, **settings})
-    fields |= {"max_new_tokens": 2 * TARGET, "generation_kwargs": eos_bias(gym_tokenizer())}
+    fields = {"max_completion_length": 2 * TARGET, "max_steps": 5, **settings}
+    fields = quiet(folder, **fields)
+    fields["max_new_tokens"] = 2 * TARGET  # what OnlineDPO calls the limit
+    fields["generation_kwargs"] = eos_bias(gym_tokenizer())
+    known_fields = {name: value for name, value in fields.items() if name in config_class.__dataclass_fields__}
     return trainer_class(
         model_path,
         reward_funcs=[reward, *beside],
-        args=config_class(**{name: fields[name] for name in fields.keys() & config_class.__dataclass_fields__.keys()}),
+        args=config_class(**known_fields),
         callbacks=[LengthControlCallback(reward), *callbacks],
         processing_class=gym_tokenizer(),
         **data_sets(),
     )
+
+
+def run_of(folder: Path, model_path: str, tokenizer, chat_template: str) -> dict[str, Any]:
+    """What a trainer of TRL passes to its callbacks, for a tokenizer with this template: groups of two."""
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.chat_template = chat_template
+    args = GRPOConfig(str(folder), bf16=False, use_cpu=True, num_generations=2, generation_batch_size=8)
+    model = AutoModelForCausalLM.from_pretrained(model_path)
+    return {"args": args, "model": model, "processing_class": tokenizer}
 
 
 @functools.cache
@@ -93,6 +109,12 @@ def any_trainer(kind: str, make_trainer, model_path: str, folder: Path, reward, 
     if kind != "LeashGRPO":
         trainer = stock_trainer(kind, model_path, folder, reward_func=reward, **settings)
         return trainer, trainer.reward_funcs[0].method
-    lengths = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "lambda_lr": LAMBDA_LR}
-    trainer = make_trainer(reward, eval_dataset=gym_problems("train", 8), **lengths, **settings)
+    trainer = make_trainer(
+        reward,
+        eval_dataset=gym_problems("train", 8),
+        target_length=TARGET,
+        max_completion_length=2 * TARGET,
+        lambda_lr=LAMBDA_LR,
+        **settings,
+    )
     return trainer, trainer.length_control

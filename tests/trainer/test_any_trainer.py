@@ -28,14 +28,12 @@ NEED_THE_GROUP = {"laser_d", "laser_de", "kimi", "efficient", "alp", "mai", "grl
 AS_ADVANTAGES = {"leash_predictive", "gfpo", "prime_rl", "gr3", "drpo", "dler"}
 ONLY_THE_SUBCLASS = {"grpo_lead", "lead"}
 NO_GROUPS = {"per_device_train_batch_size": 4, "steps_per_generation": 3, "num_generations": 8}
-# a configuration, the number of processes, and what it does not take
+APART = {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}
+# a configuration, its fields, the number of processes, and the methods that it does not take
 REFUSED = {
     "GRPO": (GRPOConfig, {}, 1, AS_ADVANTAGES),
     "scale_rewards none": (GRPOConfig, {"scale_rewards": "none"}, 1, set()),
-    "objectives apart": (
-        *(GRPOConfig, {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}),
-        *(1, AS_ADVANTAGES),
-    ),
+    "objectives apart": (GRPOConfig, APART, 1, AS_ADVANTAGES),
     "RLOO": (RLOOConfig, {}, 1, set()),
     "RLOO, two processes": (RLOOConfig, {}, 2, {"dler"}),  # which standardizes over the batch
     "RLOO, normalized": (RLOOConfig, {"normalize_advantages": True}, 1, AS_ADVANTAGES),
@@ -56,33 +54,38 @@ def test_the_log_is_that_of_our_own_trainer(name, make_trainer, tiny_model_path,
     stock.train()
     ours = make_trainer(length_control=name, target_length=6, max_completion_length=12, lambda_lr=None, **settings)
     ours.train()
-    for theirs, row in zip(stock.state.log_history[:3], ours.state.log_history[:3], strict=True):
-        expected = {key: value for key, value in row.items() if key.startswith("leash/")}
-        del expected["leash/zero_signal_share"], expected["leash/generated_tokens"]
-        assert {key: theirs[key] for key in expected} == pytest.approx(expected, rel=1e-6)
+    only_ours = {"leash/zero_signal_share", "leash/generated_tokens"}
+    for stock_row, row in zip(stock.state.log_history[:3], ours.state.log_history[:3], strict=True):
+        keys = {key for key in row if key.startswith("leash/")} - only_ours
+        assert len(keys) >= 5
+        expected = {key: row[key] for key in keys}
+        assert {key: stock_row[key] for key in keys} == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
 @pytest.mark.parametrize("name", sorted(AS_ADVANTAGES))
 def test_advantages_of_a_methods_own_arrive_in_the_trainer(kind, name, tiny_model_path, tmp_path):
-    method, noted = METHODS[name](), []
+    method = METHODS[name]()
+    observe = method.observe
+    advantages_of_method = []
 
     def reward(completion_ids, **kwargs):
         return [None, *parity_reward(completion_ids)[1:]]
 
-    def noting(rollouts, observe=method.observe):
-        noted.extend(method.score(rollouts, AdvantageRule()).advantages.tolist())
+    def spy(rollouts):
+        score = method.score(rollouts, AdvantageRule())
+        advantages_of_method.extend(score.advantages.tolist())
         observe(rollouts)
 
-    undivided = {"scale_rewards": "none"} if kind == "GRPO" else {}
-    fields = {"max_steps": 2, "num_generations": 8, "beta": 0.0, **undivided}
+    fields = {"max_steps": 2, "num_generations": 8, "beta": 0.0}
+    if kind == "GRPO":
+        fields["scale_rewards"] = "none"
     trainer = stock_trainer(kind, tiny_model_path, tmp_path, method, reward_func=reward, **fields)
-    method.observe = noting
+    method.observe = spy
     trainer.train()
-    # of the last generation batch
-    got = list(trainer._logs["advantages"])
-    assert got == pytest.approx(noted[-len(got) :], abs=1e-6)
-    assert max(map(abs, got)) > 0.01
+    advantages = list(trainer._logs["advantages"])  # of the last generation batch
+    assert advantages == pytest.approx(advantages_of_method[-len(advantages) :], abs=1e-6)
+    assert max(abs(advantage) for advantage in advantages) > 0.01
 
 
 def test_a_trainer_that_tells_rewards_no_lengths_is_refused_as_training_starts(tiny_model_path, tmp_path):
@@ -94,27 +97,45 @@ def test_a_trainer_that_tells_rewards_no_lengths_is_refused_as_training_starts(t
 
 def test_every_trainer_of_trl_that_takes_reward_functions_is_in_the_table():
     """`*_trainer.py` with `reward_funcs`; our own page says of each whether it works."""
-    files = [path for path in Path(trl.__file__).parent.rglob("*_trainer.py") if "reward_funcs" in path.read_text()]
-    classes = {name for path in files for name in re.findall(r"^class (\w+Trainer)\(", path.read_text(), re.MULTILINE)}
-    assert classes == {*re.findall(r"^\| `(\w+Trainer)`", PAGE, re.MULTILINE)}
-    tried = {trainer_class.__name__ for trainer_class, _ in TRAINERS.values()}
-    assert tried == classes - {"AsyncGRPOTrainer"}  # for which there is test_async_grpo
+    classes = set()
+    for path in Path(trl.__file__).parent.rglob("*_trainer.py"):
+        code = path.read_text()
+        if "reward_funcs" in code:
+            classes.update(re.findall(r"^class (\w+Trainer)\(", code, re.MULTILINE))
+    in_table = set(re.findall(r"^\| `(\w+Trainer)`", PAGE, re.MULTILINE))
+    assert classes == in_table
+    tested = {trainer_class.__name__ for trainer_class, _ in TRAINERS.values()}
+    assert tested == classes - {"AsyncGRPOTrainer"}  # for which there is test_async_grpo
+
+
+def defaults_of(config_class) -> dict:
+    return {field.name: field.default for field in dataclasses.fields(config_class)}
+
+
+TRL_DEFAULTS = defaults_of(GRPOConfig)
+DEFAULTS = defaults_of(LeashGRPOConfig)
+CHANGED = {name for name in TRL_DEFAULTS if DEFAULTS[name] != TRL_DEFAULTS[name]}
+ADDED = DEFAULTS.keys() - TRL_DEFAULTS.keys()
+ROWS = dict(re.findall(r"^\| `([a-z_]+)` \| (.*)$", PAGE, re.MULTILINE))  # of the page's table, by field
 
 
 def test_the_page_names_each_default_that_differs_from_trls():
-    theirs = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
-    ours = {field.name: field.default for field in dataclasses.fields(LeashGRPOConfig)}
-    table = dict(re.findall(r"^\| `([a-z_]+)` \| (.*)$", PAGE, re.MULTILINE))
-    for name in (changed := {name for name in theirs if ours[name] != theirs[name]}):
-        assert table[name].split(" | ")[:2] == [f"`{theirs[name]}`", f"`{ours[name]}`"]
-    assert len(changed) >= 5
-    acting = table.keys() - changed
-    assert acting <= ours.keys() - theirs.keys()
+    assert len(CHANGED) >= 5
+    for name in CHANGED:
+        of_trl, ours, _ = ROWS[name].split(" | ", maxsplit=2)
+        assert (of_trl, ours) == (f"`{TRL_DEFAULTS[name]}`", f"`{DEFAULTS[name]}`")
+
+
+def test_the_page_names_the_default_of_each_new_field_that_acts():
+    acting = ROWS.keys() - CHANGED
+    assert acting <= ADDED
     for name in acting:
-        assert table[name].split(" | ")[1] == f"`{ours[name]}`"
-    idle = ours.keys() - theirs.keys() - acting
+        assert ROWS[name].split(" | ")[1] == f"`{DEFAULTS[name]}`"
+
+
+def test_the_page_lists_the_new_fields_that_do_not_act():
     (row,) = re.findall(r"^\| all others of its own: (.*?) \|", PAGE, re.MULTILINE)
-    assert {*re.findall(r"`(\w+)`", row)} == idle
+    assert set(re.findall(r"`(\w+)`", row)) == ADDED - ROWS.keys()
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -122,17 +143,22 @@ def test_a_trainer_refuses_the_methods_that_it_cannot_serve(case, tiny_model_pat
     config_class, fields, num_processes, refused = REFUSED[case]
     monkeypatch.setattr(config_class, "world_size", num_processes)
     limit = "max_completion_length" if hasattr(config_class, "max_completion_length") else "max_new_tokens"
-    args = config_class(str(tmp_path), use_cpu=True, bf16=False, **{limit: 32768}, **fields)
-    model, said = AutoModelForCausalLM.from_pretrained(tiny_model_path), {}
-    for name, method in METHODS.items():
-        made = method(**({"profile_band": {"a": 100, "b": 200, "f": 0.5}} if name == "nemo_rl" else {}))
-        callback = LengthControlCallback(LengthControlledReward(parity_reward, made, target_length=1000))
+    fields = {**fields, limit: 32768}
+    args = config_class(str(tmp_path), use_cpu=True, bf16=False, **fields)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
+    messages = {}  # by the name of the method that is refused
+    for name, method_class in METHODS.items():
+        hyperparameters = {"profile_band": {"a": 100, "b": 200, "f": 0.5}} if name == "nemo_rl" else {}
+        method = method_class(**hyperparameters)
+        callback = LengthControlCallback(LengthControlledReward(parity_reward, method, target_length=1000))
         try:
             callback.on_init_end(args, None, None, model=model, processing_class=tokenizer)
         except ValueError as error:
-            said[name] = str(error)
-    assert said.keys() == refused | ONLY_THE_SUBCLASS
-    assert all(name in text and "\n" not in text for name, text in said.items())
+            messages[name] = str(error)
+    assert messages.keys() == refused | ONLY_THE_SUBCLASS
+    for name, message in messages.items():
+        assert name in message
+        assert "\n" not in message
 
 
 def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):
@@ -152,7 +178,8 @@ def used_lambdas(trainer) -> list[tuple[float, float]]:
 
 def trainer_of(callback, model_path, folder, is_added_later=False, **settings):
     """A trainer of TRL's own with the reward of a callback."""
-    trainer = stock_trainer("GRPO", model_path, folder, **{"max_steps": 2, **settings})
+    fields = {"max_steps": 2, **settings}
+    trainer = stock_trainer("GRPO", model_path, folder, **fields)
     trainer.remove_callback(LengthControlCallback)
     trainer.reward_funcs[:] = [callback.reward]
     if is_added_later:
@@ -187,23 +214,26 @@ def test_a_second_trainer_starts_from_the_methods_beginning(again, is_added_late
     second.train()
     assert used_lambdas(second) == used_lambdas(first)
     assert [version for version, _ in used_lambdas(first)] == [0, 1]
-    assert used_lambdas(first)[0][1] == 0.25 != used_lambdas(first)[1][1]
-    entry = second.state.stateful_callbacks["LengthControl"]
-    assert (entry["version"], entry["state"]["lambdas"]) == (
-        2,
-        first.state.stateful_callbacks["LengthControl"]["state"]["lambdas"],
-    )
+    (_, first_lambda), (_, second_lambda) = used_lambdas(first)
+    assert first_lambda == 0.25
+    assert second_lambda != 0.25
+    entry_of_first = first.state.stateful_callbacks["LengthControl"]
+    entry_of_second = second.state.stateful_callbacks["LengthControl"]
+    assert entry_of_second["version"] == 2
+    assert entry_of_second["state"]["lambdas"] == entry_of_first["state"]["lambdas"]
 
 
 def test_the_same_trainer_goes_on_although_another_one_used_its_reward(tiny_model_path, tmp_path):
     reward = LengthControlledReward(parity_reward, "leash", target_length=6)
-    first, second = (trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path) for _ in range(2))
+    first = trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path)
+    second = trainer_of(LengthControlCallback(reward), tiny_model_path, tmp_path)
     first.train()
-    reached = lambda_in(first.state.stateful_callbacks["LengthControl"])
+    lambda_at_the_end = lambda_in(first.state.stateful_callbacks["LengthControl"])
     second.train()
     first.train()
-    assert used_lambdas(first)[0] == pytest.approx((2, reached), rel=1e-6)  # the trainer gathers in float32
-    assert reached != 0.1
+    # the trainer gathers in float32
+    assert used_lambdas(first)[0] == pytest.approx((2, lambda_at_the_end), rel=1e-6)
+    assert lambda_at_the_end != 0.1
     assert used_lambdas(second)[0] == pytest.approx((0, 0.1), rel=1e-6)
 
 
@@ -248,14 +278,15 @@ def test_a_function_beside_the_reward_of_a_callback_that_is_added_later_is_refus
 
 def test_the_page_runs_as_printed(tmp_path, monkeypatch):
     """A stand-in takes the place of the asynchronous trainer, which would ask for a server."""
-    made, names = {}, {"problems": []}
+    async_arguments = {}
+    names = {"problems": []}  # that the blocks define and use
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(async_grpo, "AsyncGRPOConfig", partial(AsyncGRPOConfig, use_cpu=True, bf16=False))
-    monkeypatch.setattr(async_grpo, "AsyncGRPOTrainer", lambda *args, **kwargs: made.update(kwargs))
+    monkeypatch.setattr(async_grpo, "AsyncGRPOTrainer", lambda *args, **kwargs: async_arguments.update(kwargs))
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(block, "any_trainer.md", "exec"), names)
-        if not made:
+        if not async_arguments:
             assert [row["leash/version"] for row in log_rows(names["trainer"])] == [0, 1, 2]
             assert names["reward"].method.lam != names["reward"].method.lambda_init
     assert {path.name for path in (tmp_path / "runs" / "any_trainer").iterdir()} == {"grpo", "rloo"}
-    assert made["reward_funcs"] is names["reward"]
+    assert async_arguments["reward_funcs"] is names["reward"]

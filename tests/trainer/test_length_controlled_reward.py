@@ -29,7 +29,8 @@ from leash_trl.trainer.length_controlled_reward import RunSettings
 from leash_trl.trainer.shared_state import _remove
 
 
-END, PAD = 2, 0
+END = 2
+PAD = 0
 MODEL = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
 
@@ -46,7 +47,16 @@ def call(reward, *lengths: int, prompts=None, **columns):
 
 
 def settings(size=2, size_eval=2, limit=100.0, advantage=None) -> RunSettings:
-    return RunSettings("GRPOConfig", size, size_eval, limit, frozenset([END]), PAD, advantage)
+    """Settings of a run with groups of this size, in training and in evaluation."""
+    return RunSettings(
+        config="GRPOConfig",
+        num_generations=size,
+        num_generations_eval=size_eval,
+        max_completion_length=limit,
+        end_ids=frozenset([END]),
+        pad_id=PAD,
+        advantage=advantage,
+    )
 
 
 def observed(reward):
@@ -54,11 +64,18 @@ def observed(reward):
     return joined([scored.rollouts for scored in reward.pop_scored()])
 
 
-def make(method="leash", functions=plus_one, target=10, limit=100.0, size=2, advantage=None, weights=None, **knobs):
-    method = METHODS[method](**knobs) if isinstance(method, str) else method
-    reward = LengthControlledReward(functions, method, target, weights)
-    reward.begin(settings(size, 1, limit, advantage), 1)
+def make(method="leash", functions=plus_one, target=10, weights=None, **hyperparameters):
+    """A reward whose run has begun, in one process and with groups of two."""
+    reward = LengthControlledReward(functions, METHODS[method](**hyperparameters), target, weights)
+    reward.begin(settings(size_eval=1), num_processes=1)
     return reward
+
+
+def metrics_of_call(reward, *lengths: int, **columns) -> dict[str, float]:
+    """What a call logs."""
+    metrics = {}
+    call(reward, *lengths, log_metric=metrics.__setitem__, **columns)
+    return metrics
 
 
 def test_the_reward_is_the_methods_by_hand():
@@ -87,43 +104,54 @@ def constant(completions, value=0.5, **kwargs):
     return [value, None, *[1.0] * (len(completions) - 2)]
 
 
-HIGH, LOW = partial(constant, value=0.5), partial(constant, value=-1.0)  # of one name
+# of one name
+HIGH = partial(constant, value=0.5)
+LOW = partial(constant, value=-1.0)
 
 
 @pytest.mark.parametrize(("chosen", "share"), [(HIGH, 1.0), (LOW, 2 / 3), ("constant", 1.0)])
 def test_one_of_several_functions_says_what_is_correct(chosen, share):
     """Where it has no reward, it is not known what is correct, whatever the others say."""
     reward = LengthControlledReward([constant, HIGH, LOW], "leash", 10, correctness_func=chosen)
-    reward.begin(settings(), 1)
-    call(reward, 3, 3, 3, 3, log_metric=(logged := {}).__setitem__)
-    assert logged["leash/accuracy"] == pytest.approx(share)
+    reward.begin(settings(), num_processes=1)
+    assert metrics_of_call(reward, 3, 3, 3, 3)["leash/accuracy"] == pytest.approx(share)
 
 
 def test_with_several_functions_none_of_which_decides_accuracy_is_neither_logged_nor_guessed():
     with pytest.warns(UserWarning, match="correctness_func") as caught:
         reward = make(functions=[plus_one, constant])
     assert "\n" not in str(caught[0].message)
-    call(reward, 3, 3, log_metric=(logged := {}).__setitem__)
-    assert "leash/mean_length" in logged
-    assert "leash/accuracy" not in logged
-    for method, given in (("leash", "other"), ("alp", None)):
-        with pytest.raises(ValueError, match=f"correctness_func is {given!r}.*plus_one, constant"):
-            LengthControlledReward([plus_one, constant], method, 10, correctness_func=given)
+    metrics = metrics_of_call(reward, 3, 3)
+    assert "leash/mean_length" in metrics
+    assert "leash/accuracy" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("method", "chosen"),
+    [
+        ("leash", "other"),  # which is none of them
+        ("alp", None),  # which needs to know what is correct
+    ],
+)
+def test_with_several_functions_a_method_that_must_know_asks_for_one_of_them(method, chosen):
+    with pytest.raises(ValueError, match=f"correctness_func is {chosen!r}.*plus_one, constant"):
+        LengthControlledReward([plus_one, constant], method, 10, correctness_func=chosen)
 
 
 @pytest.mark.filterwarnings("ignore:correctness_func:UserWarning")
 def test_async_functions_are_awaited_together_and_always_in_the_same_loop():
-    loops, asked = [], []
+    loops = []
+    events = []  # one for each call, for which the first function waits until the second sets it
 
     async def first(completions, **kwargs):
         loops.append(asyncio.get_running_loop())
-        asked.append(asyncio.Event())
-        await asked[-1].wait()
+        events.append(asyncio.Event())
+        await events[-1].wait()
         return [0.5] * len(completions)
 
     class Second:
         async def __call__(self, completions, **kwargs):
-            asked[-1].set()
+            events[-1].set()
             return [0.25] * len(completions)
 
     reward = make("none", [first, plus_one, partial(Second())])
@@ -137,17 +165,30 @@ def test_async_functions_are_awaited_together_and_always_in_the_same_loop():
 
 
 def test_what_the_trainer_gives_reaches_the_functions():
-    seen, metrics, table = {}, {}, {}
+    received = {}
 
     def reward_func(prompts, completions, completion_ids, **kwargs):
-        seen.update(kwargs)
+        received.update(kwargs)
         return [1.0] * len(prompts)
 
-    columns = {"solution": ["1", "2"], "environments": ["a", "b"], "trainer_state": TrainerState()}
-    columns |= {"log_metric": metrics.__setitem__, "log_extra": table.__setitem__}
+    columns = {
+        "solution": ["1", "2"],
+        "environments": ["a", "b"],
+        "trainer_state": TrainerState(),
+        "log_metric": {}.__setitem__,
+        "log_extra": {}.__setitem__,
+    }
     call(make(functions=reward_func), 3, 12, **columns)
-    assert columns == seen
-    assert {"leash/lambda": 0.1, "leash/mean_length": 7.5, "leash/version": 0}.items() <= metrics.items()
+    assert received == columns
+
+
+def test_metrics_and_columns_of_the_completions_table_are_logged():
+    table = {}
+    # the second completion is 0.2 over its target of 10
+    metrics = metrics_of_call(make(), 3, 12, log_extra=table.__setitem__)
+    assert metrics["leash/lambda"] == 0.1
+    assert metrics["leash/mean_length"] == 7.5
+    assert metrics["leash/version"] == 0
     assert table["length"] == [3, 12]
     assert table["penalty"] == pytest.approx([0.0, 0.1 * 0.2])
 
@@ -169,42 +210,56 @@ def test_padding_behind_the_end_is_no_length(ids, length, pad):
     assert observed(reward).lengths.tolist() == [length]
 
 
-VARIANTS = [
-    *((name, {}) for name in sorted(METHODS.keys() - {"nemo_rl"})),
-    ("gfpo", {"metric": "token_efficiency"}),
-    ("leash_predictive", {"multiplier_per": "level"}),
-]
+VARIANTS = [(name, {}) for name in sorted(METHODS.keys() - {"nemo_rl"})]
+VARIANTS.append(("gfpo", {"metric": "token_efficiency"}))
+VARIANTS.append(("leash_predictive", {"multiplier_per": "level"}))
 
 
-@pytest.mark.parametrize(("name", "knobs"), VARIANTS, ids=str)
-def test_a_method_says_of_its_advantages_what_rollouts_say(name, knobs, make_rollouts):
-    """Whether the mean over a prompt is 0, and whether a prompt alone has the same ones."""
-    method, generator = METHODS[name](**knobs), torch.Generator().manual_seed(0)
+@pytest.fixture(scope="module")
+def four_groups(make_rollouts):
+    """Four groups of eight completions of any length; some cannot be scored, and the longest are truncated."""
+    generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 30000, (32,), generator=generator).tolist()
-    rewards = [math.nan if i % 13 == 5 else 1.0 if lengths[i] % 3 else -1.0 for i in range(32)]
-    rollouts = make_rollouts(
-        *(rewards, lengths, 15000.0),
-        **{"num_generations": 8, "limit": 32768, "truncated": [length > 25000 for length in lengths]},
-        columns={"level": [i // 8 for i in range(32)]},
+    rewards = [1.0 if length % 3 else -1.0 for length in lengths]
+    rewards[5::13] = [math.nan] * 3
+    return make_rollouts(
+        rewards,
+        lengths,
+        15000.0,
+        num_generations=8,
+        limit=32768,
+        truncated=[length > 25000 for length in lengths],
+        columns={"level": [row // 8 for row in range(32)]},
     )
-    score = method.score(rollouts, AdvantageRule())
-    groups = [method.score(joined([rollouts], rows), AdvantageRule()) for rows in torch.arange(32).view(4, 8)]
-    alone = joined(groups)
-    is_centered = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
-    is_of_group = torch.allclose(score.advantages, alone.advantages, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "hyperparameters"), VARIANTS, ids=str)
+def test_a_method_says_of_its_advantages_what_rollouts_say(name, hyperparameters, four_groups):
+    """Whether the mean over a prompt is 0, and whether a prompt alone has the same ones."""
+    method = METHODS[name](**hyperparameters)
+    score = method.score(four_groups, AdvantageRule())
+    rows_of_groups = torch.arange(32).view(4, 8)
+    alone = joined([method.score(joined([four_groups], rows), AdvantageRule()) for rows in rows_of_groups])
     # what an asynchronous trainer scores, group by group, is what a synchronous one scores at once
     assert torch.allclose(score.shaped, alone.shaped, rtol=0, atol=1e-12, equal_nan=True)
-    kinds = {(True, True): "group", (True, False): "batch"}
-    if method.own_advantages:
-        assert method.own_advantages == kinds.get((is_centered, is_of_group), True)
-    else:
+    is_centered = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
+    is_of_group = torch.allclose(score.advantages, alone.advantages, rtol=0, atol=1e-12)
+    if not method.own_advantages:
         assert is_centered
         assert is_of_group
+    elif is_centered:
+        assert method.own_advantages == ("group" if is_of_group else "batch")
+    else:
+        assert method.own_advantages is True
 
 
-def test_targets_and_weights_that_do_not_fit_are_refused():
+def test_a_target_at_the_generation_limit_is_refused():
+    reward = LengthControlledReward(plus_one, "leash", target_length=100)
     with pytest.raises(ValueError, match="target_length is 100"):
-        LengthControlledReward(plus_one, "leash", target_length=100).begin(settings(limit=100), 1)
+        reward.begin(settings(limit=100), num_processes=1)
+
+
+def test_weights_that_are_not_one_for_each_function_are_refused():
     with pytest.raises(ValueError, match="weights"):
         LengthControlledReward([plus_one, plus_one], "leash", target_length=10, weights=[1.0])
 
@@ -227,8 +282,9 @@ class Model(torch.nn.Module):
     ],
 )
 def test_what_is_no_function_or_no_method_is_refused_as_the_reward_is_made(fields, named):
+    arguments = {"reward_funcs": plus_one, "method": "leash", "target_length": 10, **fields}
     with pytest.raises(ValueError, match=named) as refused:
-        LengthControlledReward(**{"reward_funcs": plus_one, "method": "leash", "target_length": 10, **fields})
+        LengthControlledReward(**arguments)
     assert "\n" not in str(refused.value)
 
 
@@ -241,26 +297,28 @@ def test_a_tuple_of_functions_is_several_functions():
 @pytest.mark.parametrize("target", ["16", True, [16], math.nan])
 def test_a_target_that_is_no_number_is_refused_before_training(method, target):
     with pytest.raises(ValueError, match=r"target_length is .*tokens") as refused:
-        LengthControlledReward(plus_one, method, target).begin(settings(), 1)
+        LengthControlledReward(plus_one, method, target).begin(settings(), num_processes=1)
     assert "\n" not in str(refused.value)
     assert repr(target) in str(refused.value)
 
 
 def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
     """Three completions of one prompt and one of the next: as in an evaluation with an odd batch size."""
-    reward = make("efficient", size=2, target=None)
+    reward = make("efficient", target=None)
     reward.settings = settings()
-    prompts = ["a", "a", "a", "b"]
     with pytest.raises(ValueError, match="num_generations=2"):
-        call(reward, 3, 4, 5, 6, prompts=prompts)
-    assert len(call(make(), 3, 4, 5, prompts=prompts[1:])) == 3
+        call(reward, 3, 4, 5, 6, prompts=["a", "a", "a", "b"])
+
+
+def test_a_call_with_parts_of_groups_is_scored_where_the_group_does_not_count():
+    assert len(call(make(), 3, 4, 5, prompts=["a", "a", "b"])) == 3
 
 
 @pytest.mark.parametrize("name", ["l1_exact", "thinkprune", "dler"])
 def test_what_a_reward_cannot_do_of_a_method_is_said(name):
     reward = LengthControlledReward(plus_one, name, target_length=10)
     with pytest.warns(UserWarning, match=name):
-        reward.begin(settings(limit=32768.0, advantage="centered"), 1)
+        reward.begin(settings(limit=32768.0, advantage="centered"), num_processes=1)
 
 
 def test_a_copy_follows_its_owner_whichever_was_first():
@@ -268,7 +326,7 @@ def test_a_copy_follows_its_owner_whichever_was_first():
     copy = pickle.loads(pickle.dumps(reward))  # before the owner knows the run
     with pytest.raises(ValueError, match="LengthControlCallback"):
         call(copy, 15, 15)
-    reward.begin(settings(), 1)
+    reward.begin(settings(), num_processes=1)
     assert call(copy, 15, 15) == [0.75, 0.75]
     reward.method.observe(observed(reward))
     reward.method.step()
@@ -303,26 +361,40 @@ def test_a_write_that_is_killed_leaves_nothing_torn(monkeypatch):
     assert [scored.rollouts.lengths.tolist() for scored in reward.pop_scored()] == [[15, 15], [9, 9]]
 
 
+# lengths of the groups that a worker scores before an update, and of those by which lambda moves: all new ones, and at
+# least two, since the update trains on two
+BURSTS = [
+    ([11, 12, 13], [11, 12, 13]),
+    ([], [12, 13]),
+    ([16], [13, 16]),
+    ([4, 4, 4, 4, 4], [4, 4, 4, 4, 4]),
+]
+
+
 def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, tokenizer):
-    """Bursts of 3, 0, 1 and 5 groups, where an update trains on two."""
-    sizes = {"num_generations": 2, "per_device_train_batch_size": 4}
-    args = AsyncGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **sizes)
+    args = AsyncGRPOConfig(
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=2, per_device_train_batch_size=4
+    )
     reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5, lambda_lr=0.1), target_length=10)
-    callback, copy, state = LengthControlCallback(reward), pickle.loads(pickle.dumps(reward)), TrainerState()
+    callback = LengthControlCallback(reward)
+    copy = pickle.loads(pickle.dumps(reward))
+    state = TrainerState()
     run = {"model": MODEL, "processing_class": tokenizer, "optimizer": TAKEN}
     callback.on_train_begin(args, state, None, **run)
     lam = 0.5
-    for new, newest in [([11, 12, 13], [11, 12, 13]), ([], [12, 13]), ([16], [13, 16]), ([4] * 5, [4] * 5)]:
-        for length in new:
-            assert call(copy, length, length) == pytest.approx([1 - lam * max(0, length / 10 - 1)] * 2, abs=1e-12)
+    for new_lengths, newest_lengths in BURSTS:
+        for length in new_lengths:
+            excess = max(0, length / 10 - 1)
+            assert call(copy, length, length) == pytest.approx([1 - lam * excess] * 2, abs=1e-12)
         callback.on_step_end(args, state, None, **run)
-        lam += 0.1 * (sum(newest) / len(newest) / 10 - 1)
+        mean_length = sum(newest_lengths) / len(newest_lengths)
+        lam += 0.1 * (mean_length / 10 - 1)
         entry = state.stateful_callbacks["LengthControl"]
         assert lambda_in(entry) == pytest.approx(lam, abs=1e-12)
         logs = {"loss": 0.0}
         state.log_history.append({"loss": 0.0})
         callback.on_log(args, state, None, logs=logs)
-        assert logs["leash/mean_length"] == sum(newest) / len(newest)
+        assert logs["leash/mean_length"] == mean_length
         assert state.log_history[-1] == logs
     assert entry["version"] == 4
     assert [row["leash/lag"] for row in state.log_history] == [0, 1, 1, 0]
@@ -330,27 +402,49 @@ def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, t
 
 @pytest.mark.parametrize("config", [GRPOConfig, RLOOConfig])
 def test_a_limit_in_generation_kwargs_wins_as_in_trl(config, tmp_path, tokenizer):
-    limits = {"max_completion_length": 24, "generation_kwargs": {"max_new_tokens": 12}}
-    args = config(str(tmp_path), bf16=False, use_cpu=True, **limits)
+    args = config(
+        str(tmp_path),
+        bf16=False,
+        use_cpu=True,
+        max_completion_length=24,
+        generation_kwargs={"max_new_tokens": 12},
+    )
     reward = LengthControlledReward(plus_one, Leash(), 10)
     assert run_settings(args, reward, MODEL, tokenizer).max_completion_length == 12
 
 
-def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(tmp_path, tokenizer):
-    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
+@pytest.fixture
+def thinking_reward():
+    """Lambda is 0.5, and the target 4 tokens of thinking."""
+    return LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+@pytest.mark.parametrize(
+    ("opening", "lengths"),
+    [
+        ("", [6, 0]),  # the second completion does not think
+        ("<think>\n", [6, 3]),  # the second completion never ends the thinking
+    ],
+)
+def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(
+    opening, lengths, is_text, thinking_reward, tmp_path, tokenizer
+):
     tokenizer = deepcopy(tokenizer)
+    tokenizer.chat_template = "{{ messages[0].content }}<|assistant|>" + opening
     args = GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, num_generations=2, generation_batch_size=8)
-    start, end, seven = (tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7"))
-    ids = [[start, seven, seven, seven, seven, end, seven], [seven, seven, END]]
-    message = [{"role": "user", "content": "?"}]
-    given = {"completions": ["", ""], "completion_ids": ids}
-    template = "{{ messages[0].content }}<|assistant|>"
-    for opening, paid, lengths in (("", 0.25, [6, 0]), ("<think>\n", 0.25, [6, 3])):
-        tokenizer.chat_template = template + opening
-        reward.begin(run_settings(args, reward, MODEL, tokenizer), 1)
-        for prompt in (message, "?<|assistant|>" + opening):
-            with contextlib.nullcontext() if all(lengths) else pytest.warns(UserWarning, match="length_of"):
-                assert reward(prompts=[prompt] * 2, **given) == [1 - paid, 1.0]
-            (scored,) = reward.pop_scored()
-            assert scored.rollouts.lengths.tolist() == lengths
-            assert scored.rollouts.completion_lengths.tolist() == [7, 3]
+    thinking_reward.begin(run_settings(args, thinking_reward, MODEL, tokenizer), num_processes=1)
+    start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
+    completion_ids = [
+        [start, seven, seven, seven, seven, end, seven],
+        [seven, seven, END],
+    ]
+    prompt = "?<|assistant|>" + opening if is_text else [{"role": "user", "content": "?"}]
+    all_think = contextlib.nullcontext() if all(lengths) else pytest.warns(UserWarning, match="length_of")
+    with all_think:
+        rewards = thinking_reward(prompts=[prompt] * 2, completions=["", ""], completion_ids=completion_ids)
+    # 6 tokens are 0.5 over the target of 4
+    assert rewards == [1 - 0.5 * 0.5, 1.0]
+    rollouts = observed(thinking_reward)
+    assert rollouts.lengths.tolist() == lengths
+    assert rollouts.completion_lengths.tolist() == [7, 3]

@@ -8,21 +8,36 @@ from leash_trl import LeashGRPOConfig
 from leash_trl.errors import TrainingError
 
 
-# of a group of four: thinking and tokens after it, the end token included
+# numbers of tokens of thinking and of tokens after it, the end token included, of a group of four: the third does not
+# think, the fourth never ends its thinking
 GROUP = [(5, 1), (9, 4), (0, 6), (20, 0)]
+
+
+def second_is_wrong(completion_ids, **kwargs):
+    """Rewards of two groups."""
+    return [1.0, -1.0, 1.0, 1.0] * 2
 
 
 @pytest.fixture
 def thinking_trainer(make_trainer, tokenizer):
-    """A trainer whose groups all have the lengths of `GROUP`: one does not think, one never ends its thinking."""
-    start, end, seven = (tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7"))
+    """Factory of trainers whose groups all have these lengths."""
+    start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
 
-    def ids_of(trainer, place, code):
-        thinking, rest = GROUP[place % len(GROUP)]
-        thought = [start, *[seven] * (thinking - 2), end if rest else seven] if thinking else []
-        return thought + ([seven] * (rest - 1) + [tokenizer.eos_token_id] if rest else [])
+    def thinking_of(num_tokens, has_ended):
+        if num_tokens == 0:
+            return []
+        return [start, *[seven] * (num_tokens - 2), end if has_ended else seven]
 
-    def make(reward=lambda completion_ids, **kwargs: [1.0, -1.0, 1.0, 1.0] * 2, **fields):
+    def answer_of(num_tokens):
+        if num_tokens == 0:
+            return []
+        return [*[seven] * (num_tokens - 1), tokenizer.eos_token_id]
+
+    def make(reward=second_is_wrong, group=GROUP, **fields):
+        def ids_of(trainer, index, code):
+            num_thinking, num_after = group[index % len(group)]
+            return thinking_of(num_thinking, has_ended=num_after > 0) + answer_of(num_after)
+
         return make_trainer(reward, rollout_func=scripted_rollout(tokenizer, ids_of), **fields)
 
     return make
@@ -45,23 +60,31 @@ def test_lambda_follows_the_thinking_and_statistics_of_completions_stay_whole(th
 
 
 @pytest.mark.parametrize(
-    ("ended", "lengths_of_group"),
+    "group",
     [
-        # thinking and tokens after it, as in GROUP
-        (False, [(0, 6), (0, 1), (0, 6), (0, 3)]),
-        (False, [(0, 6), (0, 24), (0, 6), (0, 24)]),  # cut off, and never begun
-        (True, [(0, 6), (5, 1), (0, 6), (0, 6)]),
-        (True, [(24, 0), (24, 0), (24, 0), (24, 0)]),  # cut off while thinking, so it may have ended later
+        [(0, 6), (5, 1), (0, 6), (0, 6)],
+        [(24, 0), (24, 0), (24, 0), (24, 0)],  # cut off while thinking, so it may have ended later
     ],
 )
-def test_an_end_of_thinking_that_no_completion_of_the_first_batch_has_ends_the_run(
-    ended, lengths_of_group, thinking_trainer, monkeypatch
-):
-    monkeypatch.setattr("test_length_of.GROUP", lengths_of_group)
-    trainer = thinking_trainer(length_of="thinking", target_length=6, max_completion_length=24, max_steps=1)
-    if ended:
-        trainer.train()
-        return
+def test_a_run_goes_on_if_the_thinking_ends_or_may_have_ended(group, thinking_trainer):
+    trainer = thinking_trainer(
+        group=group, length_of="thinking", target_length=6, max_completion_length=24, max_steps=1
+    )
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        [(0, 6), (0, 1), (0, 6), (0, 3)],
+        [(0, 6), (0, 24), (0, 6), (0, 24)],  # cut off, and never begun
+    ],
+)
+def test_an_end_of_thinking_that_no_completion_of_the_first_batch_has_ends_the_run(group, thinking_trainer):
+    trainer = thinking_trainer(
+        group=group, length_of="thinking", target_length=6, max_completion_length=24, max_steps=1
+    )
     with pytest.raises(TrainingError, match=r"thinking_end.*'</think>'") as failure:
         trainer.train()
     assert "\n" not in str(failure.value)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:wrong answers have:UserWarning")
 
 def graded(completion_ids, **kwargs):
     """Wrong, half right or right, all of them in every batch."""
-    return [(i % 3) / 2 for i, _ in enumerate(completion_ids)]
+    return [(index % 3) / 2 for index in range(len(completion_ids))]
 
 
 def graded_later(completion_ids, trainer_state, **kwargs):
@@ -50,7 +50,8 @@ def test_from_the_first_partial_credit_on_accuracy_is_unknown_and_stays_so_when_
     trainer = build(graded_later, PARTIAL + 2)
     with pytest.warns(UserWarning, match="graded_later.*0.5 and 1.*correctness_func") as caught:
         trainer.train()
-    assert len([each for each in caught if "correctness_func" in str(each.message)]) == 1
+    messages = [str(warning.message) for warning in caught]
+    assert len([message for message in messages if "correctness_func" in message]) == 1
     assert steps_with_accuracy(trainer) == [1, 2]
     assert len(logged(trainer, "leash/lambda")) == PARTIAL + 2
 
@@ -64,25 +65,33 @@ def test_from_the_first_partial_credit_on_accuracy_is_unknown_and_stays_so_when_
     assert steps_with_accuracy(resumed) == [1, 2]
 
 
-NEEDING = [("alp", ALP, {}), ("min_accuracy", lambda: Leash(min_accuracy=0.5), {"min_accuracy": 0.5})]
+def leash_with_a_floor():
+    return Leash(min_accuracy=0.5)
+
+
+# what needs to know which answers are correct: its name in the message, and the same in a stock trainer and in ours
+NEEDING = [
+    ("alp", ALP, {"length_control": "alp", "lambda_lr": None}),
+    ("min_accuracy", leash_with_a_floor, {"min_accuracy": 0.5}),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("needing", "make_method", "fields"), NEEDING)
+@pytest.mark.parametrize(("name", "make_method", "fields"), NEEDING)
 def test_what_needs_to_know_ends_before_it_uses_partial_credit(
-    kind, needing, make_method, fields, make_trainer, tiny_model_path, tmp_path
+    kind, name, make_method, fields, make_trainer, tiny_model_path, tmp_path
 ):
     if kind == "LeashGRPO":
-        control = fields or {"length_control": "alp", "lambda_lr": None}
-        trainer = make_trainer(graded_later, max_steps=PARTIAL + 2, **control)
+        trainer = make_trainer(graded_later, max_steps=PARTIAL + 2, **fields)
     else:
         reward = LengthControlledReward(graded_later, make_method(), 6)
         trainer = stock_trainer(kind, tiny_model_path, tmp_path, reward=reward, max_steps=PARTIAL + 2)
     with pytest.raises(TrainingError) as refused:
         trainer.train()
-    line = str(refused.value)
-    assert "\n" not in line
-    assert [part for part in ("graded_later", "0.5", needing, "correctness_func") if part not in line] == []
+    message = str(refused.value)
+    assert "\n" not in message
+    for part in ("graded_later", "0.5", name, "correctness_func"):
+        assert part in message
     assert trainer.state.global_step == PARTIAL
 
 
@@ -93,7 +102,8 @@ def test_partial_credit_of_one_run_is_forgotten_in_the_next(tiny_model_path, tmp
         return graded(completion_ids) if gives_partial_credit else parity_reward(completion_ids)
 
     reward = LengthControlledReward(reward_func, "leash", 6)
-    first, second = (stock_trainer("GRPO", tiny_model_path, tmp_path, reward=reward, max_steps=1) for _ in range(2))
+    first = stock_trainer("GRPO", tiny_model_path, tmp_path, reward=reward, max_steps=1)
+    second = stock_trainer("GRPO", tiny_model_path, tmp_path, reward=reward, max_steps=1)
     with pytest.warns(UserWarning, match="reward_func"):
         first.train()
     gives_partial_credit = False
@@ -105,7 +115,7 @@ def test_partial_credit_of_one_run_is_forgotten_in_the_next(tiny_model_path, tmp
 def half_by_rank(completion_ids, **kwargs):
     """Right answers are worth 1 in one process and 0.5 in the other, so that neither shows partial credit."""
     right = 0.5 if PartialState().process_index else 1.0
-    return [right * (i % 2) for i, _ in enumerate(completion_ids)]
+    return [right * (index % 2) for index in range(len(completion_ids))]
 
 
 def apart(model_path: str, folder: Path) -> list[dict]:
@@ -114,27 +124,30 @@ def apart(model_path: str, folder: Path) -> list[dict]:
     for floor in (None, 0.5):
         reward = LengthControlledReward(half_by_rank, Leash(min_accuracy=floor), 6)
         trainer = stock_trainer("GRPO", model_path, folder / f"{floor}", reward=reward, max_steps=2)
-        problem = ""
+        message = ""
         try:
             trainer.train()
         except TrainingError as error:
-            problem = str(error)
-        outcomes.append({"problem": problem, "state": reward.correctness.state_dict()})
+            message = str(error)
+        outcomes.append({"message": message, "state": reward.correctness.state_dict()})
     return outcomes
 
 
 def test_processes_that_see_half_of_it_each_come_to_the_same(tiny_model_path, tmp_path):
     first, second = in_two_processes(partial(apart, tiny_model_path, tmp_path), tmp_path)
     assert first == second
-    free, floored = first
-    assert free["state"] == floored["state"] == {"positive_rewards": [0.5, 1.0]}
-    assert free["problem"] == ""
-    assert "min_accuracy" in floored["problem"]
+    without_floor, with_floor = first
+    assert without_floor["state"] == {"positive_rewards": [0.5, 1.0]}
+    assert with_floor["state"] == {"positive_rewards": [0.5, 1.0]}
+    assert without_floor["message"] == ""
+    assert "min_accuracy" in with_floor["message"]
 
 
 async def decides(completion_ids, **kwargs):
+    """Half the reward by parity, and none for the first completion of eight."""
     await asyncio.sleep(0)
-    return [None if i == 0 else 0.5 * r for i, r in enumerate(parity_reward(completion_ids))]
+    _, *others = parity_reward(completion_ids)
+    return [None, *(0.5 * reward for reward in others)]
 
 
 @pytest.mark.filterwarnings("ignore:reward_funcs is graded:UserWarning")
@@ -148,24 +161,30 @@ def test_a_function_beside_the_rewards_decides_and_is_logged_and_has_no_weight(m
     plain = make_trainer(graded, **fields)
     plain.train()
     trainer = make_trainer(graded, correctness_func=function, **fields)
-    seen = []
+    batches = []
     observe = trainer.length_control.observe
-    monkeypatch.setattr(trainer.length_control, "observe", lambda rollouts: seen.append(rollouts) or observe(rollouts))
+
+    def spy(rollouts):
+        batches.append(rollouts)
+        observe(rollouts)
+
+    monkeypatch.setattr(trainer.length_control, "observe", spy)
     trainer.train()
     assert list(trainer._logs["advantages"]) == list(plain._logs["advantages"])
     for key in ("reward", "reward_std", "frac_reward_zero_std", "leash/lambda", "rewards/graded/mean"):
         assert logged(trainer, key) == logged(plain, key)
     means = logged(trainer, f"rewards/{function.__name__}/mean")
-    assert means == pytest.approx([rollouts.correctness_rewards.nanmean().item() for rollouts in seen])
-    assert logged(trainer, "leash/accuracy") == pytest.approx([batch.correctness.nanmean().item() for batch in seen])
-    assert {batch.is_scorable.sum().item() for batch in seen} == {7}  # it passes one of eight
+    assert means == pytest.approx([batch.correctness_rewards.nanmean().item() for batch in batches])
+    accuracies = [batch.correctness.nanmean().item() for batch in batches]
+    assert logged(trainer, "leash/accuracy") == pytest.approx(accuracies)
+    assert [batch.is_scorable.sum().item() for batch in batches] == [7, 7]  # it passes one of eight
     assert len(trainer._logs["rewards"][function.__name__]) == len(trainer._logs["rewards"]["graded"]) == 8
     assert [*trainer.reward_func_names] == ["graded"]
 
 
 def test_what_only_the_deciding_function_scores_is_not_trained_on(make_trainer):
     def passes(completion_ids, **kwargs):
-        return [None if i < 4 else r for i, r in enumerate(graded(completion_ids))]
+        return [None, None, None, None, *graded(completion_ids)[4:]]
 
     trainer = make_trainer(passes, correctness_func=parity_reward, max_steps=1)
     trainer.train()
@@ -177,33 +196,57 @@ def test_a_function_is_chosen_in_one_place(make_trainer, make_args):
     args = make_args(correctness_func="graded")
     with pytest.raises(ValueError, match="correctness_func is 'graded' in args"):
         make_trainer([graded, parity_reward], args=args, correctness_func=parity_reward)
+
+
+def test_a_configuration_takes_no_function(make_args):
     with pytest.raises(ValueError, match=r"correctness_func is <function parity_reward.*to the trainer"):
         make_args(correctness_func=parity_reward)
 
 
-def test_a_reward_and_its_copies_call_the_function_beside_the_rewards():
+RUN = RunSettings(
+    config="GRPOConfig",
+    num_generations=2,
+    num_generations_eval=2,
+    max_completion_length=100.0,
+    end_ids=frozenset([2]),
+    pad_id=0,
+)
+
+
+def metrics_of_call(reward, completion_ids) -> dict[str, float]:
+    """What a call with these completions logs."""
+    metrics = {}
+    size = len(completion_ids)
+    reward(
+        prompts=["?"] * size,
+        completions=[""] * size,
+        completion_ids=completion_ids,
+        log_metric=metrics.__setitem__,
+    )
+    return metrics
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_reward_and_its_copies_call_the_function_beside_the_rewards(is_copy):
     reward = LengthControlledReward(graded, ALP(), 10, weights=[0.5], correctness_func=parity_reward)
-    reward.begin(RunSettings("GRPOConfig", 2, 2, 100.0, frozenset([2]), 0), 1)
-    given = {"prompts": ["?"] * 4, "completions": [""] * 4, "completion_ids": [[1, 2], [2, 2], [3, 2], [2, 4]]}
-    for called in (reward, pickle.loads(pickle.dumps(reward))):
-        called(**given, log_metric=(metrics := {}).__setitem__)
-        expected = parity_reward(given["completion_ids"])
-        assert metrics["rewards/parity_reward"] == sum(expected) / 4
-        assert metrics["leash/accuracy"] == 0.5
-    scored = reward.pop_scored()
-    for each in scored:
-        assert each.rollouts.task_rewards.tolist() == [0.5 * value for value in graded(given["completion_ids"])]
-        assert each.rollouts.correctness_rewards.tolist() == expected
-    assert len(scored) == 2
+    reward.begin(RUN, num_processes=1)
+    completion_ids = [[1, 2], [2, 2], [3, 2], [2, 4]]
+    deciding_rewards = [-1.0, 1.0, -1.0, 1.0]  # by the parity of these sums
+    metrics = metrics_of_call(pickle.loads(pickle.dumps(reward)) if is_copy else reward, completion_ids)
+    assert metrics["rewards/parity_reward"] == 0.0
+    assert metrics["leash/accuracy"] == 0.5
+    (scored,) = reward.pop_scored()
+    assert scored.rollouts.task_rewards.tolist() == [0.5 * value for value in graded(completion_ids)]
+    assert scored.rollouts.correctness_rewards.tolist() == deciding_rewards
 
 
 def test_a_copy_learns_of_partial_credit_that_only_its_owner_saw():
     reward = LengthControlledReward(graded, Leash(), 10)
-    reward.begin(RunSettings("GRPOConfig", 2, 2, 100.0, frozenset([2]), 0), 1)
+    reward.begin(RUN, num_processes=1)
     copy = pickle.loads(pickle.dumps(reward))
-    two, four = ({"prompts": ["?"] * n, "completions": [""] * n, "completion_ids": [[1, 2]] * n} for n in (2, 4))
-    copy(**two, log_metric=(before := {}).__setitem__)  # wrong and half right
-    reward(**four)
+    wrong_and_half_right = [[1, 2]] * 2
+    assert "leash/accuracy" in metrics_of_call(copy, wrong_and_half_right)
+    wrong_half_right_and_right = [[1, 2]] * 4
+    metrics_of_call(reward, wrong_half_right_and_right)
     reward.publish(1)
-    copy(**two, log_metric=(after := {}).__setitem__)
-    assert ("leash/accuracy" in before, "leash/accuracy" in after) == (True, False)
+    assert "leash/accuracy" not in metrics_of_call(copy, wrong_and_half_right)

@@ -1,6 +1,6 @@
 r"""Finds the answer in the text of a completion, by one rule.
 
-The answer must follow the last `</think>`; a completion that never closes its thinking has no answer.
+The answer must follow the thinking; a completion that never ends its thinking has no answer.
 
 1. The answer is the last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate form one answer, so a
    hedge equals neither of its answers. If the last box never closes, the completion was cut off, without answer.
@@ -12,10 +12,10 @@ The answer must follow the last `</think>`; a completion that never closes its t
 import re
 from dataclasses import dataclass
 
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
 from leash_trl.rewards.grader.latex import with_commands
 
 
-THINK_START, THINK_END = "<think>", "</think>"
 ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
 ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
@@ -51,19 +51,6 @@ def completion_text(completion: str | list[dict]) -> str:
     contents = [message.get("content") or "" for message in completion if message["role"] == "assistant"]
     blocks = [[{"text": content}] if isinstance(content, str) else content for content in contents]
     return "\n".join("".join(block.get("text") or "" for block in message) for message in blocks)
-
-
-def visible_text(completion: str) -> str:
-    """Returns the text after the last `</think>`, or all text without this tag; empty text if thinking never closes.
-
-    Example:
-        >>> visible_text("It is 3, wait.</think>The answer is 4.")
-        'The answer is 4.'
-        >>> visible_text("<think>It is 3, wait")
-        ''
-    """
-    after = completion.rpartition(THINK_END)[2]
-    return "" if THINK_START in after else after
 
 
 def boxes(text: str) -> list[tuple[int, int, int]]:
@@ -124,14 +111,16 @@ def stated_answer(text: str) -> Answer | None:
     return Answer(bare) if (bare := _bare(text)) else None
 
 
-def find_answer(completion: str, lenient: bool = False) -> Answer | None:
+def find_answer(
+    completion: str, lenient: bool = False, thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
+) -> Answer | None:
     r"""Returns the answer to which a completion commits, by the rule at the head of this module; `None` without any.
 
     Example:
         >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
         '34'
     """
-    text = visible_text(completion)
+    text = thinking_markers.visible_text(completion)
     if _is_cut_off(text):
         return None
     if (answer := boxed_answer(text)) is not None:

@@ -19,7 +19,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leash_trl.rewards.grader.answer import THINK_START, Answer, find_answer, gold_answer
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
+from leash_trl.rewards.grader.answer import Answer, find_answer, gold_answer
 from leash_trl.rewards.grader.commitment import commitment, same_words
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
@@ -75,15 +76,17 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
 
 
 def grade(
-    completions: Sequence[str], solutions: Sequence[str], lenient: bool = False, opens_thinking: bool = False
+    completions: Sequence[str],
+    solutions: Sequence[str],
+    lenient: bool = False,
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
 ) -> list[Grade]:
     """Grades completions against their reference answers, with the settings of [`~leash_trl.rewards.math_reward`].
 
     A completion without an answer is wrong, even if its reference answer cannot be read. Raises `RuntimeError` if no
     worker process of the grader starts, for example because math-verify is missing.
     """
-    opening = THINK_START if opens_thinking else ""
-    answers = [find_answer(opening + completion, lenient) for completion in completions]
+    answers = [find_answer(completion, lenient, thinking_markers) for completion in completions]
     grades, hard = [], {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
         is_equal, said = (None, answer.text) if answer else (False, None)

@@ -1,0 +1,59 @@
+"""What is known of a completion from its tokens, by one rule for training, reward functions and evaluation."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from leash_trl.completions.thinking import ThinkingTokens
+
+
+NOT_THE_MODELS = -1  # stands for a token that a tool wrote, so that markers in its output are not found
+
+
+class CompletionFacts(NamedTuple):
+    """Sizes of a completion in tokens.
+
+    Args:
+        num_tokens (`int`): Tokens that the model generated, with EOS, without padding and without the output of tools.
+        num_thinking_tokens (`int`): Those up to and including the last end of thinking; 0 if there is no thinking, or
+            if nobody asked for it.
+        is_truncated (`bool`): Whether the completion has no end token.
+    """
+
+    num_tokens: int
+    num_thinking_tokens: int
+    is_truncated: bool
+
+
+def completion_facts(
+    completion_ids: Sequence[int],
+    end_ids: Collection[int],
+    *,
+    tool_mask: Sequence[int] | None = None,
+    thinking: ThinkingTokens | None = None,
+    is_opened: bool = False,
+) -> CompletionFacts:
+    """Returns the facts of one completion.
+
+    Args:
+        completion_ids (`Sequence[int]`): Tokens of the completion without padding, as the trainer received them.
+        end_ids (`Collection[int]`): Tokens that end a completion.
+        tool_mask (`Sequence[int]`): 1 for tokens that the model generated, 0 for the output of tools, as in TRL; by
+            default the model generated all of them.
+        thinking ([`ThinkingTokens`]): The markers of thinking, if its tokens are to be counted.
+        is_opened (`bool`): Whether the prompt ends inside the thinking.
+
+    Example:
+        >>> completion_facts([5, 6, 7, 2], end_ids={2}, tool_mask=[1, 0, 0, 1])
+        CompletionFacts(num_tokens=2, num_thinking_tokens=0, is_truncated=False)
+    """
+    if tool_mask is None:
+        tool_mask = [1] * len(completion_ids)
+    num_thinking_tokens = 0
+    if thinking is not None:
+        written_ids = [
+            index if is_written else NOT_THE_MODELS
+            for index, is_written in zip(completion_ids, tool_mask, strict=True)
+        ]
+        num_thinking_tokens = sum(tool_mask[: thinking.thinking_length(written_ids, is_opened)])
+    has_ended = len(completion_ids) > 0 and completion_ids[-1] in end_ids
+    return CompletionFacts(sum(tool_mask), num_thinking_tokens, not has_ended)

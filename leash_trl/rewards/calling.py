@@ -1,0 +1,90 @@
+"""Calls reward functions as TRL's trainers do: all arguments by name, async functions together, and `None` for a
+completion that a function cannot score."""
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from leash_trl.completions.thinking import ThinkingMarkers
+
+
+def with_thinking_markers(functions: Iterable[Any], markers: ThinkingMarkers) -> list[Any]:
+    """Returns reward functions; those with a parameter `thinking_markers`, such as
+    [`~leash_trl.rewards.math_reward`], get these markers for it. TRL logs them under the same names."""
+    prepared = []
+    for function in functions:
+        if _takes_thinking_markers(function):
+            function = functools.partial(function, thinking_markers=markers)  # which can be pickled
+        prepared.append(function)
+    return prepared
+
+
+def _takes_thinking_markers(function: Any) -> bool:
+    try:
+        return "thinking_markers" in inspect.signature(function).parameters
+    except ValueError:  # a function without a signature, such as one that is written in C
+        return False
+
+
+def reward_table(
+    functions: Sequence[Callable[..., Any]],
+    names: Sequence[str],
+    arguments: Mapping[str, Any],
+    num_completions: int,
+) -> torch.Tensor:
+    """Returns the rewards of all functions, of shape `(N, K)`, in the float64 of Python's numbers, which rounds none;
+    NaN where a function returned `None`.
+
+    Source: `GRPOTrainer._calculate_rewards` of TRL 1.16.
+
+    Args:
+        functions (`Sequence[Callable]`), names (`Sequence[str]`): The K functions, which may be async, and their
+            names for messages.
+        arguments (`Mapping[str, Any]`): What each function gets, by name.
+        num_completions (`int`): N.
+
+    Raises:
+        `ValueError`: If a function does not return one reward per completion.
+
+    Example:
+        >>> def is_short(completions):
+        ...     return [float(len(text) < 3) if text else None for text in completions]
+        >>> reward_table([is_short], ["is_short"], {"completions": ["ab", "abc", ""]}, num_completions=3)
+        tensor([[1.],
+                [0.],
+                [nan]], dtype=torch.float64)
+    """
+    returned = [function(**arguments) for function in functions]
+    if any(inspect.isawaitable(rewards) for rewards in returned):
+        returned = asyncio.run_coroutine_threadsafe(_awaited(returned), event_loop()).result()
+    columns = []
+    for rewards, name in zip(returned, names, strict=True):
+        column = [torch.nan if reward is None else float(reward) for reward in rewards]
+        if len(column) != num_completions:
+            raise ValueError(
+                f"{name} returned {len(column)} rewards for {num_completions} completions, but must return one for "
+                "each, with None for what it cannot score"
+            )
+        columns.append(column)
+    return torch.tensor(columns, dtype=torch.float64).T
+
+
+async def _awaited(returned: Sequence[Any]) -> list[Any]:
+    """Returns what functions returned, after awaiting together, as TRL does, what async functions returned."""
+    results = await asyncio.gather(*(value for value in returned if inspect.isawaitable(value)))
+    remaining = iter(results)
+    return [next(remaining) if inspect.isawaitable(value) else value for value in returned]
+
+
+@functools.cache
+def event_loop() -> asyncio.AbstractEventLoop:
+    """Returns the event loop of all async reward functions: always the same, since a function can keep a client open
+    that belongs to the loop."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="reward functions", daemon=True).start()
+    return loop

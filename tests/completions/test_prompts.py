@@ -1,0 +1,24 @@
+"""Text at the end of a prompt."""
+
+from leash_trl.completions.prompts import with_suffix
+
+
+def test_text_is_appended_to_the_last_message_of_a_copy():
+    prompt = [{"role": "system", "content": "Be good."}, {"role": "user", "content": "2 + 2?"}]
+    assert with_suffix(prompt, " Now.")[1]["content"] == "2 + 2? Now."
+    assert prompt[1]["content"] == "2 + 2?"
+
+
+def test_a_content_of_parts_gets_a_part_more():
+    parts = [{"type": "image"}, {"type": "text", "text": "2 + 2?"}]
+    (message,) = with_suffix([{"role": "user", "content": parts}], " Now.")
+    assert message["content"] == [*parts, {"type": "text", "text": " Now."}]
+
+
+def test_text_is_appended_to_text():
+    assert with_suffix("2 + 2?", " Now.") == "2 + 2? Now."
+
+
+def test_no_text_leaves_the_prompt_as_it_is():
+    prompt = [{"role": "user", "content": "2 + 2?"}]
+    assert with_suffix(prompt, "") is prompt

@@ -1,0 +1,141 @@
+"""Where thinking ends, by tokens: a marker of one token, and one whose last token holds more than the marker."""
+
+import pickle
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
+
+
+def made_tokenizer(**special):
+    """A byte-level tokenizer that merges `>` with the two new lines behind it, as those of Qwen2.5 do."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([">\n\n"] * 9, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+ONE = made_tokenizer(additional_special_tokens=["<think>", "</think>"])
+SEVERAL = made_tokenizer()
+
+
+@pytest.mark.parametrize("tokenizer", [ONE, SEVERAL], ids=["one token", "several tokens"])
+@pytest.mark.parametrize(
+    ("prompt", "thinking", "rest"),
+    [
+        ("Q", "<think>ab</think>", "\n\n12"),
+        ("Q<think>\n", "ab</think>", "12"),
+        ("Q<think>\n", "ab, and so on", ""),  # never ends
+        ("Q", "<think>ab, and so on", ""),
+        ("Q", "", "12"),  # none
+        ("Q<think>\n\n</think>\n\n", "", "12"),  # the prompt has closed it
+        ("Q</think>A", "a</think>b</think>", "12"),  # the last end counts
+        ("Q", "a</think>b<think>c", ""),  # begun anew
+    ],
+)
+def test_thinking_goes_up_to_its_last_end(tokenizer, prompt, thinking, rest):
+    ids = tokenizer.encode(thinking + rest)
+    markers = ThinkingMarkers()
+    num_thinking = ThinkingTokens.of(tokenizer, markers).thinking_length(ids, markers.is_opened_by(prompt))
+    assert tokenizer.decode(ids[:num_thinking]).rstrip("\n") == thinking
+    if num_thinking:
+        assert tokenizer.decode(ids[: num_thinking - 1]).rstrip("\n") != thinking
+
+
+def test_a_marker_that_is_one_token_is_not_found_in_text_that_only_looks_like_it():
+    quoted = ONE.encode("</thi") + ONE.encode("nk>")
+    assert ONE.decode(quoted) == "</think>"
+    assert ThinkingTokens.of(ONE, ThinkingMarkers()).thinking_length(quoted, is_opened=False) == 0
+
+
+def test_another_marker():
+    thinking = ThinkingTokens.of(SEVERAL, ThinkingMarkers("[/THINK]"))
+    ids = SEVERAL.encode("[THINK]ab[/THINK]12")
+    num_thinking = thinking.thinking_length(ids, is_opened=False)
+    assert SEVERAL.decode(ids[:num_thinking]) == "[THINK]ab[/THINK]"
+
+
+def test_a_marker_without_a_beginning():
+    thinking = ThinkingTokens.of(SEVERAL, ThinkingMarkers("###"))
+    ids = SEVERAL.encode("ab### Answer 12")
+    num_thinking = thinking.thinking_length(ids, is_opened=False)
+    assert SEVERAL.decode(ids[:num_thinking]) == "ab###"
+    assert thinking.thinking_length(SEVERAL.encode("ab"), is_opened=False) == 0
+
+
+def test_it_travels_to_other_processes_without_the_vocabulary():
+    thinking = pickle.loads(pickle.dumps(ThinkingTokens.of(SEVERAL, ThinkingMarkers())))
+    ids = SEVERAL.encode("a</think>b")
+    assert thinking.thinking_length(ids, is_opened=False) == len(SEVERAL.encode("a</think>"))
+
+
+@pytest.mark.parametrize(
+    ("markers", "completion", "visible"),
+    [
+        (ThinkingMarkers(), "12", "12"),
+        (ThinkingMarkers(), "<think>maybe 3</think>12", "12"),
+        (ThinkingMarkers(), "<think>maybe 3", ""),
+        (ThinkingMarkers(), "<think>a</think>3<think>no", ""),  # begun anew
+        (ThinkingMarkers(is_opened=True), "maybe 3", ""),
+        (ThinkingMarkers(is_opened=True), "maybe 3</think>12", "12"),
+        (ThinkingMarkers("[/THINK]"), "[THINK]maybe 3", ""),
+        (ThinkingMarkers("[/THINK]"), "[THINK]maybe 3[/THINK]12", "12"),
+        (ThinkingMarkers("[/THINK]", is_opened=True), "maybe 3", ""),
+        (ThinkingMarkers("[/THINK]"), "<think>12", "<think>12"),  # not a marker here
+        (ThinkingMarkers("###"), "maybe 3", "maybe 3"),
+        (ThinkingMarkers("###", is_opened=True), "maybe 3", ""),
+    ],
+)
+def test_only_text_after_the_thinking_is_visible(markers, completion, visible):
+    assert markers.visible_text(completion) == visible
+
+
+def test_a_blank_inside_a_marker_is_no_marker_where_a_token_alone_is_decoded_without_its_blank():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    tokenizer.decoder = decoders.Metaspace()
+    corpus = ["</think>", "a </ think> b", "<think> 12"] * 9
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=24, show_progress=False))
+    dropping = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    blank_alone = dropping.encode("a </ think> b")
+    assert "".join(dropping.decode([index]) for index in blank_alone) != dropping.decode(blank_alone)
+    thinking = ThinkingTokens.of(dropping, ThinkingMarkers())
+    assert thinking.thinking_length(blank_alone, is_opened=False) == 0
+    ids = dropping.encode("a b</think> 12")
+    num_thinking = thinking.thinking_length(ids, is_opened=False)
+    assert dropping.decode(ids[:num_thinking]).rstrip() == "a b</think>"
+
+
+def test_a_marker_is_one_too_where_the_tokens_hold_no_blanks():
+    tokenizer = Tokenizer(models.WordLevel({"<": 0, "/": 1, "think": 2, ">": 3, "a": 4, "b": 5}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    assert words.decode(words.encode("</think>")) == "< / think >"
+    ids = words.encode("a</think>b")
+    num_thinking = ThinkingTokens.of(words, ThinkingMarkers()).thinking_length(ids, is_opened=False)
+    assert num_thinking == len(ids) - 1
+
+
+@pytest.mark.parametrize(
+    ("markers", "prompt", "is_opened", "is_closed"),
+    [
+        (ThinkingMarkers(), "Q<think>\n", True, False),
+        (ThinkingMarkers(), "Q<think>\n\n</think>\n\n", False, True),
+        (ThinkingMarkers(), "Q", False, False),
+        (ThinkingMarkers(), "Q<think>a</think>", False, False),
+        (ThinkingMarkers("[/THINK]"), "Q[THINK]", True, False),
+        (ThinkingMarkers("[/THINK]"), "Q[THINK][/THINK]", False, True),
+        (ThinkingMarkers("[/THINK]"), "Q<think>", False, False),
+        (ThinkingMarkers("###"), "Q###", False, False),
+        (ThinkingMarkers("/"), "Q", False, False),
+    ],
+)
+def test_a_prompt_opens_the_thinking_or_closes_it(markers, prompt, is_opened, is_closed):
+    assert markers.is_opened_by(prompt) == is_opened
+    assert markers.after_prompt(prompt).is_opened == is_opened
+    assert markers.is_closed_by(prompt) == is_closed

@@ -1,0 +1,74 @@
+"""Reward functions called as TRL calls them: with the markers of thinking, together if they are async, and with `None`
+for what they cannot score."""
+
+import asyncio
+import functools
+import pickle
+
+import pytest
+import torch
+from trl.trainer.utils import get_callable_name
+
+from leash_trl.completions.thinking import ThinkingMarkers
+from leash_trl.rewards import lenient_math_reward, math_reward
+from leash_trl.rewards.calling import event_loop, reward_table, with_thinking_markers
+
+
+COMPLETIONS = {"completions": ["a", "b"]}
+
+
+def one_and_none(completions):
+    return [1, None]
+
+
+def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
+    def other(completions, **kwargs):
+        return [0.0]
+
+    markers = ThinkingMarkers(is_opened=True)
+    strict, lenient, unchanged = with_thinking_markers([math_reward, lenient_math_reward, other], markers)
+    assert unchanged is other
+    assert get_callable_name(strict) == "math_reward"  # under which TRL logs it
+    # a guess inside the thinking, an answer after it, and an answer that only the lenient reward reads
+    completions = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
+    strict, lenient = pickle.loads(pickle.dumps([strict, lenient]))
+    assert strict(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, -1.0]
+    assert lenient(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, 1.0]
+
+
+def test_a_function_without_a_signature_is_told_nothing():
+    assert with_thinking_markers([dict.fromkeys], ThinkingMarkers()) == [dict.fromkeys]
+
+
+def test_rewards_form_a_table_of_one_column_per_function_without_rounding():
+    table = reward_table([one_and_none, lambda completions: [0.1, 0.2]], ["first", "second"], COMPLETIONS, 2)
+    assert table.dtype == torch.float64
+    assert table[0].tolist() == [1.0, 0.1]
+    assert table[:, 1].tolist() == [0.1, 0.2]
+    assert torch.isnan(table[1, 0])
+
+
+def test_async_functions_wait_for_each_other_in_one_loop_beside_others():
+    loops = []
+    has_come = asyncio.Event()
+
+    async def first(completions):
+        loops.append(asyncio.get_running_loop())
+        await has_come.wait()
+        return [0.5, 0.25]
+
+    class Second:
+        async def __call__(self, completions):
+            has_come.set()
+            return [0.75, None]
+
+    functions = [first, one_and_none, functools.partial(Second())]
+    table = reward_table(functions, ["first", "one_and_none", "Second"], COMPLETIONS, 2)
+    assert table[0].tolist() == [0.5, 1.0, 0.75]
+    assert loops == [event_loop()]
+
+
+def test_a_function_that_returns_too_few_rewards_is_named():
+    with pytest.raises(ValueError, match="one_and_none returned 2 rewards for 3") as failure:
+        reward_table([one_and_none], ["one_and_none"], COMPLETIONS, 3)
+    assert "\n" not in str(failure.value)
