@@ -208,18 +208,14 @@ def _longest_prompts(dataset: Dataset) -> list[int]:
 
 def _with_chat_template(trainer: Any, prompts: Sequence[Any]) -> list[str]:
     """Returns the texts that the chat template makes of messages, as TRL does."""
-    tokenizer = trainer.processing_class
-    texts = []
-    for prompt in prompts:
-        text = tokenizer.apply_chat_template(
-            prompt,
-            tools=trainer.tools or None,
-            chat_template=trainer.chat_template,
-            tokenize=False,
-            add_generation_prompt=True,
-            **trainer.chat_template_kwargs,
-        )
-        texts.append(text)
+    texts: list[str] = trainer.processing_class.apply_chat_template(
+        list(prompts),
+        tools=trainer.tools or None,
+        chat_template=trainer.chat_template,
+        tokenize=False,
+        add_generation_prompt=True,
+        **trainer.chat_template_kwargs,
+    )
     return texts
 
 

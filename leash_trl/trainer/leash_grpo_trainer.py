@@ -330,7 +330,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
-        self._generation.score = self.length_control.score(rollouts, self.args.advantage_rule)
+        self._generation.score = self._score(rollouts)
         # of shape (N, K); the deciding function stands behind the reward functions if it is none of them
         num_task_rewards = len(self.reward_weights)
         deciding_rewards = rewards_per_func.T[num_task_rewards:]

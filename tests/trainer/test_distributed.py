@@ -118,7 +118,8 @@ def test_two_processes_resume_where_they_were(ranks):
 def test_two_killed_processes_repeat_the_uninterrupted_run(ranks):
     """To the last bit, from the checkpoint after two updates; each process has random numbers of its own."""
     for rank in ranks:
-        whole, resumed = rank["whole"], rank["resumed"]
+        whole = rank["whole"]
+        resumed = rank["resumed"]
         assert resumed["log"] == whole["log"] != []
         assert resumed["state"] == whole["state"]
         assert torch.equal(resumed["completions"], whole["completions"])

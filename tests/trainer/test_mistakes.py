@@ -49,21 +49,18 @@ def test_data_without_prompts_are_refused_as_the_trainer_is_made(is_stream, make
     assert_refused(["prompt", "question"], make_trainer, dataset=rows.to_iterable_dataset() if is_stream else rows)
 
 
-def without_the_others(prompts, completions):
-    return [1.0] * len(prompts)
+# never called
+def without_the_others(prompts, completions): ...
 
 
-def with_an_answer(completions, answer, **kwargs):
-    return [1.0] * len(completions)
+def with_an_answer(completions, answer, **kwargs): ...
 
 
-async def asynchronous_with_an_answer(completions, answer, **kwargs):
-    return [1.0] * len(completions)
+async def asynchronous_with_an_answer(completions, answer, **kwargs): ...
 
 
 class Judge:
-    def __call__(self, completions, answer, **kwargs):
-        return [1.0] * len(completions)
+    def __call__(self, completions, answer, **kwargs): ...
 
 
 def test_a_reward_that_does_not_take_what_it_gets_is_refused_before_a_batch_is_generated(make_trainer):
