@@ -202,26 +202,26 @@ def test_pairs_are_counted_and_selected_by_rule(tmp_path):
     assert [*select_pairs(pairs[4:].reset_index())] == [0]
     of_others = replace(runs[1], samples=runs[1].samples.assign(solution="another"))
     assert sample_pairs(runs[0], of_others).empty
-    (section,) = before_and_after_section(runs)
+    section = before_and_after_section(runs)
     assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became incorrect, became correct
 
 
 def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
     long = "<b>bold</b> & " * (LONG_TEXT // 10)
     runs = pair_of(tmp_path, [[said(50, text=HOSTILE)]], [[said(64, False, long, answer=None)]])
-    (section,) = before_and_after_section(runs)
+    section = before_and_after_section(runs)
     assert section.blocks[1]["completions"] == [
         ("base: 50 tokens, answer 1, correct", HOSTILE),
         ("leash: 64 tokens, no answer, incorrect, truncated", long),
     ]
-    (own,) = before_and_after_section(pair_of(tmp_path, [[{**said(9, answer=None), "reward": 1.0}]], [[said(8)]]))
+    own = before_and_after_section(pair_of(tmp_path, [[{**said(9, answer=None), "reward": 1.0}]], [[said(8)]]))
     titles = [title for title, _ in own.blocks[1]["completions"]]
     assert titles == ["base: 9 tokens, correct", "leash: 8 tokens, answer 1, correct"]
     page = render("report.html.j2", "t", [section])
     assert page.count("<details") == 1  # the long one is folded
     assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))
     others = load_evaluated_runs([evaluated("other", 20, names=("aime",))])
-    assert before_and_after_section([runs[0], *others]) == []  # no common problem
+    assert before_and_after_section([runs[0], *others]) is None  # no common problem
 
 
 def test_a_pair_shows_its_question_and_its_own_gold(tmp_path):
@@ -237,7 +237,7 @@ def test_a_pair_shows_its_question_and_its_own_gold(tmp_path):
     for label, results in answers.items():
         problems = [problem(index, said(*result), **asked[index]) for index, result in enumerate(results)]
         runs.append(write_run(tmp_path / label, {"own": problems}, label))
-    (section,) = before_and_after_section(load_evaluated_runs(runs))
+    section = before_and_after_section(load_evaluated_runs(runs))
     shown = section.blocks[1:]
     assert [block["question"] for block in shown] == [HOSTILE, "Turn dog around.", long]
     golds = [block["title"].rpartition("sample 1, ")[2] for block in shown]
