@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from transformers import GenerationConfig
 
-from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
+from leash_trl.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters

@@ -42,6 +42,7 @@ from leash_trl.microbatching.trl_members import TRLMembers
 from leash_trl.model_facts import eos_token_ids, opens_thinking, question_prompt, with_opened_thinking
 from leash_trl.run_folder import (
     ADAPTER_FILE,
+    STATE_ENTRY,
     TRAINER_STATE_FILE,
     complete_model_path,
     length_control_state,
@@ -49,7 +50,7 @@ from leash_trl.run_folder import (
     read_trainer_state,
 )
 from leash_trl.trainer import checks
-from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
+from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.generation_batch import GenerationBatch

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from leash_trl.hub.hub_token import HubToken, without_token
+from leash_trl.hub_token import HubToken, without_token
 
 
 LOOKS_LIKE_ONE = "hf_" + "a1B2" * 8
