@@ -19,15 +19,21 @@ from leash_trl.merging import merge_adapter
 PROMPT = [{"role": "user", "content": "16 (a) +9 (b) -8 = ?"}]
 
 
+def lora(**fields):
+    modules = {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    return LoraConfig(r=4, **modules | fields)
+
+
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory, tiny_model_path, tokenizer):
     """What a run leaves: an adapter that changes the model, its tokenizer, and the records of the run."""
     folder = tmp_path_factory.mktemp("run")
     torch.manual_seed(1)
-    config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    config = lora(target_modules="all-linear", init_lora_weights=False)
     get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model_path), config).save_pretrained(folder)
     recipe = {"target_length": 12, "use_peft": True, "lora_r": 4, "dtype": "float32"}
-    save(folder, 7, recipe, **{"optimizer.pt": b"not part of a model"})
+    not_of_the_model = {"optimizer.pt": b"moments"}
+    save(folder, 7, recipe, **not_of_the_model)
     (folder / "config.json").unlink()
     (folder / "model.safetensors").unlink()
     tokenizer.save_pretrained(folder)
@@ -121,17 +127,16 @@ def trained_adapter(tmp_path, tiny_model_path, tokenizer):
         {"target_modules": ["lm_head", "q_proj"]},
         {"target_modules": ["embed_tokens"]},
         {"target_modules": ["embed_tokens", "lm_head"], "use_dora": True},
-        {"target_modules": ["q_proj"], "bias": "all", "use_rslora": True},
-        {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
-        {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
-        {"target_modules": ["q_proj"], "trainable_token_indices": [3, 4]},
+        {"bias": "all", "use_rslora": True},
+        {"modules_to_save": ["lm_head"]},
+        {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+        {"trainable_token_indices": [3, 4]},
     ],
     ids=["head", "embedding", "DoRA", "bias", "saved_head", "saved_embedding", "tokens"],
 )
 def test_every_kind_of_adapter_keeps_its_logits(fields, is_tied, tmp_path, trained_adapter):
     """Also where the base uses one matrix as embedding and head, and the adapter changes one of the two."""
-    lora = LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM", **fields)
-    run = trained_adapter(lora, tie_word_embeddings=is_tied)
+    run = trained_adapter(lora(init_lora_weights=False, **fields), tie_word_embeddings=is_tied)
     assert merge(run, tmp_path / "merged") == 0
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
@@ -173,20 +178,17 @@ def test_a_strength_weighs_what_the_adapter_adds(adapter, merged, tiny_model_pat
     torch.testing.assert_close(weights(tmp_path / "out")[name], base + strength * added)
 
 
-MODULES = {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
-
-
 @pytest.mark.parametrize(
     "config",
     [
-        LoraConfig(r=4, modules_to_save=["lm_head"], **MODULES),
-        LoraConfig(r=4, use_dora=True, **MODULES),
-        LoraConfig(r=4, init_lora_weights="pissa", **MODULES),
-        LoraConfig(r=4, init_lora_weights="gaussian", **MODULES),
-        LoraConfig(r=4, bias="all", **MODULES),
-        LoraConfig(r=4, bias="lora_only", **MODULES),
-        LoraConfig(r=4, trainable_token_indices=[3, 4], **MODULES),
-        IA3Config(feedforward_modules=[], **MODULES),
+        lora(modules_to_save=["lm_head"]),
+        lora(use_dora=True),
+        lora(init_lora_weights="pissa"),
+        lora(init_lora_weights="gaussian"),
+        lora(bias="all"),
+        lora(bias="lora_only"),
+        lora(trainable_token_indices=[3, 4]),
+        IA3Config(feedforward_modules=[], target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
     ],
     ids=["saved_head", "DoRA", "pissa", "gaussian", "bias_all", "bias_lora_only", "tokens", "IA3"],
 )

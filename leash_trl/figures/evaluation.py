@@ -77,7 +77,7 @@ def pareto_figure(
     style.legend_above(figure, axis, num_labels=len(curves) + 1)
 
     if training:
-        looks = {}
+        looks: dict[str, dict[str, Any]] = {}
         for curve in [*curves, base_curve]:
             looks |= dict.fromkeys(curve.points["label"], curve.look)
         _draw_training(axes[1], training, looks)
@@ -96,7 +96,7 @@ def _draw_curve(axis: Axes, curve: Curve) -> None:
 
 
 def _row_texts(curves: Sequence[Curve]) -> list[str]:
-    texts = []
+    texts: list[str] = []
     for curve in curves:
         texts.extend(_row_text(row) for row in curve.points.to_dict("records"))
     return texts
@@ -117,7 +117,7 @@ def _scale_lengths(axis: Axes) -> None:
 
 def _sample_of_intervals(rows: pd.DataFrame) -> str:
     """Returns what the intervals of the rows are over: `seeds`, `problems`, or `seeds or problems`."""
-    has_several_seeds = rows["seeds"].str.contains(" ")
+    has_several_seeds = rows["seeds"].str.contains(" ")  # such as "0 1 2"
     samples = []
     if has_several_seeds.any():
         samples.append("seeds")

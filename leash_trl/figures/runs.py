@@ -50,9 +50,9 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
     runs: dict[str, list[Path]] = {kind: [] for kind in kinds}
     for path in paths:
         is_run = not set(kinds).isdisjoint(kinds_of(path))
-        is_searched = path.is_dir() and not is_run
+        candidates = sorted(path.iterdir()) if path.is_dir() and not is_run else [path]
         has_runs = False
-        for candidate in sorted(path.iterdir()) if is_searched else [path]:
+        for candidate in candidates:
             for kind in kinds_of(candidate):
                 if kind in kinds:
                     runs[kind].append(candidate)

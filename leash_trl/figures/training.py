@@ -47,8 +47,10 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
     states = [read_trainer_state(folder) for folder in (path, *path.glob("checkpoint-*"))]
     complete_states = [state for state in states if state]
-    state = max(complete_states, key=lambda state: state["global_step"], default={"log_history": []})
-    curves = curves_from_log(state["log_history"], path.resolve().name)
+    newest_state: dict[str, Any] = max(
+        complete_states, key=lambda state: state["global_step"], default={"log_history": []}
+    )
+    curves = curves_from_log(newest_state["log_history"], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
         raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint")
     return curves
@@ -250,7 +252,7 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
             _draw_smoothed(axis, logged(line, prefix + key), label, style.line_style(index), is_noisy)
 
     notes = [] if has_several_sources else [SOURCES[prefixes[0]]]
-    labels = [drawn.get_label() for axis in axes for drawn in axis.lines]
+    labels = {drawn.get_label() for drawn in [*axes[0].lines, *axes[1].lines]}
     if BATCHES in labels:
         notes.append(f"running mean over {SMOOTHING}")
     x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"

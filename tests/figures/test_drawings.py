@@ -29,8 +29,10 @@ def batches(label, size=4, target=None):
 
 
 def points(*rows):
-    """Rows of a comparison of (name, target, tokens, accuracy), each of five seeds."""
-    frame = pd.DataFrame(rows, columns=["name", "target_length", "mean_tokens", "score"])
+    """Rows of a comparison of (name, target, tokens, accuracy), each of five seeds, after that of the base."""
+    frame = pd.DataFrame(
+        [("base", np.nan, 90.0, 0.7), *rows], columns=["name", "target_length", "mean_tokens", "score"]
+    )
     for key, reach in (("mean_tokens", 5), ("score", 0.1)):
         frame[f"{key}_interval_low"] = frame[key] - reach
         frame[f"{key}_interval_high"] = frame[key] + reach
@@ -64,12 +66,13 @@ def test_a_target_is_drawn_that_all_runs_share(other_target, drawn):
     assert [line.get_ydata()[0] for line in dotted(figure.axes[3])] == drawn
 
 
-def logged_targets(*rows):
-    """Curves of a run that logged (target, mean thinking length) in these batches; without thinking, None."""
+def logged_targets(*targets, num_thinking=0):
+    """Curves of a run with these targets of batches, of which the last `num_thinking` are targets of the thinking."""
     log = []
-    for step, (target, answer_length) in enumerate(rows, 1):
-        lengths = {"leash/mean_length": 50.0, "leash/target_length": target, "leash/mean_answer_length": answer_length}
-        log.append({"step": step, **lengths})
+    for step, target in enumerate(targets, 1):
+        log.append({"step": step, "leash/mean_length": 50.0, "leash/target_length": target})
+    for row in log[len(log) - num_thinking :]:
+        row["leash/mean_answer_length"] = 5.0
     return curves_from_log(log, "run")
 
 
@@ -86,17 +89,17 @@ def targets_drawn(*runs):
 
 
 def test_a_target_that_changed_is_drawn_as_it_was_logged():
-    run = logged_targets((46, None), (46, None), (24, None))
+    run = logged_targets(46, 46, 24)
     assert targets_drawn(run) == [([1, 2, 3], [46, 46, 24], "target")]
-    assert targets_drawn(run, logged_targets((46, None), (46, None))) == []
+    assert targets_drawn(run, logged_targets(46, 46)) == []
 
 
 def test_the_targets_of_two_units_are_two_lines_even_if_they_are_equal():
-    run = logged_targets((46, None), (46, None), (46, 5.0), (20, 5.0))
+    run = logged_targets(46, 46, 46, 20, num_thinking=2)
     completion, thinking = targets_drawn(run)
     assert completion == ([1, 2], [46, 46], "target 46 (completion)")
     assert thinking == ([3, 4], [46, 20], "target (thinking)")
-    assert targets_drawn(logged_targets((46, None)), logged_targets((46, 5.0))) == []
+    assert targets_drawn(logged_targets(46), logged_targets(46, num_thinking=1)) == []
 
 
 def test_evaluations_are_drawn_where_all_runs_have_them_and_else_the_legend_says_what():
@@ -136,10 +139,10 @@ def test_budget_curves_and_their_bands():
 
 
 def test_a_method_is_a_curve_in_the_order_of_its_targets():
-    rows = [("base", np.nan, 90.0, 0.7), ("a", 28, 22.0, 0.8), ("a", 12, 10.0, 0.6), ("one", np.nan, 60.0, 0.8)]
-    (axis,) = pareto_figure(points(*rows)).axes
+    rows = points(("a", 28, 22.0, 0.8), ("a", 12, 10.0, 0.6), ("alone", np.nan, 60.0, 0.8))
+    (axis,) = pareto_figure(rows).axes
     lines = lines_of(axis)
-    assert [*lines] == ["a", "one", "base"]
+    assert [*lines] == ["a", "alone", "base"]
     assert lines["a"].get_xydata().tolist() == [[10, 0.6], [22, 0.8]]
     assert [line.get_linestyle() for line in lines.values()] == ["-", "None", "None"]
     assert [line.get_xdata()[0] for line in dotted(axis)] == [12, 28]
@@ -147,8 +150,7 @@ def test_a_method_is_a_curve_in_the_order_of_its_targets():
 
 
 def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_intervals_by_their_sample():
-    methods = [("a", 12, 12, 0.6), ("a", 28, 28, 0.6)] * 2
-    rows = points(("base", np.nan, 90.0, 0.7), *methods)
+    rows = points(*[("a", 12, 12, 0.6), ("a", 28, 28, 0.6)] * 2)
     rows["generated_tokens"] = 0.0
     rows["length_control_kwargs.alpha"] = [None, "1", "1", "3", "3"]
     (axis,) = pareto_figure(rows).axes
@@ -159,7 +161,7 @@ def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_interv
 
 
 def test_training_is_drawn_over_the_tokens_that_it_cost():
-    rows = points(("base", np.nan, 90.0, 0.7), ("a", 12, 10.0, 0.6), ("b", 12, 9.0, 0.6))
+    rows = points(("a", 12, 10.0, 0.6), ("b", 12, 9.0, 0.6))
     accuracy = pd.Series([0.0] * 9 + [1.0, 1.0], index=np.arange(1, 12) * 500_000.0)
     above, below = pareto_figure(rows, training={"b": [accuracy, accuracy], "a": [accuracy]}).axes
     assert [line.get_color() for line in below.lines] == [lines_of(above)[name].get_color() for name in "bba"]

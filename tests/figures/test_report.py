@@ -78,17 +78,13 @@ def written(everything, tmp_path_factory):
     return folder
 
 
-def evaluation(folders):
-    runs = load_evaluated_runs(folders)
-    return evaluation_section(runs, behavior(runs))
-
-
 def tables(section):
     return [block["frame"] for block in section.blocks if isinstance(block, dict) and "frame" in block]
 
 
 def test_the_papers_table_by_hand(evaluated):
-    frame, change, *_ = tables(evaluation([evaluated("base", 40), evaluated("leash", 20, num_right=2)]))
+    runs = load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20, num_right=2)])
+    frame, change, *_ = tables(evaluation_section(runs, behavior(runs)))
     # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
     assert [*frame][:3] == ["model", "gym Avg@2", "gym tokens"]
     cells = frame.set_index("model").map(lambda cell: cell.partition(" [")[0])
