@@ -21,19 +21,25 @@ def imported(field: str, path: str, *names: str, example: str = "my_function") -
     Raises:
         `ValueError`: If there is no such object, or another module has the name of the file.
     """
-    place, _, name = path.rpartition(":" if ".py:" in path else ".")
+    module, _, name = path.rpartition(":" if ".py:" in path else ".")
     file = None
-    if place.endswith(".py"):
-        file = Path(existing_path(place, f"the file in {field} {path!r}")).resolve()
-    folder = str(file.parent) if file else os.getcwd()
+    folder = os.getcwd()
+    if module.endswith(".py"):
+        file = Path(existing_path(module, f"the file in {field} {path!r}")).resolve()
+        folder = str(file.parent)
+        module = file.stem
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)
     try:
         # with the colon, errors inside the imported module are raised unchanged
-        found = pkgutil.resolve_name(f"{file.stem if file else place}:{name}")
+        imported_object = pkgutil.resolve_name(f"{module}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
-        remedy = f"give {', '.join([*names, f'my_module.{example}'])} or my_file.py:{example}"
-        raise ValueError(f"{field}: cannot load {path!r} ({error}); {remedy}") from error
-    if file and (other := sys.modules[file.stem].__file__) != str(file):
-        raise ValueError(f"{field} is {path!r}, but {other} has the same name; rename the file")
-    return found
+        accepted = ", ".join([*names, f"my_module.{example}"])
+        raise ValueError(
+            f"{field}: cannot load {path!r} ({error}); give {accepted} or my_file.py:{example}"
+        ) from error
+    if file is not None:
+        imported_file = sys.modules[module].__file__
+        if imported_file != str(file):
+            raise ValueError(f"{field} is {path!r}, but {imported_file} has the same name; rename the file")
+    return imported_object

@@ -65,20 +65,26 @@ def merge_adapter(
             "adapter as trained, so write 0.6 for 60 percent of it"
         )
     config = PeftConfig.from_pretrained(_adapter_path(folder))
-    named_by = "model_name_or_path" if model_name_or_path else f"base_model_name_or_path of {folder}"
-    path = checkpoint_path(model_name_or_path or config.base_model_name_or_path, named_by)
-    revision = None if model_name_or_path else config.revision
-    base = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
-    tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else path)
+    if model_name_or_path:
+        base_path = checkpoint_path(model_name_or_path, "model_name_or_path")
+        revision = None
+    else:
+        base_path = checkpoint_path(config.base_model_name_or_path, f"base_model_name_or_path of {folder}")
+        revision = config.revision
+    base = AutoModelForCausalLM.from_pretrained(base_path, revision=revision, dtype=dtype)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else base_path)
     merged = _merge(base, folder, strength)
     merged.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
     for file in folder.glob(TRAINER_STATE_FILE):
         shutil.copy(file, output_dir)
-    if recipe := read_saved_recipe(folder):
-        dropped = {field.name for field in fields(ModelConfig)}.difference(MODEL_FIELDS)
-        renamed = {"model_name_or_path": model_name_or_path} if model_name_or_path else {}
-        write_recipe(output_dir, {name: recipe[name] for name in recipe if name not in dropped} | renamed)
+    recipe = read_saved_recipe(folder)
+    if recipe:
+        adapter_fields = {field.name for field in fields(ModelConfig)}.difference(MODEL_FIELDS)
+        merged_recipe = {name: value for name, value in recipe.items() if name not in adapter_fields}
+        if model_name_or_path:
+            merged_recipe["model_name_or_path"] = model_name_or_path
+        write_recipe(output_dir, merged_recipe)
     return merged
 
 
@@ -89,7 +95,8 @@ def _adapter_path(folder: Path) -> str:
         `ValueError`: If the folder does not exist or has no adapter.
     """
     name = str(folder)
-    if name.count("/") == 1 and not looks_like_path(name) and not folder.exists():
+    is_hub_id = name.count("/") == 1 and not looks_like_path(name) and not folder.exists()
+    if is_hub_id:
         return name
     path = existing_path(name, "folder")
     if not (Path(path) / ADAPTER_FILE).is_file():
@@ -101,12 +108,15 @@ def _adapter_path(folder: Path) -> str:
 
 def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
     """Returns the merged model. A head tied to the embedding gets its own matrix if the two differ after merging."""
-    base_weights = {name: weight.clone() for name, weight in base.state_dict().items()} if strength != 1 else {}
+    base_weights = {}
+    if strength != 1:  # PEFT merges into the base model itself
+        base_weights = {name: weight.clone() for name, weight in base.state_dict().items()}
     matrix = base.get_input_embeddings().weight
     adapted = PeftModel.from_pretrained(base, str(folder))
     if not hasattr(adapted, "merge_and_unload"):
-        name = PeftType(adapted.peft_type).value
-        raise ValueError(f"{folder} holds an adapter of type {name}, which has no weights to merge")
+        adapter_type = PeftType(adapted.peft_type).value
+        raise ValueError(f"{folder} holds an adapter of type {adapter_type}, which has no weights to merge")
+    # a tied head gets a copy of the embedding's matrix, so that each can be merged with its own change
     for module in base.get_output_embeddings().modules():  # one of PEFT's wrapped modules holds the matrix
         for name, parameter in module.named_parameters(recurse=False):
             if parameter is matrix:
@@ -117,7 +127,8 @@ def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedMo
         for name, weight in merged.named_parameters():
             mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
             weight.data.copy_(mixed)
-    embedding, head = merged.get_input_embeddings().weight, merged.get_output_embeddings().weight
+    embedding = merged.get_input_embeddings().weight
+    head = merged.get_output_embeddings().weight
     merged.config.tie_word_embeddings = torch.equal(embedding, head)
     merged.tie_weights()
     return merged

@@ -19,10 +19,12 @@ from leash_trl.paths import path_or_hub_id
 logger = logging.getLogger(__name__)
 
 ADAPTER_FILE = "adapter_config.json"
-MODEL_FILES = ("config.json", ADAPTER_FILE)  # a folder with one of them holds a model
+CONFIG_FILE = "config.json"
+MODEL_FILES = (CONFIG_FILE, ADAPTER_FILE)  # a folder with one of them holds a model
 LOCK_FILE = ".leash.lock"
 RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
+STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
@@ -58,7 +60,8 @@ def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
             continue
         # the length of the answer is logged if only that of the thinking is controlled
         is_thinking = _logged_number(entry, "leash/mean_answer_length") is not None
-        length_of, step = "thinking" if is_thinking else "completion", entry["step"]
+        length_of = "thinking" if is_thinking else "completion"
+        step = entry["step"]
         if spans and (spans[-1].target, spans[-1].length_of) == (target, length_of):
             spans[-1] = spans[-1]._replace(last_step=step)
         else:
@@ -67,6 +70,7 @@ def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
 
 
 def _logged_number(entry: Mapping[str, Any], key: str) -> float | None:
+    """Returns a logged value; `None` if it was not logged, or is NaN, as in a table of several logs."""
     value = entry.get(key)
     return None if value is None or math.isnan(value) else value
 
@@ -77,22 +81,28 @@ def length_control_state(folder: str | Path) -> dict[str, Any] | None:
     `method` is the name of the method, `state` the argument of its `load_state_dict`, `version` the number of dual
     steps so far, and `target_length` the target in tokens; further keys belong to the trainer.
     """
-    callbacks = (read_trainer_state(folder) or {}).get("stateful_callbacks", {})
-    state: dict[str, Any] | None = callbacks.get("LengthControl")
+    trainer_state = read_trainer_state(folder) or {}
+    state: dict[str, Any] | None = trainer_state.get("stateful_callbacks", {}).get(STATE_ENTRY)
     return state
 
 
 def read_saved_recipe(folder: str | Path) -> dict[str, Any]:
     """Returns the fields of the `leash_recipe.yaml` that `leash train` wrote into a folder; empty if there is none."""
     file = Path(folder) / RECIPE_FILE
-    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
 def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
     """Returns the complete checkpoints of a run, the newest first."""
-    numbered = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[-1].isdigit()]
-    newest_first = sorted(numbered, key=lambda path: int(path.name.split("-")[-1]), reverse=True)
-    return (path for path in newest_first if read_trainer_state(path) is not None)
+    numbered = []
+    for folder in Path(output_dir).glob("checkpoint-*"):
+        step = folder.name.split("-")[-1]
+        if step.isdigit():
+            numbered.append((int(step), folder))
+    numbered.sort(reverse=True)
+    return (folder for _, folder in numbered if read_trainer_state(folder) is not None)
 
 
 def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
@@ -115,23 +125,22 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
     path = path_or_hub_id(name, field)
     folder = Path(path)
     if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
-        last = next(whole_checkpoints(folder), None)
-        remedy = (
-            "name another" if last is None else f"no final model was saved there, so name a checkpoint, such as {last}"
-        )
+        checkpoint = next(whole_checkpoints(folder), None)
+        remedy = "name another"
+        if checkpoint is not None:
+            remedy = f"no final model was saved there, so name a checkpoint, such as {checkpoint}"
         raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
-    if is_adapter_alone(folder):  # transformers loads its base
+    if is_adapter_alone(folder):
+        # transformers loads the base model, which may be a folder that was moved
         config = json.loads((folder / ADAPTER_FILE).read_text(encoding="utf-8"))
-        path_or_hub_id(
-            config.get("base_model_name_or_path") or "", f"base_model_name_or_path in {folder / ADAPTER_FILE}"
-        )
+        base_model = config.get("base_model_name_or_path") or ""
+        path_or_hub_id(base_model, f"base_model_name_or_path in {folder / ADAPTER_FILE}")
     return path
 
 
 def is_adapter_alone(folder: Path) -> bool:
     """Returns whether a folder holds an adapter without its base model."""
-    config, adapter = (folder / file for file in MODEL_FILES)
-    return adapter.is_file() and not config.is_file()
+    return (folder / ADAPTER_FILE).is_file() and not (folder / CONFIG_FILE).is_file()
 
 
 def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
@@ -144,8 +153,8 @@ def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
     """
     if is_adapter_alone(Path(name).expanduser()):
         raise ValueError(
-            f"the folder {name!r} holds an adapter ({ADAPTER_FILE}) and no complete model; run leash merge {name} "
-            "--output_dir DIR to merge it with its base"
+            f"the folder {name!r} holds an adapter ({ADAPTER_FILE}) and no complete model; to merge it with its base, "
+            f"run leash merge {name} with an output_dir"
         )
     return checkpoint_path(name, field)
 

@@ -12,7 +12,7 @@ from transformers.utils import cached_file
 
 from leash_trl import __version__
 from leash_trl.files import write_whole
-from leash_trl.hub.hub_token import without_token
+from leash_trl.hub_token import without_token
 from leash_trl.run_folder import RECIPE_FILE, read_saved_recipe
 
 
@@ -20,8 +20,13 @@ from leash_trl.run_folder import RECIPE_FILE, read_saved_recipe
 NOT_PORTABLE = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
 # fields that transformers, accelerate and TRL derive from other fields when a configuration is created
 DERIVED = (
-    *("accelerator_config", "debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm"),
-    *("include_for_metrics", "generation_batch_size"),
+    "accelerator_config",
+    "dataloader_pin_memory",
+    "debug",
+    "disable_tqdm",
+    "generation_batch_size",
+    "include_for_metrics",
+    "pad_to_multiple_of",
 )
 PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
@@ -29,8 +34,12 @@ PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 def changed_fields(arguments: Any) -> dict[str, Any]:
     """Returns the training arguments that differ from their defaults, without fields derived from other fields."""
     values = arguments.to_dict()
-    given = [field for field in fields(arguments) if field.init and field.name not in DERIVED]
-    return {field.name: values[field.name] for field in given if values[field.name] != field.default}
+    changed = {}
+    for field in fields(arguments):
+        is_set_by_user = field.init and field.name not in DERIVED
+        if is_set_by_user and values[field.name] != field.default:
+            changed[field.name] = values[field.name]
+    return changed
 
 
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
@@ -54,8 +63,12 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
     """
     folder = Path(name)
     if folder.is_dir():
+        recipe = read_saved_recipe(folder)
         is_checkpoint = folder.resolve().name.startswith("checkpoint-")
-        return read_saved_recipe(folder) or (read_saved_recipe(folder.resolve().parent) if is_checkpoint else {})
+        if not recipe and is_checkpoint:
+            recipe = read_saved_recipe(folder.resolve().parent)
+        return recipe
+    # without these exceptions, `None` is returned for a model that has no recipe or that cannot be reached
     file = cached_file(
         name,
         RECIPE_FILE,
@@ -77,7 +90,9 @@ def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
         {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
     kept = {name: recipe[name] for name in recipe if name not in NOT_PORTABLE and not name.startswith("hub_")}
-    return dict(json.loads(without_token(json.dumps(kept, default=str, skipkeys=True))))
+    # JSON has the types that YAML has
+    text = json.dumps(kept, default=str, skipkeys=True)
+    return dict(json.loads(without_token(text)))
 
 
 def recipe_yaml(recipe: Mapping[str, Any]) -> str:
@@ -87,6 +102,8 @@ def recipe_yaml(recipe: Mapping[str, Any]) -> str:
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
     """Writes the [`portable`] part of a recipe into a model's folder, with the versions of packages in a comment."""
-    versions = ", ".join([f"leash-trl {__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
-    head = f"# Written by leash_trl: the configuration that this model was trained with.\n# {versions}\n\n"
+    versions = [f"leash-trl {__version__}"]
+    versions.extend(f"{name} {version(name)}" for name in PACKAGES)
+    head = "# Written by leash_trl: the configuration that this model was trained with.\n"
+    head += f"# {', '.join(versions)}\n\n"
     write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))

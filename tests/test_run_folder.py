@@ -14,17 +14,17 @@ from leash_trl.run_folder import (
 )
 
 
-STATE = {"global_step": 4, "stateful_callbacks": {"LengthControl": {"method": "leash", "state": {"lam": 0.25}}}}
+ENTRY = {"method": "leash", "state": {"lam": 0.25}}
+STATE = {"global_step": 4, "stateful_callbacks": {"LengthControl": ENTRY}}
 
 
 @pytest.fixture
 def run(tmp_path):
     """A run that was killed while it saved checkpoint-12."""
+    for name in (2, 10, 12, 14, "best"):
+        (tmp_path / f"checkpoint-{name}").mkdir()
     for step, text in {2: json.dumps(STATE), 10: json.dumps(STATE), 12: '{"global_step": 12, "log_hi'}.items():
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text, encoding="utf-8")
-    (tmp_path / "checkpoint-14").mkdir()
-    (tmp_path / "checkpoint-best").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
     return tmp_path
 
 
@@ -35,10 +35,10 @@ def test_whole_checkpoints_are_those_with_a_trainer_state_newest_first_by_number
 
 def test_the_state_of_a_run_and_of_its_length_control_is_read_or_absent(run):
     assert read_trainer_state(run / "checkpoint-2") == STATE
-    assert length_control_state(run / "checkpoint-2") == {"method": "leash", "state": {"lam": 0.25}}
+    assert length_control_state(run / "checkpoint-2") == ENTRY
     for name in ("checkpoint-12", "checkpoint-14"):
         assert read_trainer_state(run / name) is length_control_state(run / name) is None
-    (run / "checkpoint-14" / "trainer_state.json").write_text('{"global_step": 14}', encoding="utf-8")
+    (run / "checkpoint-14" / "trainer_state.json").write_text('{"global_step": 14}')
     assert length_control_state(run / "checkpoint-14") is None
 
 
@@ -63,21 +63,21 @@ def test_a_model_that_does_not_exist_is_called_that(name, path_of, tmp_path, mon
 def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "run" / "config.json").write_text("{}")
     assert checkpoint_path("~/run") == complete_model_path("~/run") == str(tmp_path / "run")
 
 
 def test_an_adapter_of_a_base_that_does_not_exist_is_refused_with_the_name_of_the_base(tmp_path):
     base = {"base_model_name_or_path": str(tmp_path / "gone")}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(base), encoding="utf-8")
+    (tmp_path / "adapter_config.json").write_text(json.dumps(base))
     with pytest.raises(ValueError, match=f"base_model_name_or_path .*{tmp_path / 'gone'}"):
         checkpoint_path(str(tmp_path))
 
 
 def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
-    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "adapter_config.json").write_text("{}")
     assert checkpoint_path(str(tmp_path)) == str(tmp_path)
     with pytest.raises(ValueError, match=f"leash merge {tmp_path}"):
         complete_model_path(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "config.json").write_text("{}")
     assert complete_model_path(str(tmp_path)) == str(tmp_path)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from huggingface_hub import HfApi
 
 from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.hub.repository import HubRepository
 from leash_trl.saved_recipe import RECIPE_FILE, changed_fields, recipe_of_model, write_recipe
 
 
@@ -40,22 +40,31 @@ def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path
     monkeypatch.chdir(tmp_path)
     args = make_args(gradient_accumulation_steps=2, steps_per_generation=4, length_control_kwargs={}, seed=3)
     changed = changed_fields(args)
-    assert {"target_length": 12, "lambda_lr": 0.1, "steps_per_generation": 4, "seed": 3}.items() <= changed.items()
+    expected = {"target_length": 12, "lambda_lr": 0.1, "steps_per_generation": 4, "seed": 3}
+    assert expected.items() <= changed.items()
     assert not {"temperature", "generation_batch_size", "accelerator_config"} & changed.keys()
     write_recipe(tmp_path, {"model_name_or_path": "x", **changed})
     assert configuration(["--config", str(tmp_path / RECIPE_FILE)])["steps_per_generation"] == 4
 
 
 def test_secrets_this_machine_and_its_user_stay_out_and_values_of_python_programs_become_plain_ones(tmp_path):
-    token = "hf_" + "z" * 30
-    mine = {"hub_token": "x", "env": {"KEY": "y"}, "output_dir": "/me", "push_to_hub": True, "hub_model_id": "me/x"}
-    recipe = {"learning_rate": np.float64(1e-3), "reward_weights": (1.0, 0.5), "chat_template_path": Path("a.jinja")}
-    recipe |= {"dataset_name": f"https://{token}@x", "generation_kwargs": {"top_p": 0.5, "bias": {(1, 2): 0.5}}}
-    write_recipe(tmp_path, {**mine, **recipe})
+    private = {"hub_token": "x", "env": {"KEY": "y"}, "output_dir": "/me", "push_to_hub": True, "hub_model_id": "me/x"}
+    recipe = {
+        "learning_rate": np.float64(1e-3),
+        "reward_weights": (1.0, 0.5),
+        "chat_template_path": Path("a.jinja"),
+        "dataset_name": f"https://hf_{'z' * 30}@x",
+        "generation_kwargs": {"top_p": 0.5, "bias": {(1, 2): 0.5}},
+    }
+    write_recipe(tmp_path, private | recipe)
     text = (tmp_path / RECIPE_FILE).read_text()
-    plain = {"learning_rate": 1e-3, "reward_weights": [1.0, 0.5], "chat_template_path": "a.jinja"}
-    plain |= {"dataset_name": "https://<HUB_TOKEN>@x", "generation_kwargs": {"top_p": 0.5, "bias": {}}}
-    assert yaml.safe_load(text) == plain
+    assert yaml.safe_load(text) == {
+        "learning_rate": 1e-3,
+        "reward_weights": [1.0, 0.5],
+        "chat_template_path": "a.jinja",
+        "dataset_name": "https://<HUB_TOKEN>@x",
+        "generation_kwargs": {"top_p": 0.5, "bias": {}},
+    }
     assert "trl" in text.splitlines()[1]
 
 
@@ -73,9 +82,11 @@ def test_a_recipe_needs_no_installed_leash_trl(tmp_path, monkeypatch):
 
 
 def test_a_model_s_recipe_is_beside_it_or_that_of_its_run(tmp_path):
-    run, checkpoint, other = (tmp_path / name for name in ("run", "run/checkpoint-5", "run/merged"))
-    for folder in (run, checkpoint, other):
-        folder.mkdir()
+    run = tmp_path / "run"
+    checkpoint = run / "checkpoint-5"
+    other = run / "merged"
+    checkpoint.mkdir(parents=True)
+    other.mkdir()
     write_recipe(run, {"prompt_suffix": ""})
     assert recipe_of_model(str(run)) == recipe_of_model(str(checkpoint)) == {"prompt_suffix": ""}
     assert recipe_of_model(str(other)) == {}
@@ -85,10 +96,10 @@ def test_a_model_s_recipe_is_beside_it_or_that_of_its_run(tmp_path):
 
 def test_a_model_s_recipe_on_the_hub_is_that_of_its_revision(hub):
     for name in ("me/trained", "me/other"):
-        HfApi().create_repo(name)
-        HfApi().upload_file(repo_id=name, path_or_fileobj=b"{}", path_in_repo="config.json")
+        HubRepository(name).create()
+        HubRepository(name).commit({"config.json": b"{}"}, "model")
     first = hub.commits("me/trained")[-1].oid
-    HfApi().upload_file(repo_id="me/trained", path_or_fileobj=b"prompt_suffix: ''", path_in_repo=RECIPE_FILE)
+    HubRepository("me/trained").commit({RECIPE_FILE: b"prompt_suffix: ''"}, "recipe")
     assert recipe_of_model("me/trained") == {"prompt_suffix": ""}
     assert recipe_of_model("me/trained", first) == recipe_of_model("me/other") == {}
     with pytest.raises(OSError, match="me/nothing"):

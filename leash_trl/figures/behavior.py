@@ -1,5 +1,6 @@
 """Counts the paper's keywords for summary, rethinking and planning in completions, and draws them over checkpoints."""
 
+import itertools
 import re
 import textwrap
 from collections import Counter
@@ -21,14 +22,28 @@ from leash_trl.figures.evaluation import draw_with_band
 KEYWORDS = {
     "summary": ("so", "therefore", "thus", "conclude", "overall"),
     "rethink": (
-        *("check again", "double-check", "re-evaluate", "re-examine", "reanalyze", "reassess", "recheck"),
-        *("reconsider",),
-        *("reevaluate", "reevaluation", "reexamine", "rethink", "think again", "verify again", "wait"),
+        "check again",
+        "double-check",
+        "re-evaluate",
+        "re-examine",
+        "reanalyze",
+        "reassess",
+        "recheck",
+        "reconsider",
+        "reevaluate",
+        "reevaluation",
+        "reexamine",
+        "rethink",
+        "think again",
+        "verify again",
+        "wait",
     ),
     "plan": ("first", "second", "step"),
 }
-FORMS = [word.replace("-", "[-‐‑]").replace(" ", r"\s+") for words in KEYWORDS.values() for word in words]
-KEYWORD = re.compile(rf"(?<!\w)(?:{'|'.join(FORMS)})(?!\w)", re.IGNORECASE)
+ALL_KEYWORDS = [*itertools.chain.from_iterable(KEYWORDS.values())]
+# a keyword as a whole word; its hyphen may be any of three in Unicode, and its space any white space
+KEYWORD_FORMS = [keyword.replace("-", "[-‐‑]").replace(" ", r"\s+") for keyword in ALL_KEYWORDS]
+KEYWORD = re.compile(rf"(?<!\w)(?:{'|'.join(KEYWORD_FORMS)})(?!\w)", re.IGNORECASE)
 LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to a panel without
 MARKER_OFFSET = 0.12  # distance between markers of one checkpoint; checkpoints have a distance of 1
 LONGEST_TICK = 24  # characters per line of a tick label
@@ -57,10 +72,18 @@ def keyword_counts(text: str) -> dict[str, int]:
         >>> {group: counts[group] for group in KEYWORDS}
         {'summary': 1, 'rethink': 1, 'plan': 4}
     """
-    found = Counter(re.sub(r"\s+", " ", re.sub("[‐‑]", "-", match[0])).lower() for match in KEYWORD.finditer(text))
-    sums = {group: sum(found[keyword] for keyword in keywords) for group, keywords in KEYWORDS.items()}
-    # the prefix distinguishes the keywords `rethink` and `step` from the group and the column of these names
-    return sums | {f"keyword {keyword}": found[keyword] for keywords in KEYWORDS.values() for keyword in keywords}
+    occurrences: Counter[str] = Counter()
+    for match in KEYWORD.finditer(text):
+        with_plain_hyphen = re.sub("[‐‑]", "-", match[0])
+        keyword = re.sub(r"\s+", " ", with_plain_hyphen).lower()
+        occurrences[keyword] += 1
+    counts = {}
+    for group, keywords in KEYWORDS.items():
+        counts[group] = sum(occurrences[keyword] for keyword in keywords)
+    for keyword in ALL_KEYWORDS:
+        # the prefix distinguishes the keywords `rethink` and `step` from the group and the column of these names
+        counts[f"keyword {keyword}"] = occurrences[keyword]
+    return counts
 
 
 def behavior(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
@@ -77,22 +100,31 @@ def behavior(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     points = pd.DataFrame([_checkpoint(run) for run in runs]).astype({"step": "Int64"})
     steps = points["step"].fillna(0)
     are_known = points["step"].notna().any() and steps.is_unique
-    return points.loc[steps.sort_values().index].reset_index(drop=True) if are_known else points
+    if not are_known:
+        return points
+    order = steps.sort_values().index
+    return points.loc[order].reset_index(drop=True)
 
 
 def _checkpoint(run: EvaluatedRun) -> dict[str, Any]:
+    """Returns the row of a checkpoint in the result of [`behavior`]."""
     samples = run.samples
     counts = pd.DataFrame([keyword_counts(text) for text in samples["text"]], index=samples.index)
-    values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
-    problems = values.groupby(["benchmark", "id"], sort=False).mean()
+    lengths = samples["num_tokens"].rename("tokens")
+    values = pd.concat([samples[["benchmark", "id"]], lengths, counts], axis=1)  # one row per completion
+    problems = values.groupby(["benchmark", "id"], sort=False).mean()  # one row per problem
     benchmarks = [means for _, means in problems.groupby("benchmark", sort=False)]
-    sizes = {"problems": len(problems), "responses": len(samples)}
-    row: dict[str, Any] = {"run": run.label, "step": run.run.get("step"), **sizes}
+
+    row = {"run": run.label, "step": run.run.get("step"), "problems": len(problems), "responses": len(samples)}
     for name in ("tokens", *KEYWORDS):
         estimate = mean_over_benchmarks([mean_amount(means[name].to_numpy()) for means in benchmarks])
-        row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    overall = np.mean([means.to_numpy().mean(axis=0) for means in benchmarks], axis=0)
-    return row | dict(zip(problems.columns[1 + len(KEYWORDS) :], overall[1 + len(KEYWORDS) :].tolist(), strict=True))
+        row[name] = estimate.value
+        row[f"{name}_low"] = estimate.low
+        row[f"{name}_high"] = estimate.high
+    columns = [f"keyword {keyword}" for keyword in ALL_KEYWORDS]
+    # means over problems and then over benchmarks, so that benchmarks count alike: one value per keyword
+    overall = np.mean([means[columns].to_numpy().mean(axis=0) for means in benchmarks], axis=0)
+    return row | dict(zip(columns, overall.tolist(), strict=True))
 
 
 def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
@@ -112,32 +144,37 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
     # tokens differ in color from the keyword groups of the legend
     looks: dict[str, dict[str, Any]] = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
     looks |= {group: style.marked_style(index) for index, group in enumerate(KEYWORDS)}
-    for index, (name, look) in enumerate(looks.items()):
-        axis, (low, high) = (left if name == "tokens" else right), (points[f"{name}_low"], points[f"{name}_high"])
+    offsets = {"tokens": 0.0, "summary": -MARKER_OFFSET, "rethink": 0.0, "plan": MARKER_OFFSET}
+    for name, look in looks.items():
+        axis = left if name == "tokens" else right
+        low = points[f"{name}_low"]
+        high = points[f"{name}_high"]
+        label = name.capitalize()
         if has_steps:
-            draw_with_band(axis, positions, points[name], low, high, name.capitalize(), look)
-            continue
-        x = positions + (0.0 if name == "tokens" else MARKER_OFFSET * (index - 2))
-        axis.plot(x, points[name], markersize=6, label=name.capitalize(), **{**look, "linestyle": "None"})
-        axis.vlines(x, low, high, color=look["color"])
+            draw_with_band(axis, positions, points[name], low, high, label=label, look=look)
+        else:
+            x = positions + offsets[name]
+            axis.plot(x, points[name], markersize=6, label=label, **(look | {"linestyle": "None"}))
+            axis.vlines(x, low, high, color=look["color"])
     left.set_title("Mean response length (tokens)", fontsize=style.TITLE_SIZE)
     right.set_title("Keywords per response", fontsize=style.TITLE_SIZE)
     for axis in (left, right):
         style.set_y_limits(axis)
         if not has_steps:
             _label_ticks(axis, points["run"])
-        else:
-            style.label_steps(axis, "training step")
-            if len(points) == 1:
-                axis.set_xticks(positions)
+            continue
+        style.label_steps(axis, "training step")
+        if len(points) == 1:
+            axis.set_xticks(positions)
     right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
     right.legend(loc="upper right", ncols=len(KEYWORDS), frameon=False, fontsize=style.LABEL_SIZE, columnspacing=1.2)
     return figure
 
 
 def _label_ticks(axis: Axes, labels: Sequence[str]) -> None:
-    is_slanted = len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM
-    slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
     lines = [textwrap.fill(label, LONGEST_TICK) for label in labels]
+    slant: dict[str, Any] = {}
+    if len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM:
+        slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axis.set_xticks(range(len(labels)), lines, fontsize=style.LABEL_SIZE, **slant)
     axis.set_xlim(-0.5, len(labels) - 0.5)

@@ -1,8 +1,8 @@
 """Draws figures of evaluated runs and of comparisons: accuracy over tokens, and accuracy within token budgets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,14 @@ MIN_TICK_RATIO = 1.4  # ratio of two budgets above which their tick labels do no
 BAND_ALPHA = 0.2
 MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
+
+
+class Curve(NamedTuple):
+    """Points of one method or run, with the label and the style in which they are drawn."""
+
+    label: str
+    points: pd.DataFrame
+    look: dict[str, Any]
 
 
 def pareto_figure(
@@ -42,50 +50,89 @@ def pareto_figure(
         `Figure`: 10 by 6.5 inches, or 10.5 inches high with the second panel; 5.5 inches high if narrower. The label
             lists the numbers of the first panel for screen readers.
     """
-    height = 10.5 if training else 6.5 if width >= style.WIDE else 5.5
-    figure, (axis, *others) = style.new_figure(width, height, rows=2 if training else 1)
+    num_panels = 2 if training else 1
+    height_without_training = 6.5 if width >= style.WIDE else 5.5
+    figure, axes = style.new_figure(width, 10.5 if training else height_without_training, rows=num_panels)
+    axis = axes[0]
     points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
-    base, rows = points[:1], points[1:]
-    curves = [(label, curve, style.marked_style(index)) for index, (label, curve) in enumerate(_curves(rows))]
-    curves.append((base["name"].item(), base, {"color": "black", "marker": "d"}))
-    for label, curve, look in curves:
-        bars = {"color": look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
-        axis.vlines(curve["mean_tokens"], curve["score_interval_low"], curve["score_interval_high"], **bars)
-        axis.hlines(curve["score"], curve["mean_tokens_interval_low"], curve["mean_tokens_interval_high"], **bars)
-        look = look if len(curve) > 1 else {**look, "linestyle": "None"}
-        axis.plot(curve["mean_tokens"], curve["score"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
-    texts = [_row_text(row) for _, curve, _ in [curves[-1], *curves[:-1]] for row in curve.to_dict("records")]
-    figure.set_label("; ".join(texts))
+    base = points[:1]
+    rows = points[1:]
+    curves = []
+    for index, (label, part) in enumerate(_parts(rows)):
+        curves.append(Curve(label, part, style.marked_style(index)))
+    base_curve = Curve(base["name"].item(), base, {"color": "black", "marker": "d"})
+    for curve in [*curves, base_curve]:
+        _draw_curve(axis, curve)
+    figure.set_label("; ".join(_row_texts([base_curve, *curves])))
+
     targets = sorted(rows["target_length"].dropna().unique())
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
-    axis.set_xscale("log")  # methods shorten lengths by a factor
-    axis.margins(MARGIN)
-    is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
-    locator = LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
-    axis.xaxis.set_major_locator(locator)
-    axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.minorticks_off()
-    kinds = {"seeds" if " " in seeds else "problems" for seeds in rows["seeds"]}
-    sample = " or ".join(sorted(kinds, reverse=True))
-    dotted = "; dotted: target" if targets else ""
-    axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
+    _scale_lengths(axis)
+    sample = _sample_of_intervals(rows)
+    x_label = f"mean tokens, with 95 % interval over {sample}"
+    axis.set_xlabel(f"{x_label}; dotted: target" if targets else x_label)
     axis.set_ylabel(f"{points['measure'].iloc[0]}, with 95 % interval over {sample}")
-    style.legend_above(figure, axis, len(curves))
-    for below in others:
-        looks = {words: look for _, curve, look in curves for words in curve["label"]}
-        _draw_training(below, training or {}, looks)
+    style.legend_above(figure, axis, num_labels=len(curves) + 1)
+
+    if training:
+        looks: dict[str, dict[str, Any]] = {}
+        for curve in [*curves, base_curve]:
+            looks |= dict.fromkeys(curve.points["label"], curve.look)
+        _draw_training(axes[1], training, looks)
     return figure
 
 
+def _draw_curve(axis: Axes, curve: Curve) -> None:
+    """Draws the points with the intervals of both coordinates; several points are connected."""
+    x = curve.points["mean_tokens"]
+    y = curve.points["score"]
+    bars = {"color": curve.look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
+    axis.vlines(x, curve.points["score_interval_low"], curve.points["score_interval_high"], **bars)
+    axis.hlines(y, curve.points["mean_tokens_interval_low"], curve.points["mean_tokens_interval_high"], **bars)
+    look = curve.look if len(x) > 1 else curve.look | {"linestyle": "None"}
+    axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
+
+
+def _row_texts(curves: Sequence[Curve]) -> list[str]:
+    texts: list[str] = []
+    for curve in curves:
+        texts.extend(_row_text(row) for row in curve.points.to_dict("records"))
+    return texts
+
+
+def _scale_lengths(axis: Axes) -> None:
+    """Makes the axis of lengths logarithmic, because methods shorten lengths by a factor, with plain numbers."""
+    axis.set_xscale("log")
+    axis.margins(MARGIN)
+    shortest, longest = axis.get_xlim()
+    if longest / shortest > WIDE_RANGE:
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
+
+
+def _sample_of_intervals(rows: pd.DataFrame) -> str:
+    """Returns what the intervals of the rows are over: `seeds`, `problems`, or `seeds or problems`."""
+    has_several_seeds = rows["seeds"].str.contains(" ")  # such as "0 1 2"
+    samples = []
+    if has_several_seeds.any():
+        samples.append("seeds")
+    if not has_several_seeds.all():
+        samples.append("problems")
+    return " or ".join(samples)
+
+
 def _draw_training(axis: Axes, training: Mapping[str, Sequence["pd.Series[float]"]], looks: Mapping[str, Any]) -> None:
-    for words, runs in training.items():
-        look = {name: value for name, value in looks[words].items() if name != "marker"}
+    for label, runs in training.items():
+        look = {name: value for name, value in looks[label].items() if name != "marker"}
         for accuracy in runs:
-            axis.plot(
-                accuracy.index / 1e6, accuracy.rolling(WINDOW, min_periods=1).mean(), **look, linewidth=1.0, alpha=0.8
-            )
+            millions = accuracy.index / 1e6
+            running_mean = accuracy.rolling(WINDOW, min_periods=1).mean()
+            axis.plot(millions, running_mean, **look, linewidth=1.0, alpha=0.8)
     axis.set_xlabel("millions of tokens generated in training")
     axis.set_ylabel(f"accuracy of training batches, running mean over {WINDOW}")
 
@@ -95,10 +142,17 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
     points = []
     for run in runs:
         measure = "accuracy" if run.knows_correctness else "reward"
-        point = {"name": run.label, "seeds": str(run.run["seed"]), "measure": measure, "target_length": np.nan}
+        point: dict[str, Any] = {
+            "name": run.label,
+            "seeds": str(run.run["seed"]),
+            "measure": measure,
+            "target_length": np.nan,
+        }
         for key, metric in (("score", measure), ("mean_tokens", "tokens")):
-            value, low, high = run.estimate(metric, benchmark)
-            point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
+            estimate = run.estimate(metric, benchmark)
+            point[key] = estimate.value
+            point[f"{key}_interval_low"] = estimate.low
+            point[f"{key}_interval_high"] = estimate.high
         points.append(point)
     return pd.DataFrame(points)
 
@@ -109,12 +163,14 @@ def read_trade_offs(path: Path) -> pd.DataFrame:
     The seeds of a method and target are replaced by their mean with its interval over seeds.
     """
     rows = read_comparison(path)
-    return rows if rows["seeds"].str.contains(" ").any() else comparison_rows(rows)
+    is_table = rows["seeds"].str.contains(" ").any()  # a row of `table.csv` names all its seeds
+    return rows if is_table else comparison_rows(rows)
 
 
-def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _parts(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yields the label and the points of each curve, sorted by target or, without targets, by tokens."""
     for name, group in rows.groupby("name", sort=False):
+        # rows of the same name and target differ in their settings, which only `label` names
         has_repeats = group["target_length"].dropna().duplicated().any()
         for _, part in group.groupby("label" if has_repeats else "name", sort=False):
             label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
@@ -124,12 +180,17 @@ def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _row_text(row: Mapping[str, Any]) -> str:
     """Returns the numbers of a row as text, without intervals that are not known."""
 
-    def estimate(key: str, digits: int) -> str:
-        value, low, high = (f"{row[key + end]:.{digits}f}" for end in ("", "_interval_low", "_interval_high"))
-        return value if low == "nan" else f"{value} [{low}, {high}]"
+    def estimate_text(key: str, digits: int) -> str:
+        text = f"{row[key]:.{digits}f}"
+        low = row[f"{key}_interval_low"]
+        high = row[f"{key}_interval_high"]
+        return text if pd.isna(low) else f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
 
-    target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
-    return f"{row['label']}{target}: {row['measure']} {estimate('score', 3)}, tokens {estimate('mean_tokens', 1)}"
+    label = row["label"]
+    if not pd.isna(row["target_length"]):
+        label += f" at target {row['target_length']:g}"
+    tokens = estimate_text("mean_tokens", digits=1)
+    return f"{label}: {row['measure']} {estimate_text('score', digits=3)}, tokens {tokens}"
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
@@ -145,18 +206,28 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     """
     figure, (axis,) = style.new_figure(width, 4.5)
     for index, (run, line) in enumerate(points.groupby("run", sort=False)):
-        draw_with_band(axis, line["at"], line["value"], line["low"], line["high"], str(run), style.marked_style(index))
-    powers = {budget for budget in points["at"] if int(budget).bit_count() == 1}
-    others = {b for b in points["at"] if all(max(b, power) / min(b, power) > MIN_TICK_RATIO for power in powers)}
-    budgets = sorted(int(budget) for budget in powers | others)
+        look = style.marked_style(index)
+        draw_with_band(axis, line["at"], line["value"], line["low"], line["high"], label=str(run), look=look)
+    ticks = _budget_ticks({int(budget) for budget in points["at"]})
     axis.set_xscale("log", base=2)
-    axis.set_xticks(budgets, [f"{b // 1024}k" if b % 1024 == 0 else str(b) for b in budgets])
+    axis.set_xticks(ticks, [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks])
     axis.minorticks_off()
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")
     style.set_y_limits(axis)
     style.legend_above(figure, axis, points["run"].nunique())
     return figure
+
+
+def _budget_ticks(budgets: Collection[int]) -> list[int]:
+    """Returns the powers of two, and the other budgets whose tick labels do not overlap with those."""
+    powers = [budget for budget in budgets if budget.bit_count() == 1]
+    ticks = [*powers]
+    for budget in set(budgets).difference(powers):
+        ratios = [max(budget, power) / min(budget, power) for power in powers]
+        if all(ratio > MIN_TICK_RATIO for ratio in ratios):
+            ticks.append(budget)
+    return sorted(ticks)
 
 
 def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
@@ -167,8 +238,9 @@ def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.
 
 def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, look: Mapping[str, Any]) -> None:
     """Draws a line with its intervals, which are a band with edges or, for a single point, a bar."""
+    color = look["color"]
     axis.plot(x, value, markersize=5, label=label, **look)
     if len(x) > 1:
-        axis.fill_between(x, low, high, facecolor=(look["color"], BAND_ALPHA), edgecolor=look["color"], linewidth=0.5)
+        axis.fill_between(x, low, high, facecolor=(color, BAND_ALPHA), edgecolor=color, linewidth=0.5)
     else:
-        axis.vlines(x, low, high, color=look["color"])
+        axis.vlines(x, low, high, color=color)

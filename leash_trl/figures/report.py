@@ -63,23 +63,33 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
     The evaluated runs are compared with `baseline`, which defaults to the first of them. The same inputs give
     identical files.
     """
-    found = find_runs([Path(existing_path(path, "paths")) for path in paths])
-    evaluated = found["evaluation"]
+    folders = find_runs([Path(existing_path(path, "paths")) for path in paths])
+    evaluation_folders = folders["evaluation"]
     if baseline is not None:
         baseline = Path(existing_path(baseline, "baseline"))
-        others = [run for run in evaluated if run.resolve() != baseline.resolve()]
-        evaluated = [*find_runs([baseline], ["evaluation"])["evaluation"], *others]
-    sections = [comparison_section(run, f"comparison-{number}") for number, run in enumerate(found["comparison"], 1)]
-    runs = load_evaluated_runs(evaluated)
+        baseline_folders = find_runs([baseline], ["evaluation"])["evaluation"]
+        others = [run for run in evaluation_folders if run.resolve() != baseline.resolve()]
+        evaluation_folders = [*baseline_folders, *others]
+
+    sections = []
+    for number, comparison in enumerate(folders["comparison"], start=1):
+        sections.append(comparison_section(comparison, f"comparison-{number}"))
+    runs = load_evaluated_runs(evaluation_folders)
     if runs:
         keywords = behavior(runs)
-        sections += [evaluation_section(runs, keywords), *before_and_after_section(runs)]
-    if found["training"]:
-        is_evaluated = bool(runs or found["comparison"])
-        sections.append(training_section(found["training"], runs, is_evaluated))
-    for block in (block for section in sections for block in section.blocks):
-        if isinstance(block, dict) and "figure" in block:
-            write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
+        sections.append(evaluation_section(runs, keywords))
+        before_and_after = before_and_after_section(runs)
+        if before_and_after is not None:
+            sections.append(before_and_after)
+    if folders["training"]:
+        is_evaluated = bool(runs or folders["comparison"])
+        sections.append(training_section(folders["training"], runs, is_evaluated))
+
+    # files are written last, so that an error above leaves none
+    for section in sections:
+        for block in section.blocks:
+            if isinstance(block, dict) and "figure" in block:
+                write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
     if runs:
         write_whole(folder / "behavior.csv", tables.csv(keywords))
     write_whole(folder / "report.md", render("report.md.j2", title, sections))
@@ -95,17 +105,28 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
-        "md": tables.escaped,
-        "whole_interval": whole_interval,
-        "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # names break after underscores only
-        "svg": lambda block: Markup(
-            inline_svg(block["figure"], block["name"], block["figure"].get_label() or block["caption"])
-        ),
-        "markdown": lambda frame: tables.markdown(frame.rename(columns=tables.escaped).map(tables.escaped)),
-    }
+    environment.filters["md"] = tables.escaped
+    environment.filters["markdown"] = _markdown_table
+    environment.filters["svg"] = _described_svg
+    environment.filters["breakable"] = _breakable
+    environment.filters["whole_interval"] = whole_interval
     settings = {"version": __version__, "narrow": NARROW, "long_text": LONG_TEXT}
     return environment.get_template(template).render(settings, title=title, sections=sections)
+
+
+def _markdown_table(frame: pd.DataFrame) -> str:
+    return tables.markdown(frame.rename(columns=tables.escaped).map(tables.escaped))
+
+
+def _described_svg(picture: Mapping[str, Any]) -> Markup:
+    """Returns a figure for the HTML page; screen readers read its label or, without one, its caption."""
+    description = picture["figure"].get_label() or picture["caption"]
+    return Markup(inline_svg(picture["figure"], picture["name"], description))
+
+
+def _breakable(name: str) -> Markup:
+    """Returns a name as HTML whose lines break after underscores only."""
+    return escape(name).replace("_", Markup("_<wbr>"))
 
 
 def whole_interval(text: str) -> str:
@@ -115,10 +136,11 @@ def whole_interval(text: str) -> str:
 
 def comparison_section(folder: Path, name: str) -> Section:
     """Builds the section of a folder of `leash compare`; `name` is the file name of its figure."""
-    words, *_ = (folder / "table.md").read_text(encoding="utf-8").replace("`", "").partition("\n\n| ")
-    blocks: list[Block] = [*words.split("\n\n")]
+    page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
+    text_before_table, _, _ = page.partition("\n\n| ")
+    blocks: list[Block] = [*text_before_table.split("\n\n")]
     for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv")):
-        if frame is None:
+        if frame is None:  # a paragraph between tables
             blocks.append(caption)
             continue
         if "change of tokens" in frame:  # first column of numbers, so that it is visible on phones
@@ -132,40 +154,64 @@ def comparison_section(folder: Path, name: str) -> Section:
 def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> Section:
     """Builds the section with metrics, token budgets and [`behavior`] of evaluated runs, against the first run."""
     base, *others = runs
-    found: dict[str, pd.DataFrame] = {}
     blocks: list[Block] = []
+    changes_by_label: dict[str, pd.DataFrame] = {}
     for run in others:
         try:
-            found[run.label] = changes(run, base)
+            changes_by_label[run.label] = changes(run, base)
         except ValueError as error:
             blocks.append(f"{run.label} cannot be compared with {base.label}: {error}.")
-    if warned := warning(runs):
-        blocks.append(warned)
+    if message := warning(runs):
+        blocks.append(message)
+
     blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
-    for run in (run for run in others if run.label in found):
-        differences = tables.metric_cells(run, found[run.label], have_overall([run])).T.rename_axis("benchmark")
-        caption = f"Changes of {run.label} from {base.label}, paired by problem, with 95 % intervals."
-        blocks.append(_table(caption, differences.reset_index()))
-    blocks += _result_pictures(runs) if len({frozenset(run.benchmarks) for run in runs}) == 1 else [NO_OVERALL]
-    for name in dict.fromkeys(name for run in runs for name in run.benchmarks):
-        cells = {run.label: tables.metric_cells(run, run.results, False) for run in runs if name in run.benchmarks}
-        metrics = pd.DataFrame({label: columns[name] for label, columns in cells.items()}).fillna("")
-        caption = f"All metrics on {name}, with 95 % intervals."
-        blocks.append(_table(caption, metrics.rename_axis("metric").reset_index()))
+    for run in others:
+        if run.label in changes_by_label:
+            blocks.append(_changes_table(run, base, changes_by_label[run.label]))
+    have_equal_benchmarks = len({frozenset(run.benchmarks) for run in runs}) == 1
+    if have_equal_benchmarks:
+        blocks.extend(_result_pictures(runs))
+    else:
+        blocks.append(NO_OVERALL)
+    blocks.extend(_benchmark_tables(runs))
     blocks.append(tables.METRIC_LEGEND)
-    sampling = _settings_table("Sampling settings of the runs.", {run.label: _sampling(run.run) for run in runs})
-    return Section("Evaluation", [*blocks, *_behavior_blocks(keywords), sampling], headline(runs, found))
+    blocks.extend(_behavior_blocks(keywords))
+    settings = {run.label: _sampling_settings(run.run) for run in runs}
+    blocks.append(_settings_table("Sampling settings of the runs.", settings))
+    return Section("Evaluation", blocks, headline(runs, changes_by_label))
 
 
-def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) -> list[str]:
+def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
+    """Returns the table of a run's [`changes`] from the base, one row per benchmark."""
+    cells = tables.metric_cells(run, change, has_overall=have_overall([run]))
+    caption = f"Changes of {run.label} from {base.label}, paired by problem, with 95 % intervals."
+    return _table(caption, cells.T.rename_axis("benchmark").reset_index())
+
+
+def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
+    """Returns one table per benchmark, with one row per metric and one column per run that has the benchmark."""
+    columns_by_benchmark: dict[str, dict[str, pd.Series]] = {}
+    for run in runs:
+        cells = tables.metric_cells(run, run.results, has_overall=False)
+        for name in run.benchmarks:
+            columns_by_benchmark.setdefault(name, {})[run.label] = cells[name]
+    blocks = []
+    for name, columns in columns_by_benchmark.items():
+        metrics = pd.DataFrame(columns).fillna("").rename_axis("metric").reset_index()
+        blocks.append(_table(f"All metrics on {name}, with 95 % intervals.", metrics))
+    return blocks
+
+
+def headline(runs: Sequence[EvaluatedRun], changes_by_label: Mapping[str, pd.DataFrame]) -> list[str]:
     """Returns one sentence per run on its change from the first run, or a sentence on the results of a single run.
 
-    A change is significant if its interval does not include zero. `found` has the [`changes`] by run label, for runs
+    A change is significant if its interval does not include zero. `changes_by_label` has the [`changes`] of the runs
     with the same problems as the first run.
     """
     base, *others = runs
-    benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
-    problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
+    problems = f"{base.results['num_problems'].iloc[-1]:,} problems"  # the last row is a mean over benchmarks
+    if len(base.benchmarks) > 1:
+        problems += f" of {len(base.benchmarks)} benchmarks"
     if not others:
         if base.knows_correctness:
             score = f"accuracy {with_interval(base.estimate('accuracy'), format_percent)} %"
@@ -173,96 +219,123 @@ def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) ->
             score = f"mean reward {with_interval(base.estimate('reward'), '{:.3f}'.format)}"
         length = with_interval(base.estimate("tokens"), format_tokens)
         return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline is given."]
-    return [
-        f"{run.label} compared with {base.label}, on the same {problems}: {_describe(found[run.label])}."
-        if run.label in found
-        else f"{run.label} is not compared with {base.label} because their problems differ."
-        for run in others
-    ]
+    sentences = []
+    for run in others:
+        if run.label in changes_by_label:
+            change = _describe_change(changes_by_label[run.label])
+            sentences.append(f"{run.label} compared with {base.label}, on the same {problems}: {change}.")
+        else:
+            sentences.append(f"{run.label} is not compared with {base.label} because their problems differ.")
+    return sentences
 
 
-def _describe(change: pd.DataFrame) -> str:
-    overall, parts = change[change["benchmark"] == OVERALL].set_index("metric"), []
-    for metric, words in {"relative_tokens_change": "tokens {} %", "accuracy_change": "accuracy {} points"}.items():
+def _describe_change(change: pd.DataFrame) -> str:
+    """Returns the changes of tokens and, if known, of accuracy: `tokens -33.0 % [-40.0, -25.0]; accuracy ...`."""
+    overall = change[change["benchmark"] == OVERALL].set_index("metric")
+    parts = []
+    for metric, template in (("relative_tokens_change", "tokens {} %"), ("accuracy_change", "accuracy {} points")):
         if metric not in overall.index:  # accuracy is not known
             continue
-        number = Estimate(*overall.loc[metric, ["value", "low", "high"]])
-        is_significant = number.low > 0 or number.high < 0
-        parts.append(words.format(with_interval(number, format_points)) + ("" if is_significant else NOT_SIGNIFICANT))
+        value, low, high = overall.loc[metric, ["value", "low", "high"]]
+        part = template.format(with_interval(Estimate(value, low, high), format_points))
+        is_significant = low > 0 or high < 0  # not if the interval is unknown, which is NaN
+        parts.append(part if is_significant else part + NOT_SIGNIFICANT)
     return "; ".join(parts)
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
-    words = "Share of completions that are correct within a token budget, mean over benchmarks, with 95 % intervals."
+    """Returns the figures of means over benchmarks; none if the accuracy of a run is not known."""
     if not all(run.knows_correctness for run in runs):
         return []
-    budgets = _picture("budget", words, budget_figure(budget_curves(runs), width=NARROW))
-    if len(runs) == 1:
-        return [budgets]
-    figure = pareto_figure(trade_offs(runs), width=NARROW)
-    words = f"Accuracy over mean tokens (means over benchmarks), with 95 % intervals. The diamond is {runs[0].label}."
-    return [_picture("evaluation-pareto", words, figure), budgets]
+    pictures = []
+    if len(runs) > 1:
+        base = runs[0].label
+        caption = f"Accuracy over mean tokens (means over benchmarks), with 95 % intervals. The diamond is {base}."
+        pictures.append(_picture("evaluation-pareto", caption, pareto_figure(trade_offs(runs), width=NARROW)))
+    caption = "Share of completions that are correct within a token budget, mean over benchmarks, with 95 % intervals."
+    pictures.append(_picture("budget", caption, budget_figure(budget_curves(runs), width=NARROW)))
+    return pictures
 
 
 def _behavior_blocks(keywords: pd.DataFrame) -> list[Block]:
     table = keywords[["run", "step", "responses"]].astype(object).fillna("").astype(str)
-    for name, shown in {"tokens": format_tokens, **dict.fromkeys(KEYWORDS, format_number)}.items():
-        numbers = keywords[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
-        table[name] = [with_interval(Estimate(*number), shown) for number in numbers]
+    for column in ("tokens", *KEYWORDS):
+        format_value = format_tokens if column == "tokens" else format_number
+        cells = []
+        for value, low, high in keywords[[column, f"{column}_low", f"{column}_high"]].itertuples(index=False):
+            cells.append(with_interval(Estimate(value, low, high), format_value))
+        table[column] = cells
     for group in KEYWORDS:
-        table[f"{group} / 1k"] = (1000 * keywords[group] / keywords["tokens"]).map(format_number)
-    caption = "Keywords of the paper per response, with 95 % intervals over problems, and per 1,000 tokens (/ 1k)."
-    words = "Mean response length and occurrences per response of the paper's keyword groups, with 95 % intervals."
-    return [_table(caption, table), _picture("behavior", words, behavior_figure(keywords, columns=1))]
+        per_thousand = 1000 * keywords[group] / keywords["tokens"]
+        table[f"{group} / 1k"] = per_thousand.map(format_number)
+    table_caption = (
+        "Keywords of the paper per response, with 95 % intervals over problems, and per 1,000 tokens (/ 1k)."
+    )
+    caption = "Mean response length and occurrences per response of the paper's keyword groups, with 95 % intervals."
+    return [_table(table_caption, table), _picture("behavior", caption, behavior_figure(keywords, columns=1))]
 
 
 def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
+    """Returns a table with one row per setting and one column per run; settings that no run has are left out."""
     frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
     return _table(caption, frame.rename_axis("setting").reset_index())
 
 
-def _sampling(run: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
-    values["weights"] = (run.get("weights") or "")[:8] or None  # the complete hash is too wide for a phone
-    values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
-    return values | run["sampling"] | {f"version of {name}": version for name, version in run["versions"].items()}
+def _sampling_settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings in the `run.json` of `leash eval` by the name that the page shows."""
+    settings = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
+    weights = run.get("weights")
+    settings["weights"] = weights[:8] if weights else None  # the complete hash is too wide for a phone
+    for name, value in run["decoding"].items():
+        settings[f"decoding: {name}"] = value
+    settings.update(run["sampling"])
+    for package, version in run["versions"].items():
+        settings[f"version of {package}"] = version
+    return settings
 
 
-def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
-    """Builds one section that shows completions of the first run beside those of the other runs; no section if no
-    problems are shared."""
+def before_and_after_section(runs: Sequence[EvaluatedRun]) -> Section | None:
+    """Builds the section that shows completions of the first run beside those of the other runs; `None` if no problems
+    are shared."""
     base, *others = runs
     blocks: list[Block] = []
     for run in others:
         pairs = sample_pairs(base, run)
         if pairs.empty:
             continue
-        was_correct, is_correct = pairs["is_correct_before"], pairs["is_correct"]
+        became_incorrect = _became_incorrect(pairs)
+        became_correct = (pairs["is_correct_before"] == 0) & (pairs["is_correct"] == 1)
         blocks.append(
             f"{run.label} and {base.label} have {len(pairs):,} pairs of samples of the same problems. In "
-            f"{((was_correct == 1) & (is_correct == 0)).sum():,} pairs, the answer became incorrect; in "
-            f"{((was_correct == 0) & (is_correct == 1)).sum():,}, it became correct. A fixed rule selects the pairs "
-            "shown: the median change in tokens, the largest saving, and the first pair that became incorrect."
+            f"{became_incorrect.sum():,} pairs, the answer became incorrect; in {became_correct.sum():,}, it became "
+            "correct. A fixed rule selects the pairs shown: the median change in tokens, the largest saving, and the "
+            "first pair that became incorrect."
         )
         for index, reason in select_pairs(pairs).items():
             pair = pairs.loc[index]
             sample = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
-            title = f"{reason.capitalize()}: {sample}, {_gold(pair)}"
-            sides = [_completion(base.label, pair, "_before"), _completion(run.label, pair, "")]
-            blocks.append({"title": title, "question": pair["question"], "completions": sides})
-    return [Section("Before and after", blocks)] if blocks else []
+            title = f"{reason.capitalize()}: {sample}, {_reference_answer(pair)}"
+            completions = [_titled_completion(base.label, pair, "_before"), _titled_completion(run.label, pair, "")]
+            blocks.append({"title": title, "question": pair["question"], "completions": completions})
+    return Section("Before and after", blocks) if blocks else None
 
 
 def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
     """Returns pairs of completions of two runs for the same samples, in the order of the second run. Columns of the
     first run end in `_before`."""
-    key = ["benchmark", "id", "solution"]  # an id alone may be a row number, as in `changes`
-    sides = []
+    problem_key = ["benchmark", "id", "solution"]  # an id alone may be a row number, as in `changes`
+    frames = []
     for run in (after, before):
+        # columns that only some runs have are empty in the others
         optional = {name: run.samples.get(name) for name in ("reward", "question", "columns")}
-        side = run.samples.assign(**optional).astype(dict.fromkeys(key, str))
-        sides.append(side.fillna({"solution": "", "question": ""}))
-    return pd.merge(*sides, on=[*key, "sample"], suffixes=("", "_before"))
+        frame = run.samples.assign(**optional).astype(dict.fromkeys(problem_key, str))
+        frames.append(frame.fillna({"solution": "", "question": ""}))
+    samples_after, samples_before = frames
+    return pd.merge(samples_after, samples_before, on=[*problem_key, "sample"], suffixes=("", "_before"))
+
+
+def _became_incorrect(pairs: pd.DataFrame) -> "pd.Series[bool]":
+    return (pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)
 
 
 def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
@@ -272,30 +345,36 @@ def select_pairs(pairs: pd.DataFrame) -> dict[int, str]:
     shorter, and the first pair that became incorrect, if any. Of equal changes, the first is selected.
     """
     change = (pairs["num_tokens"] - pairs["num_tokens_before"]).sort_values(kind="stable")
-    reasons = {change.index[(len(change) - 1) // 2]: ["median change in tokens"]}
+    median = change.index[(len(change) - 1) // 2]
+    reasons = {median: ["median change in tokens"]}
     if change.iloc[0] < 0:
         reasons.setdefault(change.index[0], []).append("largest saving")
-    wrong = pairs.index[(pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)]
-    if len(wrong):
-        reasons.setdefault(wrong[0], []).append("first that became incorrect")
+    incorrect = pairs.index[_became_incorrect(pairs)]
+    if len(incorrect):
+        reasons.setdefault(incorrect[0], []).append("first that became incorrect")
     return {index: ", ".join(words) for index, words in reasons.items()}
 
 
-def _gold(pair: "pd.Series[Any]") -> str:
+def _reference_answer(pair: "pd.Series[Any]") -> str:
     """Returns the reference answer of a pair's problem, or the columns in which a reward function finds it."""
     if pair["solution"]:
         return f"reference answer {pair['solution']}"
     columns = pair["columns"] if isinstance(pair["columns"], dict) else {}
-    shown = [shorten(f"{name} {value!r}", LONG_GOLD, placeholder="...") for name, value in columns.items()]
-    return ", ".join(shown) or "reference answer unknown"
+    values = [shorten(f"{name} {value!r}", LONG_GOLD, placeholder="...") for name, value in columns.items()]
+    return ", ".join(values) or "reference answer unknown"
 
 
-def _completion(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
-    answer = "no answer" if pd.isna(pair[f"answer{side}"]) else f"answer {pair[f'answer{side}']}"
-    answer = answer if pd.isna(pair[f"reward{side}"]) else ""  # own rewards extract none
-    cut = "truncated" if pair[f"finish_reason{side}"] == "length" else ""
-    said = filter(None, [answer, VERDICTS.get(pair[f"is_correct{side}"], "not graded"), cut])
-    return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {', '.join(said)}", pair[f"text{side}"]
+def _titled_completion(label: str, pair: "pd.Series[Any]", ending: str) -> tuple[str, str]:
+    """Returns the title and the text of a pair's completion, whose columns have the given ending."""
+    facts = []
+    if pd.isna(pair[f"reward{ending}"]):  # the user's reward functions extract no answer
+        answer = pair[f"answer{ending}"]
+        facts.append("no answer" if pd.isna(answer) else f"answer {answer}")
+    facts.append(VERDICTS.get(pair[f"is_correct{ending}"], "not graded"))
+    if pair[f"finish_reason{ending}"] == "length":
+        facts.append("truncated")
+    title = f"{label}: {pair[f'num_tokens{ending}']:,} tokens, {', '.join(facts)}"
+    return title, pair[f"text{ending}"]
 
 
 def training_section(
@@ -307,75 +386,105 @@ def training_section(
     """
     runs = load_runs(paths, evaluated)
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
-    caption = (
+    numbers_caption = (
         f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
         "or, without batches, over evaluations. With `length_of: thinking`, tokens are those of thinking. λ of last "
         "batch: the value before its update. Steps to target: first batch with a mean at or under the target; "
         "empty if the target or what it counts changed. Accuracy and satisfaction are in %."
     )
-    words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
+    training_caption = "Mean length in tokens and mean accuracy over training."
+    dynamics_caption = (
+        "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
+    )
+    settings_caption = "Settings in the recipes of the runs; all other settings have their defaults."
     blocks = [
-        _table(caption, [final_numbers(run) for run in runs]),
-        _picture(
-            "training", "Mean length in tokens and mean accuracy over training.", training_figure(runs, columns=1)
-        ),
-        _picture("dynamics", words, dynamics_figure(runs, columns=2)),
-        _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
+        _table(numbers_caption, [final_numbers(run) for run in runs]),
+        _picture("training", training_caption, training_figure(runs, columns=1)),
+        _picture("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
+        _settings_table(settings_caption, settings),
     ]
-    return Section("Training", blocks, () if is_evaluated else [NOT_EVALUATED])
+    return Section("Training", blocks, headline=() if is_evaluated else [NOT_EVALUATED])
 
 
 def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
     """Returns the method, target and recipe saved in a run's folder, and the reward functions that the run logged."""
     state = length_control_state(path) or {}
-    rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
-    known = {
-        "length_control": state.get("method"),
-        "target_length": state.get("target_length"),
-        **read_saved_recipe(path),
-    }
+    settings = {"length_control": state.get("method"), "target_length": state.get("target_length")}
+    settings |= read_saved_recipe(path)
     spans = targets_of(curves)
     if 1 < len(spans) <= MOST_TARGETS:
-        known["target_length"] = _changed_targets(spans)
-    return known | {"reward_funcs": ", ".join(rewards) or None}
+        settings["target_length"] = _changed_targets(spans)
+    # TRL logs `rewards/NAME/mean` for each reward function
+    rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
+    settings["reward_funcs"] = ", ".join(rewards) or None
+    return settings
 
 
 def _changed_targets(spans: Sequence[TargetSpan]) -> str:
     """Returns the targets of a run by steps, with what they count if that changed too."""
     has_several_units = len({span.length_of for span in spans}) > 1
-    targets = [f"{span.target:g}" + (f" ({span.length_of})" if has_several_units else "") for span in spans]
-    ends = [f" until step {span.last_step}" for span in spans[:-1]]
-    return ", then ".join(target + end for target, end in zip(targets, [*ends, ""], strict=True))
+    parts = []
+    for span in spans:
+        part = f"{span.target:g}"
+        if has_several_units:
+            part += f" ({span.length_of})"
+        if span is not spans[-1]:
+            part += f" until step {span.last_step}"
+        parts.append(part)
+    return ", then ".join(parts)
+
+
+class EndMeans(NamedTuple):
+    """Means of a curve's first and of its last values; `None` if it has none."""
+
+    first: float | None
+    last: float | None
 
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     """Returns a run's row in the table of training runs."""
-    lengths, accuracies, rates = (_end_means(run, key) for key in ("mean_length", "accuracy", "satisfaction_rate"))
-    units = [span.length_of for span in targets_of(run)]
-    marks = [f" ({units[0]})", f" ({units[-1]})"] if len({*units}) > 1 else ["", ""]
-    lambdas, generated = logged(run, "leash/lambda"), logged(run, "leash/generated_tokens")
-    batches, target = logged(run, "leash/mean_length"), run.attrs["target_length"]
-    met = [] if target is None else batches.index[batches <= target]
+    length = _end_means(run, "mean_length")
+    accuracy = _end_means(run, "accuracy")
+    satisfaction = _end_means(run, "satisfaction_rate")
+    lambdas = logged(run, "leash/lambda")
+    generated_tokens = logged(run, "leash/generated_tokens")
+    first_unit, last_unit = "", ""
+    spans = targets_of(run)
+    if len({span.length_of for span in spans}) > 1:
+        first_unit = f" ({spans[0].length_of})"
+        last_unit = f" ({spans[-1].length_of})"
     return {
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),
-        "first tokens": format_tokens(lengths[0]) + marks[0],
-        "last tokens": format_tokens(lengths[1]) + marks[1],
-        "first accuracy": format_percent(accuracies[0]),
-        "last accuracy": format_percent(accuracies[1]),
-        "last satisfaction": format_percent(rates[1]),
+        "first tokens": format_tokens(length.first) + first_unit,
+        "last tokens": format_tokens(length.last) + last_unit,
+        "first accuracy": format_percent(accuracy.first),
+        "last accuracy": format_percent(accuracy.last),
+        "last satisfaction": format_percent(satisfaction.last),
         "maximum λ": format_number(lambdas.max()),
         "λ of last batch": format_number(lambdas.iloc[-1]) if len(lambdas) else "",
-        "steps to target": "" if target is None or batches.empty else str(met[0]) if len(met) else "never",
-        "tokens in training": f"{generated.iloc[-1]:,.0f}" if len(generated) else "",
+        "steps to target": _steps_to_target(run),
+        "tokens in training": f"{generated_tokens.iloc[-1]:,.0f}" if len(generated_tokens) else "",
     }
 
 
-def _end_means(run: pd.DataFrame, key: str) -> tuple[float | None, float | None]:
+def _steps_to_target(run: pd.DataFrame) -> str:
+    """Returns the step of the first batch with a mean length at or under the target, or `"never"`; empty without
+    batches or without a target that held for the whole run."""
+    lengths = logged(run, "leash/mean_length")
+    target = run.attrs["target_length"]
+    if target is None or lengths.empty:
+        return ""
+    steps = lengths.index[lengths <= target]
+    return str(steps[0]) if len(steps) else "never"
+
+
+def _end_means(run: pd.DataFrame, key: str) -> EndMeans:
     """Returns the means of the first and of the last logged values; the windows overlap only for a single value."""
     values = logged(run, f"leash/{key}")
-    values = values if len(values) else logged(run, f"eval_leash/{key}")
     if values.empty:
-        return None, None
+        values = logged(run, f"eval_leash/{key}")
+    if values.empty:
+        return EndMeans(None, None)
     size = min(LAST_BATCHES, max(1, len(values) // 2))
-    return float(values.iloc[:size].mean()), float(values.iloc[-size:].mean())
+    return EndMeans(first=float(values.iloc[:size].mean()), last=float(values.iloc[-size:].mean()))

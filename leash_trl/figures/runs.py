@@ -1,6 +1,7 @@
 """Finds training runs, evaluated runs and comparisons in folders, and gives each run a unique label."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,34 +35,41 @@ def kinds_of(path: Path) -> list[str]:
 
     A training run whose evaluation was saved in the same folder has two kinds.
     """
-    has_state = any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}"))
-    found = {
-        "comparison": (path / "table.csv").is_file() and (path / "seeds.csv").is_file(),
-        "evaluation": (path / RUN_FILE).is_file(),
-        "training": has_state,
-    }
-    return [kind for kind in KINDS if found[kind]]
+    kinds = []
+    if (path / "table.csv").is_file() and (path / "seeds.csv").is_file():
+        kinds.append("comparison")
+    if (path / RUN_FILE).is_file():
+        kinds.append("evaluation")
+    if any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")):
+        kinds.append("training")
+    return kinds
 
 
 def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, list[Path]]:
     """Returns the paths of runs by kind. A folder that is not a run of these kinds is searched for runs."""
-    found: dict[str, list[Path]] = {kind: [] for kind in kinds}
+    runs: dict[str, list[Path]] = {kind: [] for kind in kinds}
     for path in paths:
-        candidates = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
-        runs = [(kind, run) for run in candidates for kind in kinds_of(run) if kind in kinds]
-        if not runs:
+        is_run = not set(kinds).isdisjoint(kinds_of(path))
+        candidates = sorted(path.iterdir()) if path.is_dir() and not is_run else [path]
+        has_runs = False
+        for candidate in candidates:
+            for kind in kinds_of(candidate):
+                if kind in kinds:
+                    runs[kind].append(candidate)
+                    has_runs = True
+        if not has_runs:
             raise ValueError(f"{path} has no {' or '.join(kinds)} run; give a run's folder, or a folder of runs")
-        for kind, run in runs:
-            found[kind].append(run)
-    return {kind: [*dict.fromkeys(runs)] for kind, runs in found.items()}
+    # a run that several paths name counts once
+    return {kind: [*dict.fromkeys(folders)] for kind, folders in runs.items()}
 
 
 def figures_of(path: Path) -> list[str]:
     """Returns the figures that can show the run at a path or the runs in its folder; empty if there are none."""
     kinds = {*kinds_of(path)}
-    for run in path.iterdir() if path.is_dir() else ():
-        kinds.update(kinds_of(run))
-    return [name for name, shown in FIGURES.items() if not kinds.isdisjoint(shown)]
+    if path.is_dir():
+        for run in path.iterdir():
+            kinds.update(kinds_of(run))
+    return [figure for figure, figure_kinds in FIGURES.items() if not kinds.isdisjoint(figure_kinds)]
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
@@ -76,11 +84,13 @@ def load_runs(paths: Sequence[str | Path], evaluated: Sequence[EvaluatedRun] = (
     The label is that of the run in `evaluated` that evaluates the training run's model or one of its checkpoints, else
     the name of the training run's folder.
     """
-    runs, labels = {Path(path): load_curves(path) for path in paths}, {}
+    runs = {Path(path): load_curves(path) for path in paths}
     models = {run.label: Path(run.run["model"]).resolve() for run in evaluated}
+    labels = {}
     for path, curves in runs.items():
-        matches = [label for label, model in models.items() if path.resolve() in (model, model.parent)]
-        labels[path] = matches[0] if len(matches) == 1 else curves.attrs["label"]
+        folder = path.resolve()
+        evaluations = [label for label, model in models.items() if folder in (model, model.parent)]
+        labels[path] = evaluations[0] if len(evaluations) == 1 else curves.attrs["label"]
     for path, label in _unique_labels(labels).items():
         runs[path].attrs["label"] = label
     return [*runs.values()]
@@ -88,34 +98,55 @@ def load_runs(paths: Sequence[str | Path], evaluated: Sequence[EvaluatedRun] = (
 
 def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
     """Returns unique labels, with the last parts of the paths, as many as necessary, added to equal labels."""
-    given, size = [*labels.values()], 1
-    while len({path.resolve().parts[-size:] for path in labels}) < len(labels):
-        size += 1
-    return {
-        path: f"{label} ({'/'.join(path.resolve().parts[-size:])})" if given.count(label) > 1 else label
-        for path, label in labels.items()
-    }
+    num_parts = 1
+    while len({path.resolve().parts[-num_parts:] for path in labels}) < len(labels):
+        num_parts += 1
+    counts = Counter(labels.values())
+    unique = {}
+    for path, label in labels.items():
+        ending = "/".join(path.resolve().parts[-num_parts:])
+        unique[path] = f"{label} ({ending})" if counts[label] > 1 else label
+    return unique
 
 
 def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
     """Draws the figure with the given name: `dynamics`, `training`, `behavior`, `budget` or `pareto`."""
     paths = [Path(existing_path(path, "runs")) for path in paths]
-    tables = [path / "table.csv" if path.is_dir() else path for path in paths]
-    if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
-        return pareto_figure(read_trade_offs(tables[0]), width=NARROW)
     if name in ("dynamics", "training"):
         curves = load_runs(find_runs(paths, ["training"])["training"])
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
+    tables = [path / "table.csv" if path.is_dir() else path for path in paths]
+    if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
+        return pareto_figure(read_trade_offs(tables[0]), width=NARROW)
+
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
     if message := warning(runs):
         logger.warning(message)
     if name == "behavior":
         return behavior_figure(behavior(runs))
+    _check_benchmark(runs, benchmark)
+    if name == "budget":
+        return budget_figure(budget_curves(runs, benchmark or OVERALL))
+    return pareto_figure(trade_offs(runs, benchmark or OVERALL))
+
+
+def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> None:
+    """Checks that all runs have the benchmark, or without one the same benchmarks, and that all or none have an
+    accuracy.
+
+    Raises:
+        `ValueError`: If that is not the case.
+    """
+    first = runs[0]
     for run in runs:
-        if {*run.benchmarks} != {*runs[0].benchmarks} if benchmark is None else benchmark not in run.benchmarks:
-            known = f"{run.label!r} has {', '.join(run.benchmarks)}"
-            raise ValueError(f"benchmark is {benchmark!r}, but {known}; choose a benchmark that all runs have")
-        if run.knows_correctness != runs[0].knows_correctness:
-            raise ValueError(f"only one of {runs[0].label!r} and {run.label!r} has an accuracy; draw them apart")
-    shown = benchmark or OVERALL
-    return budget_figure(budget_curves(runs, shown)) if name == "budget" else pareto_figure(trade_offs(runs, shown))
+        if benchmark is None:
+            is_comparable = set(run.benchmarks) == set(first.benchmarks)
+        else:
+            is_comparable = benchmark in run.benchmarks
+        if not is_comparable:
+            names = ", ".join(run.benchmarks)
+            raise ValueError(
+                f"benchmark is {benchmark!r}, but {run.label!r} has {names}; choose a benchmark that all runs have"
+            )
+        if run.knows_correctness != first.knows_correctness:
+            raise ValueError(f"only one of {first.label!r} and {run.label!r} has an accuracy; draw them apart")

@@ -29,11 +29,12 @@ LEGEND_WIDTH = 10  # characters of labels that fit into one inch
 # of a light and of a dark page. Black is reserved for elements that follow the page's text color.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
 NEUTRAL = "#808080"  # color of grids
+MARKERS = "os^vXP<D"  # as many as colors
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
 # omits the time of creation from the files
 METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
+SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')  # what stands before an element's id, or a reference to it
 # makes an SVG file dark in dark mode; viewers without CSS show the light version
 DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
 svg { fill: #e6edf3 }
@@ -62,23 +63,29 @@ def two_panels(columns: int) -> tuple[Figure, list[Axes]]:
 
 def line_style(index: int) -> dict[str, Any]:
     """Returns the color and dashes of a line by its index; 24 lines are distinguishable."""
-    return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // LINES_PER_DASH % len(DASHES)]}
+    dashes = DASHES[index // LINES_PER_DASH % len(DASHES)]
+    return {"color": COLORS[index % len(COLORS)], "linestyle": dashes}
 
 
 def marked_style(index: int) -> dict[str, Any]:
     """Returns the color, marker and dashes of a curve by its index; 64 curves are distinguishable."""
-    turn, place = divmod(index, len(COLORS))
-    return {"color": COLORS[place], "marker": "os^vXP<D"[(place + turn) % 8], "linestyle": DASHES[turn % len(DASHES)]}
+    turn, color = divmod(index, len(COLORS))
+    marker = MARKERS[(color + turn) % len(MARKERS)]  # in each turn through the colors, another marker has a color
+    return {"color": COLORS[color], "marker": marker, "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
     """Draws a line over the index, interrupted where the log has a gap; a single value is drawn as a dot."""
-    steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy(dtype=float)
-    gaps = np.diff(steps)
-    breaks = np.flatnonzero(gaps > 5 * np.median(gaps) if len(gaps) else gaps) + 1
-    x, y = np.insert(steps, breaks, np.nan), np.insert(values, breaks, np.nan)
+    steps = curve.index.to_numpy(dtype=float)
+    distances = np.diff(steps)
+    usual_distance = np.median(distances) if len(distances) else 0.0
+    breaks = np.flatnonzero(distances > 5 * usual_distance) + 1
+    # a point at NaN interrupts the line
+    x = np.insert(steps, breaks, np.nan)
+    y = np.insert(curve.to_numpy(dtype=float), breaks, np.nan)
     marker = "o" if len(curve) == 1 else None
-    axis.plot(x, y, **{"linewidth": 1.6, "label": label, "marker": marker, "markersize": 4, **style})
+    look = {"linewidth": 1.6, "marker": marker, "markersize": 4} | style
+    axis.plot(x, y, label=label, **look)
 
 
 def label_steps(axis: Axes, label: str) -> None:
@@ -89,7 +96,8 @@ def label_steps(axis: Axes, label: str) -> None:
 
 def set_y_limits(axis: Axes) -> None:
     """Sets the limits of the y-axis: from zero, or below a negative minimum, to above the maximum."""
-    low, high = min(axis.dataLim.y0, 0.0), max(axis.dataLim.y1, 0.0)
+    low = min(axis.dataLim.y0, 0.0)
+    high = max(axis.dataLim.y1, 0.0)
     room = HEADROOM * (high - low) or 1.0
     axis.set_ylim(low - room if low < 0 else 0.0, high + room)
 
@@ -97,11 +105,15 @@ def set_y_limits(axis: Axes) -> None:
 def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
     """Draws a legend of a panel's first `num_labels` lines above the figure; a single line gets no legend."""
     handles, labels = axis.get_legend_handles_labels()
-    handles, labels = handles[:num_labels], labels[:num_labels]
-    if num_labels > 1 and labels:
-        fitting = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // (max(map(len, labels)) + 6)))
-        columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))
-        figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
+    handles = handles[:num_labels]
+    labels = labels[:num_labels]
+    if num_labels <= 1 or not labels:
+        return
+    label_width = max(map(len, labels)) + 6  # with the line before the label, in characters
+    most_columns = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // label_width))
+    num_rows = math.ceil(len(labels) / most_columns)
+    columns = math.ceil(len(labels) / num_rows)
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
@@ -111,8 +123,9 @@ def write_figure(figure: Figure, path: str | Path) -> None:
         raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
     image = _image(figure, image_format)
     if image_format == "svg":
-        description = f"<desc>{html.escape(str(figure.get_label()))}</desc>"
-        image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + f"\n{description}\n{DARK_STYLE}".encode(), image, count=1)
+        description = html.escape(str(figure.get_label()))
+        inserted = f"\n<desc>{description}</desc>\n{DARK_STYLE}".encode()
+        image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + inserted, image, count=1)
     write_whole(path, image)
 
 
@@ -123,7 +136,7 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "leash"}):
+    with matplotlib.rc_context({"svg.hashsalt": "leash"}):  # else ids of elements are random
         figure.savefig(
             buffer, format=image_format, dpi=120, metadata=METADATA[image_format], transparent=is_transparent
         )
@@ -137,7 +150,8 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     Figures with different names have different ids, so that a page can contain several figures.
     """
     svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = svg[svg.index("<svg") :]  # without the XML declaration
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = SVG_REFERENCE.sub(rf"\g<1>{name}-", svg)
     svg = svg.replace("#000000", "currentColor").replace("#ffffff", "var(--card)")
     label = html.escape(description)

@@ -45,9 +45,12 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path)
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
-    states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
-    state = max(states, key=lambda state: state["global_step"], default={"log_history": []})
-    curves = curves_from_log(state["log_history"], path.resolve().name)
+    states = [read_trainer_state(folder) for folder in (path, *path.glob("checkpoint-*"))]
+    complete_states = [state for state in states if state]
+    newest_state: dict[str, Any] = max(
+        complete_states, key=lambda state: state["global_step"], default={"log_history": []}
+    )
+    curves = curves_from_log(newest_state["log_history"], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
         raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint")
     return curves
@@ -59,11 +62,12 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.
     for entry in log_history:  # a batch and an evaluation of the same step are separate entries
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
-    curves = curves.apply(pd.to_numeric, errors="coerce")
-    return _labeled(curves.dropna(axis="columns", how="all").rename_axis("step").sort_index(), label)
+    curves = curves.apply(pd.to_numeric, errors="coerce").dropna(axis="columns", how="all")
+    return _labeled(curves.rename_axis("step").sort_index(), label)
 
 
 def _labeled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
+    """Returns the curves with the `attrs` of [`load_curves`]."""
     spans = targets_of(curves)
     curves.attrs = {"label": label, "target_length": float(spans[0].target) if len(spans) == 1 else None}
     return curves
@@ -88,10 +92,11 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
         >>> [(part.attrs["label"], part["leash/lambda"].item()) for part in by_budget(pd.DataFrame(values))]
         [('low', 0.0)]
     """
+    budgets = [column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)]
     parts = []
-    for name in (column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)):
-        names = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
-        part = curves[[*names]].rename(columns=names)
+    for name in budgets:
+        keys = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
+        part = curves[[*keys]].rename(columns=keys)
         if ANSWER_LENGTH in curves:
             part[ANSWER_LENGTH] = curves[ANSWER_LENGTH]
         parts.append(_labeled(part, name))
@@ -123,24 +128,35 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     Returns:
         `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
-    drawn = by_budget(runs[0]) if len(runs) == 1 else runs
-    known = [key for key in OPTIONAL_PANELS if any(len(logged(run, key)) for run in drawn)]
-    panels = {**PANELS, **{key: OPTIONAL_PANELS[key] for key in known}}
-    rows = math.ceil(len(panels) / columns) if columns < 4 else 1
-    size = (3.2 * max(len(panels), 5), 3.6, 1, len(panels)) if rows == 1 else (style.NARROW, 2.6 * rows, rows, columns)
-    figure, axes = style.new_figure(*size)
+    lines = _lines(runs)
+    panels = dict(PANELS)
+    for key, title in OPTIONAL_PANELS.items():
+        if any(len(logged(line, key)) for line in lines):
+            panels[key] = title
+    if columns < 4:
+        num_rows = math.ceil(len(panels) / columns)
+        figure, axes = style.new_figure(style.NARROW, 2.6 * num_rows, rows=num_rows, columns=columns)
+    else:
+        figure, axes = style.new_figure(3.2 * max(len(panels), 5), 3.6, columns=len(panels))
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis, (key, title) in zip(axes, panels.items(), strict=False):
-        for index, run in enumerate(drawn):
-            if len(values := logged(run, key)):
-                style.draw_line(axis, values, run.attrs["label"], **style.line_style(index))
+        for index, line in enumerate(lines):
+            values = logged(line, key)
+            if len(values):
+                style.draw_line(axis, values, line.attrs["label"], **style.line_style(index))
         _finish_panel(axis, title, "optimizer step")
         if key in ("leash/satisfaction_rate", ACCURACY):
             axis.set_ylim(0, 1 + style.HEADROOM)
-    style.legend_above(figure, max(axes, key=lambda axis: len(axis.lines)), len(drawn))
-    _draw_target(axes[3], runs, drawn)
+    fullest = max(axes, key=lambda axis: len(axis.lines))
+    style.legend_above(figure, fullest, len(lines))
+    _draw_targets(axes[3], runs, lines)  # the panel of mean lengths
     return figure
+
+
+def _lines(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
+    """Returns the curves that get a line each: the budgets of a single run, or the runs."""
+    return by_budget(runs[0]) if len(runs) == 1 else runs
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
@@ -152,23 +168,36 @@ def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
         axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
 
 
-def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.DataFrame]) -> None:
-    lines = {budget.attrs["target_length"]: style.line_style(index)["color"] for index, budget in enumerate(drawn)}
-    lines.pop(None, None)
-    changed = {index: targets_of(run) for index, run in enumerate(drawn) if len(targets_of(run)) > 1}
-    if len(drawn) == len(runs):
-        is_shared = len(lines) == 1 and not changed and len({*map(_length_of, drawn)} - {None}) <= 1
-        lines = dict.fromkeys(lines, "black") if is_shared else {}
+def _draw_targets(axis: Axes, runs: Sequence[pd.DataFrame], lines: Sequence[pd.DataFrame]) -> None:
+    """Draws dotted lines for the targets of the runs, whose curves are drawn as `lines`, as [`dynamics_figure`]
+    describes."""
+    has_budgets = len(lines) > len(runs)
+    color_by_target: dict[float, str] = {}
+    changed_targets: list[tuple[list[TargetSpan], str]] = []  # with the color of the dotted line
+    for index, line in enumerate(lines):
+        color = style.line_style(index)["color"] if has_budgets else "black"
+        target = line.attrs["target_length"]
+        if target is not None:
+            color_by_target[target] = color
+        spans = targets_of(line)
+        if len(spans) > 1:
+            changed_targets.append((spans, color))
+
+    if not has_budgets:
+        units = {_length_of(line) for line in lines} - {None}
+        is_shared = len(color_by_target) == 1 and not changed_targets and len(units) <= 1
+        if not is_shared:
+            color_by_target = {}
     look: dict[str, Any] = {"linestyle": ":", "linewidth": 1.2}
-    for target, color in lines.items():
+    for target, color in color_by_target.items():
         axis.axhline(target, color=color, label=f"target {target:g}", **look)
-    num_lines = len(lines)
+    num_dotted = len(color_by_target)
     if len(runs) == 1:
-        for index, spans in changed.items():
-            color = "black" if len(drawn) == 1 else style.line_style(index)["color"]
-            num_lines += _draw_changed_target(axis, spans, color=color, **look)
-    if num_lines == 1 or (num_lines and len(drawn) == 1):
-        axis.legend(handles=axis.lines[-num_lines:], frameon=False, fontsize=style.LABEL_SIZE)
+        for spans, color in changed_targets:
+            num_dotted += _draw_changed_target(axis, spans, color=color, **look)
+    # dotted lines in the colors of several budgets need no legend
+    if num_dotted == 1 or (num_dotted > 1 and len(lines) == 1):
+        axis.legend(handles=axis.lines[-num_dotted:], frameon=False, fontsize=style.LABEL_SIZE)
     style.set_y_limits(axis)
 
 
@@ -184,12 +213,14 @@ def _draw_changed_target(axis: Axes, spans: Sequence[TargetSpan], **look: Any) -
     has_several_units = len({span.length_of for span in spans}) > 1
     stretches = [[*stretch] for _, stretch in groupby(spans, key=lambda span: span.length_of)]
     for stretch in stretches:
-        points: dict[int, float] = {}
+        target_by_step: dict[int, float] = {}
         for span in stretch:
-            points |= {span.first_step: span.target, span.last_step: span.target}
+            target_by_step[span.first_step] = span.target
+            target_by_step[span.last_step] = span.target
         label = f"target {stretch[0].target:g}" if len(stretch) == 1 else "target"
-        label += f" ({stretch[0].length_of})" if has_several_units else ""
-        axis.plot([*points], [*points.values()], label=label, **look)
+        if has_several_units:
+            label += f" ({stretch[0].length_of})"
+        axis.plot([*target_by_step], [*target_by_step.values()], label=label, **look)
     return len(stretches)
 
 
@@ -205,29 +236,38 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     The panels are side by side as in the paper (10 by 4 inches) or in one column (5.6 by 6 inches). Targets and
     budgets are drawn as in [`dynamics_figure`].
     """
-    drawn = by_budget(runs[0]) if len(runs) == 1 else runs
-    prefixes = ["eval_" if len(logged(run, "eval_leash/mean_length")) else "" for run in drawn]
-    if all(len(logged(run, "leash/mean_length")) for run in drawn) and "" in prefixes:
-        prefixes = [""] * len(drawn)
+    lines = _lines(runs)
+    # prefix of each line's keys: "eval_" for evaluations, which are preferred, or "" for training batches
+    prefixes = ["eval_" if len(logged(line, "eval_leash/mean_length")) else "" for line in lines]
+    if "" in prefixes and all(len(logged(line, "leash/mean_length")) for line in lines):
+        prefixes = [""] * len(lines)
+    has_several_sources = len(set(prefixes)) > 1
     figure, axes = style.two_panels(columns)
     for axis, key in zip(axes, ("leash/mean_length", ACCURACY), strict=True):
-        for index, (run, prefix) in enumerate(zip(drawn, prefixes, strict=True)):
-            label = run.attrs["label"] + (f" ({SOURCES[prefix]})" if len({*prefixes}) > 1 else "")
-            _draw_smoothed(axis, logged(run, prefix + key), label, style.line_style(index), is_noisy=not prefix)
-    is_smoothed = any(line.get_label() == BATCHES for axis in axes for line in axis.lines)
-    notes = [SOURCES[prefixes[0]]] if len({*prefixes}) == 1 else []
-    notes += [f"running mean over {SMOOTHING}"] if is_smoothed else []
+        for index, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
+            label = line.attrs["label"]
+            if has_several_sources:
+                label += f" ({SOURCES[prefix]})"
+            is_noisy = prefix == ""
+            _draw_smoothed(axis, logged(line, prefix + key), label, style.line_style(index), is_noisy)
+
+    notes = [] if has_several_sources else [SOURCES[prefixes[0]]]
+    labels = {drawn.get_label() for drawn in [*axes[0].lines, *axes[1].lines]}
+    if BATCHES in labels:
+        notes.append(f"running mean over {SMOOTHING}")
     x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"
     _finish_panel(axes[0], "Mean length (tokens)", x_label)
     _finish_panel(axes[1], "Mean accuracy", x_label)
-    style.legend_above(figure, axes[0], len(drawn))
-    _draw_target(axes[0], runs, drawn)
+    style.legend_above(figure, axes[0], len(lines))
+    _draw_targets(axes[0], runs, lines)
     return figure
 
 
 def _draw_smoothed(axis: Axes, values: "pd.Series[float]", label: str, look: dict[str, Any], is_noisy: bool) -> None:
+    """Draws a curve; noisy values are a faint line, with the line of their running mean above it."""
     if is_noisy and len(values) > SMOOTHING:
-        style.draw_line(axis, values, BATCHES, **{**look, "linewidth": 0.8, "alpha": 0.45})
+        faint = look | {"linewidth": 0.8, "alpha": 0.45}
+        style.draw_line(axis, values, BATCHES, **faint)
         values = values.rolling(SMOOTHING).mean().dropna()
     if len(values):
         style.draw_line(axis, values, label, **look)

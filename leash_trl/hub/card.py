@@ -16,8 +16,9 @@ from huggingface_hub import HfUri, ModelCard
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
+from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method, hyper_parameters
-from leash_trl.run_folder import target_spans
+from leash_trl.run_folder import STATE_ENTRY, target_spans
 from leash_trl.saved_recipe import mapping_field, recipe_yaml
 
 
@@ -52,47 +53,62 @@ def write_model_card(
         evaluation (`str`): Evaluation results as Markdown.
     """
     path = folder / CARD_FILE
-    old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"
-    if not any(mark in old for mark in GENERATED_MARKS):
+    old_card = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"
+    if not any(mark in old_card for mark in GENERATED_MARKS):
         logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
-    state = trainer_state["stateful_callbacks"]["LengthControl"]
+    state = trainer_state["stateful_callbacks"][STATE_ENTRY]
     method = find_method(recipe.get("length_control", state["method"]))
-    given = {name: value for name, value in recipe.items() if value is not None}
-    own = mapping_field("length_control_kwargs", recipe.get("length_control_kwargs")) or {}
-    chosen = hyper_parameters(method, {**given, "length_control_kwargs": own})
-    names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
-    ids = [_hub_id(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
-    metadata: Any = ModelCard(old, ignore_metadata_errors=True).data
-    metadata.base_model = metadata.base_model or _hub_id(recipe.get("model_name_or_path"))
-    metadata.datasets = [hub_id for hub_id in ids if hub_id] or None
+    set_fields = {name: value for name, value in recipe.items() if value is not None}
+    spans = target_spans(trainer_state["log_history"])
+    metadata = _metadata(old_card, recipe)
     metadata.library_name = "peft" if is_adapter else "transformers"
-    metadata.pipeline_tag = "text-generation"
     metadata.model_name = Path(repo_id or folder.resolve()).name
     tags = metadata.tags or ["generated_from_trainer", "trl"]
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
-    efforts = mapping_field("efforts", recipe.get("efforts")) or {}
-    length_control = method(**chosen)
-    spans = target_spans(trainer_state["log_history"])
-    changed_targets = spans if 1 < len(spans) <= MOST_TARGETS else []
+
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
         trainer_state=trainer_state,
-        recipe=given,
+        state=state,
+        recipe=set_fields,
         recipe_yaml=recipe_yaml(recipe),
         repo_id=repo_id,
         folder=folder,
         paper=method.paper,
-        hyperparameters={field.name: getattr(length_control, field.name) for field in fields(method) if field.init},
-        efforts=efforts,
-        changed_targets=changed_targets,
+        hyperparameters=_hyper_parameter_values(method, set_fields),
+        efforts=mapping_field("efforts", recipe.get("efforts")) or {},
+        changed_targets=spans if 1 < len(spans) <= MOST_TARGETS else [],
         prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,
         python=partial(json.dumps, ensure_ascii=False),  # Python reads the surrogates of JSON as two characters
     )
     write_whole(path, card)
+
+
+def _metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
+    """Returns the metadata of the old card, with the base model and the data sets of the recipe."""
+    metadata: Any = ModelCard(old_card, ignore_metadata_errors=True).data
+    metadata.base_model = metadata.base_model or _hub_id(recipe.get("model_name_or_path"))
+    mixture = recipe.get("datasets")
+    names = [part.get("path") for part in mixture] if mixture else [recipe.get("dataset_name")]
+    hub_ids = []
+    for name in names:
+        hub_id = _hub_id(SOURCES[name].hub_id if name in SOURCES else name)
+        if hub_id is not None:
+            hub_ids.append(hub_id)
+    metadata.datasets = hub_ids or None
+    metadata.pipeline_tag = "text-generation"
+    return metadata
+
+
+def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
+    kwargs = mapping_field("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
+    length_control = method(**hyper_parameters(method, {**set_fields, "length_control_kwargs": kwargs}))
+    return {field.name: getattr(length_control, field.name) for field in fields(method) if field.init}
 
 
 def _hub_id(name: Any) -> str | None:

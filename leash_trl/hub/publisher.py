@@ -16,7 +16,7 @@ from transformers.trainer_utils import HubStrategy
 
 from leash_trl.hub import repository
 from leash_trl.hub.card import write_model_card
-from leash_trl.hub.repository import HubRepository, found_files
+from leash_trl.hub.repository import HubRepository, matching_files
 from leash_trl.saved_recipe import changed_fields, write_recipe
 
 
@@ -60,8 +60,9 @@ class Publisher:
         """Writes the recipe into the model's folder and copies the run's card and curves into a checkpoint."""
         write_recipe(folder, self.recipe)
         if is_checkpoint:  # the run's card replaces PEFT's empty template
-            for path in found_files(self._output_dir, (repository.CARD_FILE, repository.CURVES_FILE)).values():
-                shutil.copy(path, folder)
+            for name in (repository.CARD_FILE, repository.CURVES_FILE):
+                if (self._output_dir / name).is_file():
+                    shutil.copy(self._output_dir / name, folder)
 
     def write_card(self, trainer_state: Mapping[str, Any], repo_id: str | None, is_in_train: bool) -> None:
         """Writes the model card into the run's folder, and draws the curves for a push and at the end of training.
@@ -93,9 +94,10 @@ class Publisher:
             self._start()
             self._job.result()
         if self._missing:
-            missing, folder = ", ".join(path.name for path in self._missing), shlex.quote(str(self._output_dir))
-            remedy = f"leash push {folder} --repo {self._destination.repo_id}"
-            logger.error("could not push %s; remaining files are in %s; run %s to push them", missing, folder, remedy)
+            missing = ", ".join(path.name for path in self._missing)
+            folder = shlex.quote(str(self._output_dir))
+            command = f"leash push {folder} --repo {self._destination.repo_id}"
+            logger.error("could not push %s; remaining files are in %s; run %s to push them", missing, folder, command)
 
     def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after any push of checkpoints that is running.
@@ -109,15 +111,17 @@ class Publisher:
         """Starts the push of the missing checkpoints from a snapshot, which training does not change or delete."""
         snapshot = self._output_dir / SNAPSHOT
         shutil.rmtree(snapshot, ignore_errors=True)  # left by a run that was killed
-        # event files may grow while they are uploaded
-        events = {name: path.read_bytes() for name, path in found_files(self._output_dir, [repository.EVENTS]).items()}
-        files: dict[str, Path | bytes] = {**events}
-        for path in self._missing:
-            folder = _hard_link_copy(path, snapshot)
-            places = {HubStrategy.CHECKPOINT: repository.LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: path.name}
-            if place := places.get(self._args.hub_strategy):
-                files |= repository.checkpoint_files(folder, place)
-        files |= repository.model_files(folder)  # of the newest checkpoint; empty if it was deleted
+        files: dict[str, Path | bytes] = {}
+        for name, path in matching_files(self._output_dir, [repository.EVENTS]).items():
+            files[name] = path.read_bytes()  # an event file may grow while it is uploaded
+        strategy = self._args.hub_strategy
+        for checkpoint in self._missing:
+            copy = _hard_link_copy(checkpoint, snapshot)
+            if strategy is HubStrategy.CHECKPOINT:
+                files |= repository.checkpoint_files(copy, repository.LAST_CHECKPOINT)
+            elif strategy is HubStrategy.ALL_CHECKPOINTS:
+                files |= repository.checkpoint_files(copy, checkpoint.name)
+        files |= repository.model_files(copy)  # of the newest checkpoint; empty if it was deleted
         self._job = self._worker.submit(self._push, [*self._missing], files)
 
     def _push(self, checkpoints: Sequence[Path], files: Mapping[str, Path | bytes]) -> None:

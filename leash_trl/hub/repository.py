@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
 
-from leash_trl.hub.hub_token import without_token
+from leash_trl.hub_token import without_token
 from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
 
 
@@ -17,35 +17,58 @@ CURVES_FILE = "training_curves.png"
 LAST_CHECKPOINT = "last-checkpoint"
 # a push of a model deletes these files from the repository, unless it replaces them
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_model.bin", ADAPTER_FILE)
-# `ref` is TRL's reference adapter; the Python files are the model's own code
-MODEL = (
-    *(*WEIGHTS, "config.json", "generation_config.json", "ref/adapter_*", TRAINER_STATE_FILE),
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken"),
-    *("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json"),
-    *("modeling_*.py", "configuration_*.py", "tokenization_*.py", CARD_FILE, CURVES_FILE, RECIPE_FILE),
+CONFIGURATION = ("config.json", "generation_config.json")
+REFERENCE_ADAPTER = ("ref/adapter_*",)  # of TRL
+TOKENIZER = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+    "*.tiktoken",
 )
+PROCESSOR = ("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json")
+CODE = ("modeling_*.py", "configuration_*.py", "tokenization_*.py")  # of a model that brings its own
+RECORDS = (TRAINER_STATE_FILE, CARD_FILE, CURVES_FILE, RECIPE_FILE)
+MODEL = (*WEIGHTS, *CONFIGURATION, *REFERENCE_ADAPTER, *TOKENIZER, *PROCESSOR, *CODE, *RECORDS)
 EVENTS = "runs/**/*tfevents*"  # TensorBoard event files, where transformers writes them and the Hub reads them
-# files of transformers, of DeepSpeed (`global_step*/`) and of FSDP
 TRAINING_STATE = (
-    *("optimizer*", "optimizer*/*", "scheduler.pt", "scaler.pt", "rng_state*", "latest", "zero_to_fp32.py"),
-    *("global_step*/*", "pytorch_model_fsdp*", "pytorch_model_fsdp*/*"),
+    # of transformers
+    "optimizer*",
+    "optimizer*/*",
+    "scheduler.pt",
+    "scaler.pt",
+    "rng_state*",
+    # of DeepSpeed
+    "latest",
+    "zero_to_fp32.py",
+    "global_step*/*",
+    # of FSDP
+    "pytorch_model_fsdp*",
+    "pytorch_model_fsdp*/*",
 )
 
 
-def found_files(folder: Path, patterns: Iterable[str], path_in_repo: str = "") -> dict[str, Path]:
+def matching_files(folder: Path, patterns: Iterable[str], path_in_repo: str = "") -> dict[str, Path]:
     """Returns the files of a folder that match any of the glob patterns, keyed by path in the repository."""
-    paths = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-    return {(path_in_repo / path.relative_to(folder)).as_posix(): path for path in paths}
+    files = {}
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            if path.is_file():
+                name = path_in_repo / path.relative_to(folder)
+                files[name.as_posix()] = path
+    return files
 
 
 def model_files(folder: Path) -> dict[str, Path]:
     """Returns the files of a run or checkpoint for the root of a repository, keyed by path in the repository."""
-    return found_files(folder, (*MODEL, EVENTS))
+    return matching_files(folder, (*MODEL, EVENTS))
 
 
 def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
     """Returns all files of a checkpoint that resuming needs, keyed by path in the repository."""
-    return found_files(folder, (*MODEL, *TRAINING_STATE), path_in_repo)
+    return matching_files(folder, (*MODEL, *TRAINING_STATE), path_in_repo)
 
 
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
@@ -57,8 +80,8 @@ def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
         >>> stale_files(["last-checkpoint/optimizer.pt"], ["last-checkpoint/model.safetensors"])
         ['last-checkpoint/optimizer.pt']
     """
-    replaced = {_part(name) for name in files}
-    return [name for name in in_repo if name not in files and _part(name) in replaced - {""}]
+    replaced_parts = {_part(name) for name in files} - {""}
+    return [name for name in in_repo if name not in files and _part(name) in replaced_parts]
 
 
 def _part(name: str) -> str:
@@ -66,7 +89,10 @@ def _part(name: str) -> str:
     folder, slash, _ = name.partition("/")
     if slash and folder.startswith((LAST_CHECKPOINT, "checkpoint-")):
         return folder
-    return "model" if not slash and any(fnmatch(name, pattern) for pattern in WEIGHTS) else ""
+    is_in_root = not slash
+    if is_in_root and any(fnmatch(name, pattern) for pattern in WEIGHTS):
+        return "model"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -104,22 +130,27 @@ class HubRepository:
         api = HfApi(token=self.token)
         with plain_errors(f"pushing to {self.repo_id} failed", self.token):
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
-            changes: list[CommitOperation] = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
-            changes += map(CommitOperationDelete, stale)
+            changes: list[CommitOperation] = []
+            changes.extend(CommitOperationAdd(name, files[name]) for name in sorted(files))
+            changes.extend(CommitOperationDelete(name) for name in stale)
             return api.create_commit(self.repo_id, changes, commit_message=message, revision=self.revision)
 
 
 @contextmanager
-def plain_errors(problem: str, token: str | None = None) -> Iterator[None]:
+def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
     """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
 
-    The line begins with `problem`; `token` is the token in use, which may differ from the usual format.
+    The line begins with `failure`; `token` is the token in use, which may differ from the usual format.
     """
     try:
         yield
     except Exception as error:  # the Hub's client raises many types of errors, and some quote the token
-        causes = " <- ".join(f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None)
-        raise ValueError(without_token(f"{problem} ({' '.join(causes.split())})", token)) from None
+        reason = f"{type(error).__name__}: {error}"
+        cause = error.__cause__
+        if cause is not None:
+            reason += f" <- {type(cause).__name__}: {cause}"
+        reason_in_one_line = " ".join(reason.split())
+        raise ValueError(without_token(f"{failure} ({reason_in_one_line})", token)) from None
 
 
 def local_checkpoint(checkpoint: str) -> str:
@@ -134,10 +165,14 @@ def local_checkpoint(checkpoint: str) -> str:
     api = HfApi()
     with plain_errors(f"cannot resume from {checkpoint}"):
         uri = parse_hf_uri(checkpoint)
-        # checkpoints are not downloaded with the root: their optimizers are several times as large as the model
-        others = None if uri.path_in_repo else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-        wanted = f"{uri.path_in_repo}/*" if uri.path_in_repo else None
+        wanted = None
+        unwanted = None
+        if uri.path_in_repo:
+            wanted = f"{uri.path_in_repo}/*"
+        else:
+            # checkpoints are not downloaded with the root: their optimizers are several times as large as the model
+            unwanted = [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
         # with a branch's name, huggingface_hub would return an older download if the Hub is not reachable
         revision = api.model_info(uri.id, revision=uri.revision).sha
-        root = api.snapshot_download(uri.id, revision=revision, allow_patterns=wanted, ignore_patterns=others)
+        root = api.snapshot_download(uri.id, revision=revision, allow_patterns=wanted, ignore_patterns=unwanted)
         return str(Path(root, uri.path_in_repo))

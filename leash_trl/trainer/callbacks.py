@@ -21,6 +21,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
+from leash_trl.run_folder import STATE_ENTRY
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.shared_state import Scored
@@ -35,7 +36,6 @@ from leash_trl.trainer.trl_settings import (
 
 logger = get_logger(__name__)  # logs on the main process only
 
-STATE_ENTRY = "LengthControl"  # key in `state.stateful_callbacks`
 MOST_BLANK = 10  # number of batches in a row without any reward to train from after which a run ends
 
 SHOWN_BESIDE_THE_BAR = {

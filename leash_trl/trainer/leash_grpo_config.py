@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from leash_trl.completions.costs import check_length_of
 from leash_trl.completions.thinking import check_thinking_end
-from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
+from leash_trl.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters

@@ -1,6 +1,8 @@
 """A path that does not exist: every command says so in one line, and looks for it nowhere else."""
 
 import json
+from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
@@ -43,24 +45,29 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "work")
 
 
-def refusal(words, capsys) -> str:
-    """The line that a command ends with."""
-    assert main([*map(str, words)]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    line = error.rstrip("\n").split("\n")[-1]
-    assert line.startswith(f"leash {words[0]}: ")
-    return line
+@pytest.fixture
+def refusal(hub, capsys):
+    """The line that a command ends with, without a request to the Hub."""
+
+    def run(command, *words, **options):
+        arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        assert main([command, *words, *arguments]) == 2
+        error = capsys.readouterr().err
+        assert "Traceback" not in error
+        line = error.rstrip("\n").split("\n")[-1]
+        assert line.startswith(f"leash {command}: ")
+        assert hub.requests == []
+        return line
+
+    return run
 
 
 @pytest.mark.parametrize("path", MISSING)
 @pytest.mark.parametrize("command", OPTIONS)
-def test_a_missing_model_is_not_looked_for_on_the_hub(command, path, hub, capsys):
-    options = OPTIONS[command] | {"model_name_or_path": path}
-    line = refusal([command, *(f"--{name}={value}" for name, value in options.items())], capsys)
+def test_a_missing_model_is_not_looked_for_on_the_hub(command, path, refusal):
+    line = refusal(command, **OPTIONS[command] | {"model_name_or_path": path})
     assert "model_name_or_path" in line
     assert path.rpartition("/")[2] in line
-    assert hub.requests == []
 
 
 @pytest.mark.parametrize(
@@ -86,12 +93,10 @@ def test_a_missing_model_is_not_looked_for_on_the_hub(command, path, hub, capsys
         ("plan", "model_config", "./missing.json"),
     ],
 )
-def test_anything_else_that_is_missing_is_named_with_its_option(command, field, value, hub, capsys):
-    options = OPTIONS[command] | {field: value}
-    line = refusal([command, *(f"--{name}={given}" for name, given in options.items())], capsys)
+def test_anything_else_that_is_missing_is_named_with_its_option(command, field, value, refusal):
+    line = refusal(command, **OPTIONS[command] | {field: value})
     assert field in line
     assert value.removeprefix("amc23=").partition(":")[0] in line
-    assert hub.requests == []
 
 
 @pytest.mark.parametrize(
@@ -107,72 +112,63 @@ def test_anything_else_that_is_missing_is_named_with_its_option(command, field, 
         (["merge", "runs/missing", "--output_dir", "merged"], "run", "runs/missing"),
     ],
 )
-def test_a_missing_run_is_not_called_empty(words, field, value, hub, capsys, tmp_path):
-    write_evaluation(tmp_path / "work" / "evaluation", "base", {"gym": [[said(9)]]})
-    line = refusal(words, capsys)
-    assert f"{field} is {value!r}" in line
-    assert hub.requests == []
+def test_a_missing_run_is_not_called_empty(words, field, value, refusal):
+    write_evaluation(Path("evaluation"), "base", {"gym": [[said(9)]]})
+    assert f"{field} is {value!r}" in refusal(*words)
 
 
 @pytest.mark.parametrize(
     "changes",
     [{"model_name_or_path": "./missing"}, {"dataset_name": "./missing.jsonl"}, {"reward_funcs": ["missing.py:f"]}],
 )
-def test_a_comparison_of_what_is_missing_starts_nothing(changes, hub, capsys, tmp_path):
+def test_a_comparison_of_what_is_missing_starts_nothing(changes, refusal):
     recipe = {"base": {**FIELDS, **changes}, "arms": {"leash": {}}, "eval": {"benchmarks": ["gym_test"]}}
-    (tmp_path / "work" / "compare.yaml").write_text(yaml.safe_dump(recipe))
-    line = refusal(["compare", "--config", "compare.yaml"], capsys)
+    Path("compare.yaml").write_text(yaml.safe_dump(recipe))
+    line = refusal("compare", config="compare.yaml")
     assert "missing" in line
     assert next(iter(changes)) in line
-    assert hub.requests == []
 
 
-def test_a_mixture_of_what_is_missing_is_refused(hub, capsys, tmp_path):
-    (tmp_path / "work" / "mixture.yaml").write_text("datasets:\n- {path: ./missing}\n")
-    options = {name: value for name, value in FIELDS.items() if name != "dataset_name"}
-    words = ["train", "--config", "mixture.yaml", *(f"--{name}={value}" for name, value in options.items())]
-    line = refusal(words, capsys)
+def test_a_mixture_of_what_is_missing_is_refused(refusal):
+    Path("mixture.yaml").write_text("datasets:\n- {path: ./missing}\n")
+    line = refusal("train", config="mixture.yaml", **FIELDS | {"dataset_name": None})
     assert "datasets" in line
     assert "./missing" in line
-    assert hub.requests == []
 
 
 @pytest.mark.parametrize("path", MISSING)
 def test_in_python_a_missing_path_is_a_value_error(path, hub):
-    fields = {**FIELDS, "max_steps": 1}
-    for name in ("model_name_or_path", "dataset_name"):
-        del fields[name]
-    for make in (
-        lambda: LeashGRPOTrainer(path, args=LeashGRPOConfig(**fields)),
-        lambda: TransformersEngine.from_pretrained(path),
-        lambda: load_problems(path),
-        lambda: load_training_rows(path),
+    fields = {name: value for name, value in FIELDS.items() if name not in ("model_name_or_path", "dataset_name")}
+    args = LeashGRPOConfig(**fields)
+    for load in (
+        partial(LeashGRPOTrainer, args=args),
+        TransformersEngine.from_pretrained,
+        load_problems,
+        load_training_rows,
     ):
         with pytest.raises(ValueError, match="missing") as failure:
-            make()
+            load(path)
         assert "\n" not in str(failure.value)
     assert hub.requests == []
 
 
-def test_the_home_folder_is_found_by_its_abbreviation_everywhere(tmp_path, capsys):
-    rows = "".join(json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) + "\n" for i in range(4))
-    (tmp_path / "home" / "rows.jsonl").write_text(rows)
-    (tmp_path / "home" / "judge.py").write_text(
-        "def judge(completions, **kwargs):\n    return [1.0] * len(completions)\n"
-    )
-    (tmp_path / "home" / "eval.yaml").write_text("benchmarks: [~/rows.jsonl]\noutput_dir: ~/out\n")
+def test_the_home_folder_is_found_by_its_abbreviation_everywhere(tmp_path):
+    home = tmp_path / "home"
+    rows = [json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) for i in range(4)]
+    (home / "rows.jsonl").write_text("\n".join(rows))
+    (home / "judge.py").write_text("def judge(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    (home / "eval.yaml").write_text("benchmarks: [~/rows.jsonl]\noutput_dir: ~/out\n")
     options = ["--model_name_or_path=gym", "--num_samples=1", "--max_new_tokens=8", "--reward_funcs=~/judge.py:judge"]
     assert main(["eval", "--config=~/eval.yaml", *options]) == 0
-    assert (tmp_path / "home" / "out" / "results.json").is_file()
-    assert not (tmp_path / "work" / "~").exists()
+    assert (home / "out" / "results.json").is_file()
+    assert not Path("~").exists()
     assert main(["report", "~/out", "--output_dir=~/report"]) == 0
-    assert (tmp_path / "home" / "report" / "report.html").is_file()
+    assert (home / "report" / "report.html").is_file()
 
 
-def test_a_chat_template_is_text_and_no_path(capsys, tmp_path):
-    (tmp_path / "work" / "own.jinja").write_text("{{ messages }}")
+def test_a_chat_template_is_text_and_no_path(refusal):
+    Path("own.jinja").write_text("{{ messages }}")
     for command in ("train", "eval"):
-        options = OPTIONS[command] | {"chat_template": "own.jinja"}
-        line = refusal([command, *(f"--{name}={value}" for name, value in options.items())], capsys)
+        line = refusal(command, **OPTIONS[command], chat_template="own.jinja")
         assert "chat_template" in line
         assert "own.jinja" in line

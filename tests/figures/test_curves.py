@@ -26,8 +26,9 @@ def test_curves_are_the_logged_columns_by_step_and_a_target_that_moved_is_none(t
 def test_the_state_with_the_most_steps_says_what_happened(tmp_path):
     for step in (9, 10):
         write_training(tmp_path / f"checkpoint-{step}", [{"leash/lambda": float(step)}], step=step)
-    (tmp_path / "checkpoint-11").mkdir()
-    (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"global_step": 11, "log_his')
+    killed = tmp_path / "checkpoint-11"
+    killed.mkdir()
+    (killed / "trainer_state.json").write_text('{"global_step": 11, "log_his')
     assert load_curves(write_training(tmp_path, [{"leash/lambda": 3.0}]))["leash/lambda"].tolist() == [10]
 
 
@@ -40,7 +41,10 @@ def test_a_folder_without_curves_of_ours_is_refused_by_name(tmp_path, rows):
 
 
 def test_each_budget_of_a_run_has_curves_of_its_own():
-    own = {"leash/lambda/low": 1, "leash/lambda/high": 2, "leash/target_length/low": 64, "leash/target_length/high": 8}
-    parts = by_budget(curves_from_log([{"step": 1, **own}], "mine"))
-    assert [(part.attrs["label"], part.attrs["target_length"]) for part in parts] == [("low", 64), ("high", 8)]
-    assert [part["leash/lambda"].tolist() for part in parts] == [[1], [2]]
+    lambdas = {"leash/lambda/low": 1, "leash/lambda/high": 2}
+    targets = {"leash/target_length/low": 64, "leash/target_length/high": 8}
+    low, high = by_budget(curves_from_log([{"step": 1, **lambdas, **targets}], "mine"))
+    assert low.attrs == {"label": "low", "target_length": 64}
+    assert high.attrs == {"label": "high", "target_length": 8}
+    assert low["leash/lambda"].tolist() == [1]
+    assert high["leash/lambda"].tolist() == [2]

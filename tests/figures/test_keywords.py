@@ -14,8 +14,10 @@ from leash_trl.figures.behavior import KEYWORDS, behavior, keyword_counts
 )
 def test_counts_by_hand(text, expected):
     counts = keyword_counts(text)
-    found = {key.removeprefix("keyword "): count for key, count in counts.items() if count and key not in KEYWORDS}
-    assert found == expected
+    by_keyword = {
+        key.removeprefix("keyword "): count for key, count in counts.items() if count and key not in KEYWORDS
+    }
+    assert by_keyword == expected
 
 
 PROBLEMS = [
@@ -42,7 +44,7 @@ def test_behavior_by_hand(run):
     assert row[["summary_low", "summary_high"]].tolist() == pytest.approx([0, 13.706], abs=1e-3)
     assert row[["keyword so", "keyword step", "keyword thus"]].tolist() == [1, 0.25, 0]
     # benchmarks count alike; means of a and b: tokens 20 and 40, summary 1 and 1, plan 0.75 and 0
-    row = behavior([run(a=PROBLEMS, b=[[said(40, text="Thus"), said(40, text="Thus")]])]).iloc[0]
+    row = behavior([run(a=PROBLEMS, b=[[said(40, text="Thus")] * 2])]).iloc[0]
     assert row[["tokens", "summary", "plan", "keyword step", "problems"]].tolist() == [30, 1, 0.375, 0.125, 3]
 
 
@@ -51,5 +53,5 @@ def test_behavior_by_hand(run):
     [([9, 1], [1, 0]), ([9, 1, None], [2, 1, 0]), ([9, None, None], [0, 1, 2]), ([None, 0, 9], [0, 1, 2])],
 )
 def test_checkpoints_are_sorted_by_step_only_if_steps_tell_them_apart(run, steps, order):
-    runs = [run(str(place), step) for place, step in enumerate(steps)]
-    assert behavior(runs)["run"].tolist() == [str(place) for place in order]
+    runs = [run(str(index), step) for index, step in enumerate(steps)]
+    assert behavior(runs)["run"].astype(int).tolist() == order

@@ -14,7 +14,6 @@ from leash_trl.hub.repository import HubRepository
 
 
 COMMIT = "/me/x/commit/"
-PLACES = {"every_save": set(), "checkpoint": {"last-checkpoint"}, "all_checkpoints": {"checkpoint-1", "checkpoint-2"}}
 
 
 @pytest.fixture
@@ -40,25 +39,40 @@ def make_publisher(run):
     return make
 
 
-def push(publisher, run, step, is_awaited=True, **files):
-    publisher.push_checkpoint(save_checkpoint(run, step, **files), "me/x")
-    if is_awaited:
-        publisher._job.result()
+@pytest.fixture
+def push(run):
+    def save_and_push(publisher, step, is_awaited=True, **files):
+        publisher.push_checkpoint(save_checkpoint(run, step, **files), "me/x")
+        if is_awaited:
+            publisher._job.result()
+
+    return save_and_push
 
 
 def messages(hub):
     return [commit.message.removeprefix("Training in progress, ") for commit in hub.commits("me/x")[1:]]
 
 
+def logged(caplog):
+    return [record.getMessage() for record in caplog.records if record.name.startswith("leash_trl")]
+
+
 def steps_of(hub, *folders):
     return [json.loads(hub.files("me/x")[f"{folder}trainer_state.json"])["global_step"] for folder in folders]
 
 
-@pytest.mark.parametrize(("strategy", "folders"), PLACES.items())
-def test_every_save_is_one_commit_with_all_that_belongs_to_it(hub, make_publisher, run, strategy, folders):
+@pytest.mark.parametrize(
+    ("strategy", "folders"),
+    [
+        ("every_save", set()),
+        ("checkpoint", {"last-checkpoint"}),
+        ("all_checkpoints", {"checkpoint-1", "checkpoint-2"}),
+    ],
+)
+def test_every_save_is_one_commit_with_all_that_belongs_to_it(hub, make_publisher, push, strategy, folders):
     publisher = make_publisher(strategy)
     for step in (1, 2):
-        push(publisher, run, step)
+        push(publisher, step)
         files = hub.files("me/x")
         assert len(hub.commits("me/x")) == 1 + step
         assert (steps_of(hub, ""), files["model.safetensors"]) == ([step], f"weights {step}".encode())
@@ -68,73 +82,74 @@ def test_every_save_is_one_commit_with_all_that_belongs_to_it(hub, make_publishe
         assert files[f"{folder}/optimizer.pt"] == (b"moments 1" if folder == "checkpoint-1" else b"moments 2")
 
 
-def test_only_what_a_checkpoint_and_a_model_are_made_of_goes_up(hub, make_publisher, run):
-    mine = {"notes.txt": b"login with " + hub.token.encode(), "training_args.bin": b"", "x/model.safetensors": b""}
+def test_only_what_a_checkpoint_and_a_model_are_made_of_goes_up(hub, make_publisher, push):
+    private = {"notes.txt": hub.token.encode(), "training_args.bin": b"", "x/model.safetensors": b""}
     sharded = {"global_step1/shard.pt": b"s", "pytorch_model_fsdp_0/part": b"p", "optimizer_0/part": b"o"}
-    push(make_publisher("checkpoint"), run, 1, **mine, **sharded)
+    push(make_publisher("checkpoint"), 1, **private, **sharded)
     model = {"config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
     model |= {"leash_recipe.yaml", "trainer_state.json"}
-    resuming = {"optimizer.pt", "scheduler.pt", "rng_state.pth", *sharded}
-    assert {*hub.files("me/x")} - {".gitattributes"} == model | {
-        f"last-checkpoint/{name}" for name in model | resuming
-    }
+    checkpoint = {*model, *sharded, "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+    names = {".gitattributes", *model} | {f"last-checkpoint/{name}" for name in checkpoint}
+    assert hub.files("me/x").keys() == names
     assert not hub.requests_with(hub.token)
 
 
-def test_what_the_new_checkpoint_and_model_do_not_have_goes_from_the_hub(hub, make_publisher, run):
+def test_what_the_new_checkpoint_and_model_do_not_have_goes_from_the_hub(hub, make_publisher, push):
     publisher = make_publisher("checkpoint")
     old = dict.fromkeys(("adapter_model.safetensors", "notes.txt", "old/model.safetensors"), b"old")
     HubRepository("me/x").commit(old, "before")
-    push(publisher, run, 1, **{"scaler.pt": b"1"})
-    assert {"notes.txt", "old/model.safetensors", "last-checkpoint/scaler.pt"} <= {*hub.files("me/x")}
+    only_in_the_first = {"scaler.pt": b"1"}
+    push(publisher, 1, **only_in_the_first)
+    assert {"notes.txt", "old/model.safetensors", "last-checkpoint/scaler.pt"} <= hub.files("me/x").keys()
     assert "adapter_model.safetensors" not in hub.files("me/x")
-    push(publisher, run, 2)
+    push(publisher, 2)
     assert "last-checkpoint/scaler.pt" not in hub.files("me/x")
 
 
-def test_a_push_that_failed_is_said_and_the_next_save_repeats_it(hub, make_publisher, run, caplog):
+def test_a_push_that_failed_is_said_and_the_next_save_repeats_it(hub, make_publisher, push, caplog):
     publisher = make_publisher(hub_token=hub.token)
     hub.fail(COMMIT, 403)
-    push(publisher, run, 1)
-    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("leash_trl")]
-    assert all(part in said for part in ("checkpoint-1", "me/x", "403"))
-    assert "\n" not in said
-    push(publisher, run, 2)
+    push(publisher, 1)
+    (message,) = logged(caplog)
+    assert all(part in message for part in ("checkpoint-1", "me/x", "403"))
+    assert "\n" not in message
+    push(publisher, 2)
     assert messages(hub) == ["checkpoint-1, checkpoint-2"]
     assert steps_of(hub, "", "checkpoint-1/", "checkpoint-2/") == [2, 1, 2]
 
 
-def test_the_end_of_training_repeats_what_failed_or_came_too_early(hub, make_publisher, run, caplog):
+def test_the_end_of_training_repeats_what_failed_or_came_too_early(hub, make_publisher, push, caplog):
     publisher = make_publisher()
     with hub.hold(COMMIT) as is_here:
-        push(publisher, run, 1, is_awaited=False)
+        push(publisher, 1, is_awaited=False)
         assert is_here.wait(60)
         for step in (2, 3):
-            push(publisher, run, step, is_awaited=False)
+            push(publisher, step, is_awaited=False)
     publisher.finish()
     assert messages(hub) == ["checkpoint-1", "checkpoint-2, checkpoint-3"]
     assert steps_of(hub, "") == [3]
-    assert not [record for record in caplog.records if record.name.startswith("leash_trl")]
+    assert logged(caplog) == []
 
 
-def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_publisher, run, caplog):
+def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_publisher, push, run, caplog):
     publisher = make_publisher("checkpoint")
     hub.fail(COMMIT, 0, times=99)
     for step in (1, 2):
-        push(publisher, run, step)
+        push(publisher, step)
     publisher.finish()
-    said = caplog.records[-1].getMessage()
-    assert f"leash push {shlex.quote(str(run))} --repo me/x" in said
-    assert "checkpoint-2" in said
-    assert "checkpoint-1" not in said  # the second stands for it, whose place it would take
+    message = logged(caplog)[-1]
+    assert f"leash push {shlex.quote(str(run))} --repo me/x" in message
+    assert "checkpoint-2" in message
+    assert "checkpoint-1" not in message  # the second stands for it, whose place it would take
 
 
-def test_a_checkpoint_may_be_deleted_while_it_is_pushed_and_an_event_file_may_grow(hub, make_publisher, run):
-    publisher, events = make_publisher(), run / "runs" / "a" / "tfevents"
+def test_a_checkpoint_may_be_deleted_while_it_is_pushed_and_an_event_file_may_grow(hub, make_publisher, push, run):
+    publisher = make_publisher()
+    events = run / "runs" / "a" / "tfevents"
     events.parent.mkdir(parents=True)
     events.write_text("1")
     with hub.hold("/preupload/") as is_here:
-        push(publisher, run, 1, is_awaited=False)
+        push(publisher, 1, is_awaited=False)
         assert is_here.wait(60)
         shutil.rmtree(run / "checkpoint-1")
         events.write_text("12")
@@ -146,13 +161,13 @@ def test_a_checkpoint_may_be_deleted_while_it_is_pushed_and_an_event_file_may_gr
 
 @pytest.mark.parametrize("deleted", [1, 2])
 def test_of_two_checkpoints_one_may_be_deleted_and_the_root_never_gets_the_older_model(
-    hub, make_publisher, run, deleted
+    hub, make_publisher, push, run, deleted
 ):
     publisher = make_publisher()
     HubRepository("me/x").commit({"model.safetensors": b"weights 0"}, "before")
     hub.fail(COMMIT, 403, times=2)
     for step in (1, 2):
-        push(publisher, run, step)
+        push(publisher, step)
     shutil.rmtree(run / f"checkpoint-{deleted}")
     publisher.finish()
     files = hub.files("me/x")
@@ -160,21 +175,21 @@ def test_of_two_checkpoints_one_may_be_deleted_and_the_root_never_gets_the_older
     assert files["model.safetensors"] == (b"weights 2" if deleted == 1 else b"weights 0")
 
 
-def test_where_files_cannot_be_linked_they_are_pushed_from_the_checkpoint(hub, make_publisher, run, monkeypatch):
+def test_where_files_cannot_be_linked_they_are_pushed_from_the_checkpoint(hub, make_publisher, push, monkeypatch):
     def refused(source, destination):
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.link", refused)
-    push(make_publisher(), run, 1)
+    push(make_publisher(), 1)
     assert hub.files("me/x")["checkpoint-1/optimizer.pt"] == b"moments 1"
 
 
-def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publisher, run):
+def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publisher, push, run):
     publisher = make_publisher("checkpoint", hub_revision="short")
     HubRepository("me/x", revision="short").create()
     save(run, 7)
     with hub.hold(COMMIT) as is_here:
-        push(publisher, run, 6, is_awaited=False)
+        push(publisher, 6, is_awaited=False)
         assert is_here.wait(60)
         job = publisher.push_model("me/x", "Done", None, None)
     assert job.result().oid == hub.commits("me/x", "short")[-1].oid

@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,8 +25,13 @@ import pytest
 PATH = re.compile(r"(?:/api/models)?/([^/]+/[^/]+)(?:/(\w+)/([^/]+)(?:/(.+))?)?")
 
 
+@dataclass(eq=False)
 class HubError(Exception):
     """A refusal: HTTP status, message and, where the Hub sends one, its `X-Error-Code`."""
+
+    status: int
+    message: str
+    code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class LoopbackHub:
         self.private: set[str] = set()
         self.requests: list[bytes] = []
         self.branches: dict[str, dict[str, list[Commit]]] = {}
-        self.faults: list[tuple[str, HubError | tuple[threading.Event, threading.Event]]] = []
+        self.faults: list[tuple[str, Callable[[], object]]] = []  # by pattern of a path, what happens to a request
 
     def commits(self, repo_id: str, revision: str = "main") -> list[Commit]:
         """The commits up to a branch's head or a commit, the oldest first; the first one is the Hub's own."""
@@ -70,13 +75,23 @@ class LoopbackHub:
 
     def fail(self, path: str, status: int, times: int = 1) -> None:
         """Answers the next requests whose path matches with an error status, 0 for no answer; they have no effect."""
-        self.faults += [(path, HubError(status, "a fault of the loopback Hub"))] * times
+
+        def refuse() -> None:
+            raise HubError(status, "a fault of the loopback Hub")
+
+        self.faults += [(path, refuse)] * times
 
     @contextmanager
     def hold(self, path: str) -> Iterator[threading.Event]:
         """Lets the next request of a path that matches wait until the `with` block ends; the event says it is here."""
-        is_here, may_go = threading.Event(), threading.Event()
-        self.faults.append((path, (is_here, may_go)))
+        is_here = threading.Event()
+        may_go = threading.Event()
+
+        def wait() -> None:
+            is_here.set()
+            may_go.wait(60)
+
+        self.faults.append((path, wait))
         try:
             yield is_here
         finally:
@@ -84,8 +99,10 @@ class LoopbackHub:
 
     def requests_with(self, secret: str) -> list[bytes]:
         """The requests that carry a text, plain or in base64."""
-        parts = [base64.b64encode(b"o" * offset + secret.encode())[4:-4] for offset in range(3)]
-        return [sent for sent in self.requests if any(spelling in sent for spelling in (secret.encode(), *parts))]
+        plain = secret.encode()
+        # base64 spells three bytes as four characters, so a text differs by its place; its ends depend on neighbors
+        encoded = [base64.b64encode(b"o" * offset + plain)[4:-4] for offset in range(3)]
+        return [sent for sent in self.requests if any(spelling in sent for spelling in [plain, *encoded])]
 
     @contextmanager
     def online(self, home: Path) -> Iterator["LoopbackHub"]:
@@ -96,8 +113,14 @@ class LoopbackHub:
         server.hub = self
         self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        environment = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": self.token, "HF_HOME": str(home)}
-        environment |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
+        environment = {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_TOKEN": self.token,
+            "HF_HOME": str(home),
+            "HF_HUB_OFFLINE": "0",
+            "HF_HUB_DISABLE_XET": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
         try:
             with pytest.MonkeyPatch.context() as patch:
                 for name, text in environment.items():
@@ -122,22 +145,27 @@ class Handler(BaseHTTPRequestHandler):
         del self.headers["Authorization"]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.hub.requests.append(f"{self.path}\n{self.headers}\n".encode() + body)
-        status, headers = 200, {"Content-Type": "application/json"}
+        status = 200
+        headers = {"Content-Type": "application/json"}
         try:
             content = self.answer(body, authorization)
         except HubError as error:
-            status, *told = error.args
+            status = error.status
             if status == 0:
                 self.close_connection = True
                 return
-            content, headers = {"error": told[0]}, dict(zip(("X-Error-Message", "X-Error-Code"), told, strict=False))
+            content = {"error": error.message}
+            headers = {"X-Error-Message": error.message}
+            if error.code:
+                headers["X-Error-Code"] = error.code
         if isinstance(content, tuple):
             content, commit = content
             headers = {"ETag": f'"{git_oid(content)}"', "X-Repo-Commit": commit}
         else:
             content = json.dumps(content).encode()
+        headers["Content-Length"] = str(len(content))
         self.send_response(status)
-        for name, text in {**headers, "Content-Length": str(len(content))}.items():
+        for name, text in headers.items():
             self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":
@@ -147,14 +175,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, body: bytes, authorization: str | None) -> dict | list | tuple[bytes, str]:
         """The content of an answer, as JSON, or of a file, with its commit; strangers write nothing."""
-        hub, path = self.server.hub, urlsplit(self.path).path
-        if fault := next((fault for fault in hub.faults if re.search(fault[0], path)), None):
-            hub.faults.remove(fault)
-            if isinstance(fault[1], HubError):
-                raise fault[1]
-            is_here, may_go = fault[1]
-            is_here.set()
-            may_go.wait(60)
+        hub = self.server.hub
+        path = urlsplit(self.path).path
+        for fault in hub.faults:
+            pattern, act = fault
+            if re.search(pattern, path):
+                hub.faults.remove(fault)
+                act()
+                break
         if path == "/api/validate-yaml":
             return {}
         if authorization != f"Bearer {hub.token}" and (authorization or self.command == "POST"):
@@ -163,7 +191,8 @@ class Handler(BaseHTTPRequestHandler):
             wanted = json.loads(body)
             repo_id = f"me/{wanted['name']}"
             hub.branches.setdefault(repo_id, {"main": [Commit("initial commit", {".gitattributes": b""})]})
-            hub.private |= {repo_id} if wanted.get("visibility") == "private" else set()
+            if wanted.get("visibility") == "private":
+                hub.private.add(repo_id)
             return {"url": f"{hub.endpoint}/{repo_id}", "name": repo_id}
         repo_id, route, revision, file = PATH.fullmatch(path).groups()
         commits = hub.commits(repo_id, unquote(revision or "main") if route != "branch" else "main")
@@ -173,23 +202,34 @@ class Handler(BaseHTTPRequestHandler):
             return {}
         if route == "commit":
             header, *lines = (json.loads(line)["value"] for line in body.splitlines())
-            changed = {line["path"]: line.get("content") for line in lines}
-            sent = {path: base64.b64decode(text) for path, text in changed.items() if text is not None}
-            if not changed.keys() <= sent.keys() | files.keys():
-                raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
-            kept = {path: content for path, content in files.items() if path not in changed}
-            hub.branches[repo_id][revision].append(made := Commit(header["summary"], kept | sent))
-            return {"success": True, "commitOid": made.oid, "commitUrl": f"{hub.endpoint}/{repo_id}/commit/{made.oid}"}
+            tree = dict(files)
+            for line in lines:  # without content, a line deletes its file
+                if "content" in line:
+                    tree[line["path"]] = base64.b64decode(line["content"])
+                elif line["path"] not in files:
+                    raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
+                else:
+                    del tree[line["path"]]
+            commit = Commit(header["summary"], tree)
+            hub.branches[repo_id][revision].append(commit)
+            url = f"{hub.endpoint}/{repo_id}/commit/{commit.oid}"
+            return {"success": True, "commitOid": commit.oid, "commitUrl": url}
         if route == "preupload":
-            asked = [each["path"] for each in json.loads(body)["files"]]
-            known = {path: {"oid": git_oid(files[path])} for path in asked if path in files}
-            told = {"uploadMode": "regular", "shouldIgnore": False}
-            return {"files": [{"path": path, **told, **known.get(path, {})} for path in asked]}
+            answers = []
+            for line in json.loads(body)["files"]:
+                answer = {"path": line["path"], "uploadMode": "regular", "shouldIgnore": False}
+                if line["path"] in files:
+                    answer["oid"] = git_oid(files[line["path"]])
+                answers.append(answer)
+            return {"files": answers}
         if route == "tree":
-            facts = {path: {"size": len(content), "oid": git_oid(content)} for path, content in files.items()}
-            return [{"type": "file", "path": path, **own} for path, own in facts.items()]
+            return [
+                {"type": "file", "path": path, "size": len(content), "oid": git_oid(content)}
+                for path, content in files.items()
+            ]
         if route == "resolve":
-            if (file := unquote(file)) not in files:
+            file = unquote(file)
+            if file not in files:
                 raise HubError(404, "Entry not found", "EntryNotFound")
             return files[file], commits[-1].oid
         return {"id": repo_id, "sha": commits[-1].oid, "tags": [], "siblings": [{"rfilename": path} for path in files]}

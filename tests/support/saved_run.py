@@ -21,8 +21,8 @@ def trainer_state(step: int, **state: Any) -> dict[str, Any]:
         {"step": i, "leash/mean_length": 8000.0 - 100 * i, "leash/generated_tokens": 1000.0 * i, "leash/lambda": 0.1}
         for i in range(1, step + 1)
     ]
-    own = {"method": "leash", "state": {"lambda": 0.25}, "version": step, "target_length": 4096}
-    return {"global_step": step, "log_history": rows, "stateful_callbacks": {"LengthControl": {**own, **state}}}
+    entry = {"method": "leash", "state": {"lambda": 0.25}, "version": step, "target_length": 4096, **state}
+    return {"global_step": step, "log_history": rows, "stateful_callbacks": {"LengthControl": entry}}
 
 
 def save(folder: Path, step: int, recipe: dict[str, Any] | None = None, **files: bytes) -> Path:
@@ -38,8 +38,9 @@ def save(folder: Path, step: int, recipe: dict[str, Any] | None = None, **files:
         **files,
     }
     for name, content in contents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     return folder
 
 

@@ -8,7 +8,7 @@ from gradient_run import scripted_rollout
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.trainer.callbacks import STATE_ENTRY
+from leash_trl.run_folder import STATE_ENTRY
 
 
 REFILLED = {"per_device_train_batch_size": 8, "num_generations": 2, "dynamic_sampling_rounds": 1}
