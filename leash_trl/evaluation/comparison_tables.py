@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from leash_trl.evaluation import intervals
-from leash_trl.evaluation.frame import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
+from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import markdown, with_interval
 
 

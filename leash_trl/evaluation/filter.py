@@ -23,7 +23,7 @@ def filtered_rows(
 
     Args:
         problems (`Dataset`), samples (`Sequence[dict]`): Problems, and k graded completions of each, as
-            [`~leash_trl.evaluation.frame.read_lines`] returns them.
+            [`~leash_trl.evaluation.runs.read_lines`] returns them.
         min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both inclusive.
         target_quantile (`float`): Adds a column `target_length`: this quantile, in [0, 1], of the lengths of the
             problem's correct completions, and between two lengths the longer one. 0 is the shortest correct

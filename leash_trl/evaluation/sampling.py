@@ -19,8 +19,8 @@ from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.engines.thinking import ThinkingMarkers
 from leash_trl.evaluation.decoding import DecodingStrategy
-from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.files import write_whole
 from leash_trl.model_facts import opens_thinking, prompt_ids
 from leash_trl.rewards.grader.grading import grade
@@ -207,7 +207,7 @@ def sample_problems(
     An incomplete unit is sampled again as a whole, so that its completions equal those of an uninterrupted run; only
     the missing lines are written. Call [`prepare_folder`] first.
 
-    Yields the problems added to the file, in the form in which [`~leash_trl.evaluation.frame.read_lines`] returns
+    Yields the problems added to the file, in the form in which [`~leash_trl.evaluation.runs.read_lines`] returns
     them.
     """
     path, k = samples_path(folder, name), plan.num_samples
@@ -300,7 +300,7 @@ def _verdicts(
 
 
 def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFrame:
-    """Samples and grades problems in memory; returns completions as [`~leash_trl.evaluation.frame.load_samples`] does.
+    """Samples and grades problems in memory; returns completions as [`~leash_trl.evaluation.runs.load_samples`] does.
 
     `problems` has columns `prompt` and `solution`; the id of a problem is its index.
     """

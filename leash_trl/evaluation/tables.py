@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
+from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.intervals import Estimate
+from leash_trl.evaluation.metrics import OVERALL
+from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
 from leash_trl.files import write_whole
 
 

@@ -20,8 +20,8 @@ from leash_trl.evaluation.comparison_tables import (
     seed_row,
     settling,
 )
-from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.intervals import mean_amount, mean_share
+from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from written_runs import said, write_evaluation
 
-from leash_trl.evaluation.frame import OTHER_REWARDS, changes, load_evaluated_run, truncation_warning, warning
+from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.runs import OTHER_REWARDS, load_evaluated_run, truncation_warning, warning
 from leash_trl.figures.evaluation import trade_offs
 from leash_trl.figures.runs import draw
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.frame import changes, load_evaluated_run
+from leash_trl.evaluation.changes import changes
+from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import results_markdown, summary_markdown, summary_table, write_results
 
 

@@ -8,8 +8,8 @@ from datasets import Dataset
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
-from leash_trl.evaluation.frame import RUN_FIELDS, read_lines, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.runs import RUN_FIELDS, read_lines, samples_path
 from leash_trl.evaluation.sampling import (
     SamplingPlan,
     completion_seed,

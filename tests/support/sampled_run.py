@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from leash_trl.evaluation.frame import RUN_FILE, samples_path
+from leash_trl.evaluation.runs import RUN_FILE, samples_path
 
 
 def completion(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.frame import changes, load_evaluated_run, read_lines, read_run, warning
+from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
@@ -15,6 +15,7 @@ from leash_trl.evaluation.intervals import (
     mean_share_difference,
     ratio_minus_one,
 )
+from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning
 from leash_trl.evaluation.tables import summary_table
 
 
