@@ -87,3 +87,11 @@ def test_csv_and_json_have_every_number_in_full(runs, tmp_path):
     assert document["run"] == run.run
     assert document["baseline"] == "base"
     assert document["results"][0]["num_problems"] == 2
+
+
+def test_a_metric_that_a_benchmark_lacks_has_an_empty_cell(tmp_path):
+    decided = {**completion(None, 10, True), "reward": 1.0}
+    undecided = {**completion(None, 10, None), "reward": 0.5}  # its correctness_func returned None
+    run = load(tmp_path, aime=[problem(0, decided)], amc=[problem(0, undecided)])
+    lines = rows_of(results_markdown(run).partition("## base")[2])
+    assert ["Avg@1", "100.0", "", ""] in lines  # in aime, amc and overall
