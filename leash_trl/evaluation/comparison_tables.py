@@ -156,8 +156,8 @@ def seed_row(
 def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
     return {
         name: estimate.value,
-        f"{name}_interval_low": estimate.low,
-        f"{name}_interval_high": estimate.high,
+        name + "_interval_low": estimate.low,
+        name + "_interval_high": estimate.high,
     }
 
 

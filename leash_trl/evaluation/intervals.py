@@ -202,8 +202,10 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
         return estimates[0]
     size = len(estimates)
     value = sum(estimate.value for estimate in estimates) / size
-    below = math.hypot(*[estimate.value - estimate.low for estimate in estimates]) / size
-    above = math.hypot(*[estimate.high - estimate.value for estimate in estimates]) / size
+    distances_below = [estimate.value - estimate.low for estimate in estimates]
+    distances_above = [estimate.high - estimate.value for estimate in estimates]
+    below = math.hypot(*distances_below) / size
+    above = math.hypot(*distances_above) / size
     return Estimate(value, value - below, value + above)
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from sampled_run import completion, problem, write_run
+from sampled_run import completion, evaluated_run, problem, write_run
 
 from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.intervals import (
@@ -21,7 +21,8 @@ from leash_trl.evaluation.tables import summary_table
 
 def graded(index, *outcomes, name="p"):
     """A problem with these answers, right where they equal 1, of so many tokens."""
-    return problem(index, *(completion(answer, size, answer in ("1", "1.0")) for answer, size in outcomes), name=name)
+    completions = [completion(answer, size, answer in ("1", "1.0")) for answer, size in outcomes]
+    return problem(index, *completions, name=name)
 
 
 # accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
@@ -29,42 +30,45 @@ EASY = graded(0, ("1", 10), ("1.0", 20), ("1", 30), (None, 64))
 HARD = graded(1, (None, 64), ("9", 64), ("9", 40), ("1", 32))
 SOLVED = graded(0, ("1", 8), ("1", 8), ("1", 16), ("1", 16), name="q")  # accuracy 1
 BOTH = {"aime": [EASY, HARD], "amc": [SOLVED]}
-UNGRADED = problem(2, *[completion("x", 20, None)] * 4)
-HALF_GRADED = problem(3, *[completion("1", 20, None)] * 2, completion("1", 20, True), completion("9", 20, False))
+LOST = completion("x", 20, None)
+UNGRADED = problem(2, LOST, LOST, LOST, LOST)
+HALF_GRADED = problem(3, LOST, LOST, completion("1", 20, True), completion("9", 20, False))
 
 
 @pytest.fixture
 def run(tmp_path):
-    return load_evaluated_run(write_run(tmp_path / "run", BOTH))
+    return evaluated_run(tmp_path / "run", BOTH)
 
 
 def values(run, benchmark):
+    """Values of metrics by name, with k or the budget where there is one, as in `pass@2`."""
     rows = run.results[run.results["benchmark"] == benchmark]
-    return {(row.metric, *([] if math.isnan(row.at) else [row.at])): row.value for row in rows.itertuples()}
+    names = rows["metric"] + rows["at"].map(lambda at: "" if math.isnan(at) else f"@{at:g}")
+    return dict(zip(names, rows["value"], strict=True))
 
 
 def test_benchmark_by_hand(run):
     assert values(run, "aime") == pytest.approx(
         {
-            ("accuracy",): 1 / 2,
-            ("pass", 2): 3 / 4,  # 6 of 6 pairs and 3 of 6 hold a right one
-            ("pass", 4): 1.0,
-            ("majority",): 1 / 2,  # right by 3 to 0; wrong by 2 to 1
-            ("tokens",): (31 + 50) / 2,
-            ("truncated_rate",): 3 / 8,
-            ("no_answer_rate",): 2 / 8,
-            ("accuracy_within", 2): 0.0,
-            ("accuracy_within", 4): 0.0,
-            ("accuracy_within", 8): 0.0,
-            ("accuracy_within", 16): 1 / 8,
-            ("accuracy_within", 32): 4 / 8,
-            ("accuracy_within", 64): 4 / 8,
-            ("auc_oaa",): (54 + 44 + 34 + 32) / 64 / 8,
-            ("tokens_per_correct",): (4 * 31 + 4 * 50) / 4,
-            ("median_tokens",): 36.0,  # 10 20 30 32 40 64 64 64
-            ("p95_tokens",): 64.0,
-            ("right_tokens",): (10 + 20 + 30 + 32) / 4,
-            ("wrong_tokens",): (64 + 64 + 64 + 40) / 4,
+            "accuracy": 1 / 2,
+            "pass@2": 3 / 4,  # 6 of 6 pairs and 3 of 6 hold a right one
+            "pass@4": 1.0,
+            "majority": 1 / 2,  # right by 3 to 0; wrong by 2 to 1
+            "tokens": (31 + 50) / 2,
+            "truncated_rate": 3 / 8,
+            "no_answer_rate": 2 / 8,
+            "accuracy_within@2": 0.0,
+            "accuracy_within@4": 0.0,
+            "accuracy_within@8": 0.0,
+            "accuracy_within@16": 1 / 8,
+            "accuracy_within@32": 4 / 8,
+            "accuracy_within@64": 4 / 8,
+            "auc_oaa": (54 + 44 + 34 + 32) / 64 / 8,
+            "tokens_per_correct": (4 * 31 + 4 * 50) / 4,
+            "median_tokens": 36.0,  # 10 20 30 32 40 64 64 64
+            "p95_tokens": 64.0,
+            "right_tokens": (10 + 20 + 30 + 32) / 4,
+            "wrong_tokens": (64 + 64 + 64 + 40) / 4,
         }
     )
 
@@ -72,34 +76,35 @@ def test_benchmark_by_hand(run):
 def test_thinking_and_answer_have_rows_where_one_of_the_benchmarks_thinks(tmp_path):
     thought = problem(0, completion("1", 30, True, num_thinking_tokens=20), completion("1", 10, True), name="t")
     plain = problem(0, completion("1", 5, True), completion("1", 7, True), name="q")
-    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [thought], "amc": [plain]}))
-    found = {name: values(run, name) for name in ("aime", "amc", "overall")}
-    assert [found[name][("thinking_tokens",)] for name in found] == [10, 0, 5]
-    assert [found[name][("answer_tokens",)] for name in found] == [10, 6, 8]
+    run = evaluated_run(tmp_path / "run", {"aime": [thought], "amc": [plain]})
+    results = [values(run, benchmark) for benchmark in ("aime", "amc", "overall")]
+    assert [metrics["thinking_tokens"] for metrics in results] == [10, 0, 5]
+    assert [metrics["answer_tokens"] for metrics in results] == [10, 6, 8]
     assert {"aime thinking tokens", "amc thinking tokens"} <= {*summary_table([run])}
 
 
 def test_overall_weighs_benchmarks_alike(run):
     parts = [run.estimate("accuracy", name) for name in ("aime", "amc")]
     assert run.estimate("accuracy") == mean_over_benchmarks(parts)
-    assert values(run, "overall")[("median_tokens",)] == (36 + 12) / 2
-    assert math.isnan(values(run, "overall")[("wrong_tokens",)])  # amc has none
+    overall = values(run, "overall")
+    assert overall["median_tokens"] == (36 + 12) / 2
+    assert math.isnan(overall["wrong_tokens"])  # amc has none
     sizes = run.results[["benchmark", "num_problems", "num_graded", "num_samples"]].drop_duplicates()
     assert sizes.to_numpy().tolist() == [["aime", 2, 2, 4], ["amc", 1, 1, 4], ["overall", 3, 3, 4]]
 
 
 def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
-    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED], "amc": [SOLVED]}))
+    run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED], "amc": [SOLVED]})
     assert run.samples["benchmark"].tolist() == ["aime"] * 12 + ["amc"] * 4
     assert run.samples["sample"].tolist() == [0, 1, 2, 3] * 4
-    assert run.samples["is_correct"].fillna(-1).tolist() == [1, 1, 1, 0, *[-1] * 6, 1, 0, *[1] * 4]
-    found = values(run, "aime")
+    assert run.samples["is_correct"].fillna(-1).tolist() == [1, 1, 1, 0] + [-1] * 6 + [1, 0] + [1] * 4
+    metrics = values(run, "aime")
     assert run.results[["num_problems", "num_graded"]].iloc[0].tolist() == [3, 2]
-    assert found[("accuracy",)] == pytest.approx((3 / 4 + 1 / 2) / 2)
-    assert found[("pass", 2)] == 1  # both of the two graded ones hold the right one
-    assert found[("majority",)] == pytest.approx((1 + 1 / 2) / 2)
-    assert found[("accuracy_within", 64)] == pytest.approx((3 / 4 + 1 / 2) / 2)
-    assert found[("p95_tokens",)] == pytest.approx(30 + 0.65 * 34)  # 10, 20 five times, 30 and 64
+    assert metrics["accuracy"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert metrics["pass@2"] == 1  # both of the two graded ones hold the right one
+    assert metrics["majority"] == pytest.approx((1 + 1 / 2) / 2)
+    assert metrics["accuracy_within@64"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert metrics["p95_tokens"] == pytest.approx(30 + 0.65 * 34)  # 10, 20 five times, 30 and 64
     assert "6 of aime" in warning([run])
 
 
@@ -132,38 +137,41 @@ def test_samples_of_another_run_or_without_any_grade_are_refused(tmp_path, probl
         load_evaluated_run(folder)
 
 
-def change(found, benchmark, metric):
-    row = found[(found["benchmark"] == benchmark) & (found["metric"] == metric)]
-    return Estimate(*row[["value", "low", "high"]].iloc[0].tolist())
+def change(differences, benchmark, metric):
+    row = differences.set_index(["benchmark", "metric"]).loc[(benchmark, metric)]
+    return Estimate(row["value"], row["low"], row["high"])
 
 
 def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     shorter = graded(0, ("1", 5), ("1", 10), ("1", 15), ("1", 30))  # accuracy 1, mean 15
     others = {"amc": [SOLVED], "aime": [HARD, shorter]}
-    found = changes(load_evaluated_run(write_run(tmp_path / "new", others, label="new")), run)
-    accuracy, tokens = np.array([0.0, 1 / 4]), np.array([0.0, 15 - 31.0])
-    assert change(found, "aime", "accuracy_change") == mean_share_difference(accuracy, 4)
-    assert change(found, "aime", "tokens_change") == mean_amount(tokens, -math.inf)
+    differences = changes(evaluated_run(tmp_path / "new", others, label="new"), run)
+    gain = mean_share_difference(np.array([0.0, 1 / 4]), 4)
+    assert change(differences, "aime", "accuracy_change") == gain
+    assert change(differences, "aime", "tokens_change") == mean_amount(np.array([0.0, 15 - 31.0]), -math.inf)
     ratio = ratio_minus_one([np.array([50.0, 15.0])], [np.array([50.0, 31.0])])
-    assert change(found, "aime", "relative_tokens_change") == ratio
-    same = [mean_share_difference(np.zeros(1), 4), mean_share_difference(accuracy, 4)]
-    assert change(found, "overall", "accuracy_change") == mean_over_benchmarks(same)
-    assert found["benchmark"].unique().tolist() == ["amc", "aime", "overall"]
-    fewer = {name: [row | {"completions": row["completions"][2:]} for row in rows] for name, rows in BOTH.items()}
-    found = changes(load_evaluated_run(write_run(tmp_path / "fewer", fewer)), run)
-    assert change(found, "aime", "accuracy_change") == mean_share_difference(np.array([-1 / 4, 1 / 4]), 2)
+    assert change(differences, "aime", "relative_tokens_change") == ratio
+    no_gain = mean_share_difference(np.zeros(1), 4)  # in amc
+    assert change(differences, "overall", "accuracy_change") == mean_over_benchmarks([no_gain, gain])
+    assert differences["benchmark"].unique().tolist() == ["amc", "aime", "overall"]
+
+
+def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
+    last_two = [problem(row["index"], *row["completions"][2:], name=row["id"][0]) for row in (EASY, HARD, SOLVED)]
+    fewer = evaluated_run(tmp_path / "fewer", {"aime": last_two[:2], "amc": last_two[2:]})
+    gains = np.array([-1 / 4, 1 / 4])
+    assert change(changes(fewer, run), "aime", "accuracy_change") == mean_share_difference(gains, 2)
 
 
 def test_problems_of_an_own_reward_need_no_solution(tmp_path):
-    own = {"own": [each | {"solution": None} for each in (EASY, HARD)]}
-    base = load_evaluated_run(write_run(tmp_path / "base", own))
-    found = changes(load_evaluated_run(write_run(tmp_path / "run", own)), base)
-    assert change(found, "own", "accuracy_change") == mean_share_difference(np.zeros(2), 4)
+    rewarded = {"own": [{**EASY, "solution": None}, {**HARD, "solution": None}]}
+    run = evaluated_run(tmp_path / "run", rewarded)
+    assert change(changes(run, run), "own", "accuracy_change") == mean_share_difference(np.zeros(2), 4)
 
 
 def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
-    base = load_evaluated_run(write_run(tmp_path / "base", {"aime": [EASY, problem(2, *HARD["completions"])]}))
-    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED]}))
+    base = evaluated_run(tmp_path / "base", {"aime": [EASY, problem(2, *HARD["completions"])]})
+    run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED]})
     assert change(changes(run, base), "aime", "accuracy_change") == (0, -1, 1)
 
 
@@ -176,6 +184,6 @@ def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
     ],
 )
 def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, named):
-    other = load_evaluated_run(write_run(tmp_path / "other", benchmarks))
+    other = evaluated_run(tmp_path / "other", benchmarks)
     with pytest.raises(ValueError, match=named):
         changes(run, other)
