@@ -32,7 +32,7 @@ from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
-from leash_trl.evaluation.frame import OVERALL
+from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, only_run_in
 from leash_trl.saved_recipe import mapping_field, recipe_of_model

@@ -13,22 +13,28 @@ import numpy as np
 import pandas as pd
 
 from leash_trl.evaluation import intervals
-from leash_trl.evaluation.frame import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
+from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import markdown, with_interval
 
 
 WINDOW = 10  # number of training batches in a running mean, since single batches are too noisy
+NEAR_TARGET = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
 FEW_POINTS = 5  # comparisons with at most this many points show each pair
 LAST_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
 
+# one paragraph, since it stands below every table
 COMPARISON_LEGEND = (
-    "[95 % interval]: Student's t interval over seeds; with one seed or none, over problems. change of tokens: from "
-    "the base. share within target: completions no longer than the target. distance to target (worst seed): of the "
-    "mean length in the last quarter of training. share of batches within 10 %: running means over ten batches within "
-    "10 % of the target, from the first batch at or below it on. overshoot: how far these means fell below the "
-    "target. steps to target: updates until that first batch, mean over the seeds that reached the target. Columns "
-    "from distance to steps count from the last change of the target. AES: accuracy-efficiency score; the base has 0."
+    "[95 % interval]: Student's t interval over seeds; with one seed or none, over problems. "
+    "change of tokens: from the base. "
+    "share within target: completions no longer than the target. "
+    "distance to target (worst seed): of the mean length in the last quarter of training. "
+    "share of batches within 10 %: running means over ten batches within 10 % of the target, from the first batch at "
+    "or below it on. "
+    "overshoot: how far these means fell below the target. "
+    "steps to target: updates until that first batch, mean over the seeds that reached the target. "
+    "Columns from distance to steps count from the last change of the target. "
+    "AES: accuracy-efficiency score; the base has 0."
 )
 EQUAL_LENGTH_LEGEND = (
     "At equal length: mean difference in accuracy between the lines that join each seed's points over the logarithm "
@@ -49,17 +55,27 @@ def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, 
     batch at or below the target on; `overshoot`, the largest distance of a running mean below the target; and
     `steps_to_target`, the step of that first batch. Distances are relative to the target.
     """
-    found = dict.fromkeys(("settling_error", "near_target_share", "overshoot", "steps_to_target"), math.nan)
+    measures = {
+        "settling_error": math.nan,
+        "near_target_share": math.nan,
+        "overshoot": math.nan,
+        "steps_to_target": math.nan,
+    }
     if target_length is None or mean_lengths.empty:
-        return found
+        return measures
     lengths = mean_lengths.to_numpy()
-    found["settling_error"] = abs(float(lengths[-max(1, len(lengths) // 4) :].mean() / target_length) - 1.0)
-    if (is_met := lengths <= target_length).any():
-        near = np.abs(_running_means(lengths[is_met.argmax() :]) / target_length - 1.0) <= 0.1
-        found["near_target_share"] = float(near.mean())
-        found["overshoot"] = max(0.0, 1.0 - float(_running_means(lengths).min() / target_length))
-        found["steps_to_target"] = int(mean_lengths.index[is_met.argmax()])
-    return found
+    last_quarter = lengths[-max(1, len(lengths) // 4) :]
+    measures["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
+    is_reached = lengths <= target_length
+    if is_reached.any():
+        first_reached = is_reached.argmax()
+        relative_means = _running_means(lengths[first_reached:]) / target_length
+        is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET
+        shortest = _running_means(lengths).min()
+        measures["near_target_share"] = float(is_near.mean())
+        measures["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
+        measures["steps_to_target"] = int(mean_lengths.index[first_reached])
+    return measures
 
 
 def _running_means(lengths: np.ndarray) -> np.ndarray:
@@ -70,19 +86,37 @@ def _running_means(lengths: np.ndarray) -> np.ndarray:
 def measure_of(runs: Sequence[EvaluatedRun]) -> str:
     """Returns by which measure to compare runs: `"accuracy"` if correctness is known, and rewards are 1 for correct
     completions and negative, or 0, for all others; otherwise `"reward"`."""
-    rewards = {value for run in runs if "reward" in run.samples for value in run.samples["reward"].dropna().unique()}
-    wrong = rewards - {1}
-    has_two = wrong <= {0} or (max(wrong) < 0 and (1 in rewards or wrong == {-1}))
-    return "accuracy" if has_two and all(run.knows_correctness for run in runs) else "reward"
+    rewards: set[float] = set()
+    for run in runs:
+        if "reward" in run.samples:
+            rewards.update(run.samples["reward"].dropna())
+    # without rewards, the grader of answers decided correctness
+    wrong_rewards = rewards - {1}
+    is_one_or_zero = wrong_rewards <= {0}
+    if is_one_or_zero:
+        only_says_right_or_wrong = True
+    elif max(wrong_rewards) < 0:
+        # without a 1, several negative rewards may be partial credit
+        only_says_right_or_wrong = 1 in rewards or wrong_rewards == {-1}
+    else:
+        only_says_right_or_wrong = False
+    knows_correctness = all(run.knows_correctness for run in runs)
+    return "accuracy" if only_says_right_or_wrong and knows_correctness else "reward"
 
 
 def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and tokens,
     with several benchmarks as unweighted means over them. Rewards also have their bounds."""
-    ends = _ends(run.estimate(measure), run.estimate("tokens"))
-    row = {"measure": measure, **ends, "p95_tokens": run.estimate("p95_tokens").value}
+    row = {
+        "measure": measure,
+        **_interval_columns("score", run.estimate(measure)),
+        **_interval_columns("mean_tokens", run.estimate("tokens")),
+        "p95_tokens": run.estimate("p95_tokens").value,
+    }
     if measure == "reward":
-        row["lowest_score"], row["highest_score"] = reward_bounds(run.samples)
+        lowest, highest = reward_bounds(run.samples)
+        row["lowest_score"] = lowest
+        row["highest_score"] = highest
     return row
 
 
@@ -99,66 +133,85 @@ def seed_row(
     `base` is the result of [`measured`] before training, `multipliers` is lambda by step, and `controlled` the column
     of the run's samples that has the controlled lengths; for the others, see [`settling`].
     """
-    row, found = measured(run, base["measure"]), settling(mean_lengths, target_length)
-    target = math.nan if target_length is None else target_length
-    is_met = (run.samples[controlled] <= target).groupby(run.samples["benchmark"]).mean()
+    row = measured(run, base["measure"])
+    measures = settling(mean_lengths, target_length)
+    satisfaction_rate = math.nan
+    if target_length is not None:
+        is_within_target = run.samples[controlled] <= target_length
+        rate_by_benchmark = is_within_target.groupby(run.samples["benchmark"]).mean()
+        satisfaction_rate = float(rate_by_benchmark.mean())
     return {
         **row,
-        **_against(base, row),
-        "target_length": target,
-        "satisfaction_rate": math.nan if target_length is None else float(is_met.mean()),
-        **found,
-        "worst_settling_error": found["settling_error"],
-        "num_reached": int(not math.isnan(found["steps_to_target"])),
+        **_against_base(row, base),
+        "target_length": math.nan if target_length is None else target_length,
+        "satisfaction_rate": satisfaction_rate,
+        **measures,
+        "worst_settling_error": measures["settling_error"],
+        "num_reached": 0 if math.isnan(measures["steps_to_target"]) else 1,
         "lambda_end": float(multipliers.iloc[-1]) if len(multipliers) else math.nan,
         "lambda_peak": float(multipliers.max()),
     }
 
 
-def _ends(score: Estimate, length: Estimate) -> dict[str, float]:
-    numbers = {"score": score, "mean_tokens": length}
-    ends = ("", "_interval_low", "_interval_high")
-    return {name + end: value for name, number in numbers.items() for end, value in zip(ends, number, strict=True)}
+def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
+    return {
+        name: estimate.value,
+        name + "_interval_low": estimate.low,
+        name + "_interval_high": estimate.high,
+    }
 
 
 def _over_seeds(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Returns score and tokens with intervals over seeds, one row per group."""
-    lowest, highest = 0.0, 1.0
     if rows["measure"].iloc[0] == "reward":
-        lowest, highest = rows["lowest_score"].min(), rows["highest_score"].max()
-    groups = rows.groupby(by, dropna=False, sort=False)
-    ends = [
-        _ends(mean_over_seeds(own["score"], highest, lowest), mean_over_seeds(own["mean_tokens"])) for _, own in groups
-    ]
-    return pd.concat([rows[by].drop_duplicates(ignore_index=True), pd.DataFrame(ends)], axis=1)
+        lowest = rows["lowest_score"].min()
+        highest = rows["highest_score"].max()
+    else:
+        lowest = 0.0
+        highest = 1.0
+    means = []
+    for _, seeds in rows.groupby(by, dropna=False, sort=False):
+        score = mean_over_seeds(seeds["score"], highest=highest, lowest=lowest)
+        tokens = mean_over_seeds(seeds["mean_tokens"])
+        means.append(_interval_columns("score", score) | _interval_columns("mean_tokens", tokens))
+    groups = rows[by].drop_duplicates(ignore_index=True)  # in the order of `groupby` without sorting
+    return pd.concat([groups, pd.DataFrame(means)], axis=1)
 
 
-def _against(base: Row, row: Any) -> dict[str, Any]:
-    r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless, of one or
-    several rows.
+def _against_base(row: Any, base: Row) -> dict[str, Any]:
+    r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless, of one row,
+    or of the columns of several rows.
 
     $$ \mathrm{AES} = \frac{L_0 - L}{L_0} + \beta \frac{A - A_0}{A_0} $$
 
-    $\beta$ is 3 if accuracy rises and 5 if it falls.
+    $\beta$ is 3 if accuracy rises and 5 if it falls. AES is NaN if the base has accuracy 0, or rewards instead.
 
     Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that later papers use.
     """
-    has_share = base["measure"] == "accuracy" and base["score"] > 0
-    gain = (row["score"] - base["score"]) / (base["score"] if has_share else math.nan)
+    has_accuracy = base["measure"] == "accuracy" and base["score"] > 0
+    base_accuracy = base["score"] if has_accuracy else math.nan
+    gain = (row["score"] - base["score"]) / base_accuracy
     saved = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
-    efficiency = saved + np.where(gain >= 0, 3.0, 5.0) * gain
-    return {"token_change": row["mean_tokens"] / base["mean_tokens"] - 1, "efficiency_score": efficiency}
+    weight = np.where(gain >= 0, 3.0, 5.0)
+    return {
+        "token_change": row["mean_tokens"] / base["mean_tokens"] - 1,
+        "efficiency_score": saved + weight * gain,
+    }
 
 
 def read_comparison(path: str | Path) -> pd.DataFrame:
     """Reads a comparison's `seeds.csv` or `table.csv`, with numbers as floats and the fields of the grid as text."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    return rows.assign(**rows.loc[:, "score":LAST_COLUMN].apply(pd.to_numeric).astype(float))
+    numbers = rows.loc[:, "score":LAST_COLUMN].apply(pd.to_numeric).astype(float)  # an empty cell becomes NaN
+    return rows.assign(**numbers)
 
 
 def grid_fields(columns: Iterable[str]) -> list[str]:
     """Returns the fields of a comparison's grid except the target, which are the columns after the fixed ones."""
-    return [*itertools.dropwhile(lambda column: column != LAST_COLUMN, columns)][1:]
+    names = list(columns)
+    if LAST_COLUMN not in names:
+        return []
+    return names[names.index(LAST_COLUMN) + 1 :]
 
 
 def in_words(row: Row) -> str:
@@ -168,8 +221,17 @@ def in_words(row: Row) -> str:
         >>> in_words({"name": "ALP", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
         'ALP, alpha 0.5'
     """
-    given = {field.rpartition(".")[2]: row[field] for field in grid_fields(row.keys()) if not pd.isna(row[field])}
-    return ", ".join([row["name"], *(f"{field} {value}" for field, value in given.items() if value)])
+    words = [row["name"]]
+    for field in grid_fields(row.keys()):
+        value = row[field]
+        if not pd.isna(value) and value != "":
+            words.append(f"{_short_name(field)} {value}")
+    return ", ".join(words)
+
+
+def _short_name(field: str) -> str:
+    """Returns `alpha` for `length_control_kwargs.alpha`."""
+    return field.rpartition(".")[2]
 
 
 def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
@@ -178,37 +240,48 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     `seeds` is a frame of [`read_comparison`], whose first row is the base.
     """
     by = ["name", "target_length", *grid_fields(seeds)]
-    base, trained = seeds[:1], seeds[1:]
-    kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "score":LAST_COLUMN].drop(columns="target_length"), "mean")
-    kinds |= {"seeds": " ".join, "measure": "first", "worst_settling_error": "max", "num_reached": "sum"}
-    means = trained.groupby(by, dropna=False, sort=False).agg(kinds).reset_index()
-    rows = _over_seeds(trained, by).combine_first(means)  # a single seed keeps its interval over problems
-    return pd.concat([base, rows.assign(**_against(base.iloc[0], rows))], ignore_index=True)[[*seeds.columns]]
+    base = seeds[:1]
+    trained = seeds[1:]
+    aggregations: dict[str, Any] = {}
+    for column in seeds.loc[:, "score":LAST_COLUMN].columns.drop("target_length"):
+        aggregations[column] = "mean"
+    aggregations["seeds"] = " ".join
+    aggregations["measure"] = "first"
+    aggregations["worst_settling_error"] = "max"
+    aggregations["num_reached"] = "sum"
+    means = trained.groupby(by, dropna=False, sort=False).agg(aggregations).reset_index()
+    # a single seed has no interval over seeds (NaN), so it keeps its interval over problems, which is in `means`
+    rows = _over_seeds(trained, by).combine_first(means)
+    rows = rows.assign(**_against_base(rows, base.iloc[0]))
+    return pd.concat([base, rows], ignore_index=True)[[*seeds.columns]]
 
 
 def comparison_markdown(seeds: pd.DataFrame) -> str:
     """Returns [`comparison_tables`] as Markdown."""
     paragraphs = []
     for frame, words in comparison_tables(seeds):
-        paragraphs += [words] if frame is None else [markdown(frame), words]
+        if frame is not None:
+            paragraphs.append(markdown(frame))
+        paragraphs.append(words)
     return "\n\n".join(paragraphs)
 
 
 def comparison_tables(seeds: pd.DataFrame) -> list[Table]:
     """Returns the tables of a comparison, with `seeds` as for [`comparison_rows`]: its methods, which pairs of points
     differ significantly, and the scores at equal length."""
-    trained = seeds[1:]
-    words = [in_words(row) for row in trained.to_dict("records")]
-    points = words + trained["target_length"].map(lambda length: _shown(length, " at {:g}"))
-    has_seeds = points.duplicated(keep=False)  # at least two
-    tables = [(_methods_table(comparison_rows(seeds)), COMPARISON_LEGEND)]
-    if points[has_seeds].nunique() > 1:
-        known = trained.assign(words=words, point=points)[has_seeds]
-        tables += [*_significance_tables(known), *_equal_length_tables(known)]
+    tables: list[Table] = [(_methods_table(comparison_rows(seeds)), COMPARISON_LEGEND)]
+    trained = seeds[1:].copy()
+    trained["words"] = [in_words(row) for row in seeds[1:].to_dict("records")]
+    target = trained["target_length"].map(lambda length: _formatted(length, " at {:g}"))
+    trained["point"] = trained["words"] + target
+    repeated = trained[trained["point"].duplicated(keep=False)]  # points of at least two seeds
+    if repeated["point"].nunique() > 1:
+        tables.extend(_significance_tables(repeated))
+        tables.extend(_equal_length_tables(repeated))
     return tables
 
 
-def _shown(value: float, form: str) -> str:
+def _formatted(value: float, form: str) -> str:
     return "" if math.isnan(value) else form.format(value)
 
 
@@ -230,45 +303,60 @@ CELLS = {
 
 
 def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
-    target = rows["target_length"].map(lambda length: _shown(length, "{:g}"))
-    grid = pd.concat([target.rename("target"), rows[grid_fields(rows)].fillna("")], axis=1)
-    grid = grid.loc[:, [len({*grid[field]} - {""}) > 1 for field in grid]]
-    grid.columns = [field.rpartition(".")[2] for field in grid]
+    target = rows["target_length"].map(lambda length: _formatted(length, "{:g}"))
+    settings = pd.concat([target.rename("target"), rows[grid_fields(rows)].fillna("")], axis=1)
+    differs = [len({*settings[field]} - {""}) > 1 for field in settings]
+    settings = settings.loc[:, differs]
+    settings.columns = [_short_name(field) for field in settings]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
-    headings = {"score": rows["measure"].iloc[0], "tokens": "tokens"}
-    cells = cells.rename(columns={name: f"{shown} [95 % interval]" for name, shown in headings.items()})
-    cells = cells.loc[:, (cells != "").any()]
-    return pd.concat([rows["name"].rename("method"), grid, cells], axis=1)
+    measure = rows["measure"].iloc[0]
+    cells = cells.rename(columns={"score": f"{measure} [95 % interval]", "tokens": "tokens [95 % interval]"})
+    has_cells = (cells != "").any()
+    return pd.concat([rows["name"].rename("method"), settings, cells.loc[:, has_cells]], axis=1)
 
 
-def _row_cells(row: dict[str, Any]) -> dict[str, str]:
-    num_seeds, num_reached = len(row["seeds"].split()), row["num_reached"]
-    share = "" if num_reached == num_seeds else f" ({num_reached:.0f} of {num_seeds})"
-    steps = f"{row['steps_to_target']:.0f}{share}" if num_reached else "never"
-    row |= {"steps": "" if math.isnan(row["settling_error"]) else steps, "millions": row[LAST_COLUMN] / 1e6}
-    cells = {name: form.format(**row).replace(" [nan, nan]", "") for name, form in CELLS.items()}
-    return {"seeds": str(num_seeds or ""), **{name: "" if "nan" in cell else cell for name, cell in cells.items()}}
+def _row_cells(row: Row) -> dict[str, str]:
+    """Returns the cells of a row from `seeds` on; empty where a number is not defined."""
+    num_seeds = len(row["seeds"].split())
+    numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_COLUMN] / 1e6}
+    cells = {"seeds": str(num_seeds) if num_seeds else ""}
+    for name, form in CELLS.items():
+        cell = form.format(**numbers).replace(" [nan, nan]", "")  # a number without an interval
+        cells[name] = "" if "nan" in cell else cell
+    return cells
+
+
+def _steps_cell(row: Row, num_seeds: int) -> str:
+    """Describes after how many steps the target was reached, and by how many seeds if not by all."""
+    num_reached = row["num_reached"]
+    if math.isnan(row["settling_error"]):  # there is no target
+        return ""
+    if not num_reached:
+        return "never"
+    steps = f"{row['steps_to_target']:.0f}"
+    return steps if num_reached == num_seeds else f"{steps} ({num_reached:.0f} of {num_seeds})"
 
 
 def _significance_tables(seeds: pd.DataFrame) -> list[Table]:
     """Tests which pairs of points differ over their seeds: all pairs, which are listed, if there are few points, else
     pairs at the same target, which are counted."""
     measure = seeds["measure"].iloc[0]
-    by_point = dict(list(seeds.groupby("point", sort=False)))
-    targets = {point: own["target_length"].iloc[0] for point, own in by_point.items()}
-    methods = {point: own["name"].iloc[0] for point, own in by_point.items()}
-    has_few_points = len(by_point) <= FEW_POINTS
+    seeds_by_point = dict(list(seeds.groupby("point", sort=False)))
+    has_few_points = len(seeds_by_point) <= FEW_POINTS
     rows = []
-    for first, second in itertools.combinations(by_point, 2):
-        if has_few_points or (targets[first] == targets[second] and methods[first] != methods[second]):
-            score, score_p = welch(by_point[first]["score"], by_point[second]["score"])
-            tokens, tokens_p = welch(by_point[first]["mean_tokens"], by_point[second]["mean_tokens"])
+    for first, second in itertools.combinations(seeds_by_point, 2):
+        first_seeds = seeds_by_point[first]
+        second_seeds = seeds_by_point[second]
+        if has_few_points or _are_methods_at_one_target(first_seeds.iloc[0], second_seeds.iloc[0]):
+            score, score_p = welch(first_seeds["score"], second_seeds["score"])
+            tokens, tokens_p = welch(first_seeds["mean_tokens"], second_seeds["mean_tokens"])
             rows.append((f"{first} minus {second}", score, tokens, score_p, tokens_p))
     if not rows:
         return []
     pairs = pd.DataFrame(rows, columns=["difference", measure, "tokens", "score_p", "tokens_p"])
     p_values = pairs[["score_p", "tokens_p"]].to_numpy()
     is_significant = p_values < intervals.SIGNIFICANCE
+    # one family of tests: both columns of all pairs
     is_significant_by_holm = intervals.holm(p_values.flatten()).reshape(-1, 2)
     pairs_tested = f"{len(pairs)} pairs" if has_few_points else f"{len(pairs)} pairs of methods at the same target"
     sentence = (
@@ -278,33 +366,43 @@ def _significance_tables(seeds: pd.DataFrame) -> list[Table]:
     )
     if not has_few_points:
         return [(None, sentence)]
-    shown = pd.DataFrame({"difference": pairs["difference"]})
-    shown[measure] = pairs[measure].map("{:+.3f}".format)
-    shown["tokens"] = pairs["tokens"].map("{:+.1f}".format)
+    cells = pd.DataFrame({"difference": pairs["difference"]})
+    cells[measure] = pairs[measure].map("{:+.3f}".format)
+    cells["tokens"] = pairs["tokens"].map("{:+.1f}".format)
     columns = np.array([measure, "tokens"])
     significant = [columns[is_rejected] for is_rejected in is_significant_by_holm]
-    shown["significant (Holm)"] = [" and ".join(names) or "nothing" for names in significant]
-    return [(shown, sentence)]
+    cells["significant (Holm)"] = [" and ".join(names) or "nothing" for names in significant]
+    return [(cells, sentence)]
+
+
+def _are_methods_at_one_target(first: pd.Series, second: pd.Series) -> bool:
+    """Returns whether two points, of each of which a row is passed, have the same target and different methods."""
+    return first["target_length"] == second["target_length"] and first["name"] != second["name"]
 
 
 def _counts(is_significant: np.ndarray, measure: str) -> str:
     """Describes in how many pairs score and tokens differ, with `is_significant` of shape `(pairs, 2)`."""
     in_score, in_tokens = is_significant.sum(axis=0)
-    return f"{in_score} in {measure}, {in_tokens} in tokens and {is_significant.any(axis=1).sum()} in either"
+    in_either = is_significant.any(axis=1).sum()
+    return f"{in_score} in {measure}, {in_tokens} in tokens and {in_either} in either"
 
 
 def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:
     """Compares every curve with the first one. A curve joins the points of the same method and settings, or of the
     same method if it has no target."""
     names = seeds["words"].where(seeds["target_length"].notna(), seeds["name"])
-    curves = [(name, own) for name, own in seeds.groupby(names, sort=False) if own["point"].nunique() > 1]
-    (reference, first), *others = curves or [("", seeds)]
-    heading, rows = f"{seeds['measure'].iloc[0]} minus that of {reference} [95 % interval]", []
-    for name, own in others:
-        number, low, high = score_at_equal_length(own, first)
-        cell = with_interval(number, "{:+.3f}".format).replace("+nan", "n/a")
-        rows.append({"method": name, heading: cell, "tokens": _shown(low, f"{{:.1f}} to {high:.1f}")})
-    return [(pd.DataFrame(rows), EQUAL_LENGTH_LEGEND)] if rows else []
+    curves = {name: points for name, points in seeds.groupby(names, sort=False) if points["point"].nunique() > 1}
+    if len(curves) < 2:
+        return []
+    reference, *others = curves
+    heading = f"{seeds['measure'].iloc[0]} minus that of {reference} [95 % interval]"
+    rows = []
+    for name in others:
+        difference, shortest, longest = score_at_equal_length(curves[name], curves[reference])
+        cell = with_interval(difference, "{:+.3f}".format).replace("+nan", "n/a")
+        tokens = "" if math.isnan(shortest) else f"{shortest:.1f} to {longest:.1f}"
+        rows.append({"method": name, heading: cell, "tokens": tokens})
+    return [(pd.DataFrame(rows), EQUAL_LENGTH_LEGEND)]
 
 
 def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple[Estimate, float, float]:
@@ -320,21 +418,37 @@ def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple[Es
     Each frame has one row per point and seed of a method, with columns `point`, `seeds`, `score` and `mean_tokens`.
     All results are NaN if points have different seeds, or if there is no range that all curves cover.
     """
-    curves = [_curves(first), _curves(second)]
-    low = max(lengths[0] for own in curves for lengths, _ in own.values())
-    high = min(lengths[-1] for own in curves for lengths, _ in own.values())
-    seeds = {tuple(sorted(own)) for rows in (first, second) for _, own in rows.groupby("point")["seeds"]}
-    if len(seeds) > 1 or low >= high:
+    first_curves = _curves(first)
+    second_curves = _curves(second)
+    curves = [*first_curves.values(), *second_curves.values()]
+    low = max(log_tokens[0] for log_tokens, _ in curves)
+    high = min(log_tokens[-1] for log_tokens, _ in curves)
+    if low >= high or not _have_same_seeds(first, second):
         return Estimate(math.nan, math.nan, math.nan), math.nan, math.nan
     differences = []
-    for seed, curve in curves[0].items():
-        knots = np.unique(np.concatenate([curve[0], curves[1][seed][0]]).clip(low, high))
-        gap = np.interp(knots, *curve) - np.interp(knots, *curves[1][seed])
-        differences.append(float(((gap[1:] + gap[:-1]) / 2 * np.diff(knots)).sum() / (high - low)))
+    for seed, (log_tokens, scores) in first_curves.items():
+        second_log_tokens, second_scores = second_curves[seed]
+        # between two knots both curves are straight, so the trapezoidal rule is exact
+        knots = np.unique(np.concatenate([log_tokens, second_log_tokens]).clip(low, high))
+        gaps = np.interp(knots, log_tokens, scores) - np.interp(knots, second_log_tokens, second_scores)
+        area = ((gaps[1:] + gaps[:-1]) / 2 * np.diff(knots)).sum()
+        differences.append(float(area / (high - low)))
     return mean_over_seeds(differences, lowest=-math.inf), math.exp(low), math.exp(high)
 
 
-def _curves(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+def _have_same_seeds(first: pd.DataFrame, second: pd.DataFrame) -> bool:
+    """Returns whether all points of both methods have the same seeds."""
+    seeds_of_points = set()
+    for rows in (first, second):
+        for _, seeds in rows.groupby("point")["seeds"]:
+            seeds_of_points.add(tuple(sorted(seeds)))
+    return len(seeds_of_points) == 1
+
+
+def _curves(rows: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns, for each seed, the logarithms of tokens in ascending order and their scores."""
-    by_seed = rows.sort_values("mean_tokens").groupby("seeds")
-    return {seed: np.array([np.log(own["mean_tokens"]), own["score"]]) for seed, own in by_seed}
+    curves = {}
+    for seed, points in rows.sort_values("mean_tokens").groupby("seeds"):
+        log_tokens = np.log(points["mean_tokens"].to_numpy())
+        curves[seed] = (log_tokens, points["score"].to_numpy())
+    return curves

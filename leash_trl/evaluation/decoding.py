@@ -41,7 +41,11 @@ class DecodingStrategy:
         Raises:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
         """
-        return lambda prompt_ids, seed: answered(prompt_ids, [], seed, max_new_tokens)
+
+        def script(prompt_ids: Sequence[int], seed: int) -> Script:
+            return answered(prompt_ids, [], seed, max_new_tokens)
+
+        return script
 
     def to_dict(self) -> dict[str, Any]:
         """Returns name and parameters for the record of a run."""
@@ -61,12 +65,14 @@ class DecodingStrategy:
         is_continuation = False
         while requests:
             generations = engine.generate([*requests.values()], settings, is_continuation=is_continuation)
-            rows, requests, is_continuation = [*requests], {}, True
-            for row, generation in zip(rows, generations, strict=True):
+            is_continuation = True  # all later rounds go on from prompts that the engine knows
+            next_requests = {}
+            for row, generation in zip(requests, generations, strict=True):
                 try:
-                    requests[row] = scripts[row].send(generation)
-                except StopIteration as end:
+                    next_requests[row] = scripts[row].send(generation)
+                except StopIteration as end:  # the script returned the completion
                     completions[row] = end.value
+            requests = next_requests
         return [completions[row] for row in range(len(scripts))]
 
 
@@ -86,7 +92,8 @@ def step_seed(seed: int, step: int) -> int:
 
 def answered(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int) -> Script:
     """Finishes a script whose thinking has ended: requests the answer with the rest of the token limit."""
-    answer = yield Request((*prompt_ids, *response), seed, max_new_tokens - len(response))
+    tokens_left = max_new_tokens - len(response)
+    answer = yield Request((*prompt_ids, *response), seed, tokens_left)
     return Generation([*response, *answer.token_ids], answer.finish_reason)
 
 
@@ -140,15 +147,16 @@ class BudgetForcing(DecodingStrategy):
     ) -> Callable[[Sequence[int], int], Script]:
         """See [`DecodingStrategy.script`]."""
         stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
-        wait = ids_of_text(tokenizer, self.wait if self.num_ignore else "", "wait")
+        wait = ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else []
         end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
         final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
         budget = self.max_thinking_tokens
-        num_after = self.num_ignore * len(wait) + len(end) + len(final_answer) + 1
-        if budget < 1 or budget + num_after > max_new_tokens:
+        num_inserted = self.num_ignore * len(wait) + len(end) + len(final_answer)
+        longest_budget = max_new_tokens - num_inserted - 1  # the answer has at least one token
+        if not 1 <= budget <= longest_budget:
             raise ValueError(
-                f"max_thinking_tokens is {budget}, but must be at least 1 and leave {num_after} tokens for the answer "
-                f"and inserted words; change it, or raise max_new_tokens={max_new_tokens}"
+                f"max_thinking_tokens is {budget}, but must be between 1 and {longest_budget}, so that {num_inserted} "
+                f"inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change one of them"
             )
 
         def script(prompt_ids: Sequence[int], seed: int) -> Script:
@@ -158,21 +166,24 @@ class BudgetForcing(DecodingStrategy):
                 # one token more than the budget, so that thinking of exactly the budget can end by itself
                 request = Request((*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop)
                 generation = yield request
-                *thinking, _ = generation.token_ids
+                thinking = generation.token_ids[:-1]  # without its end, or the token beyond the budget
                 response += thinking
                 tokens_left -= len(thinking)
                 is_cut = generation.finish_reason == "length"
                 if is_cut or step == self.num_ignore or tokens_left < 1:
                     break
                 response += wait
-            response += [*end, *final_answer] if is_cut else end
+            response += end
+            if is_cut:
+                response += final_answer
             return (yield from answered(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
 
         return script
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {
-    strategy.name: strategy for strategy in (DecodingStrategy, BudgetForcing)
+    "plain": DecodingStrategy,
+    "budget_forcing": BudgetForcing,
 }
 
 
@@ -188,7 +199,7 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
         raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
     defaults = asdict(STRATEGIES[name]())
     for parameter, value in parameters.items():
-        # compared exactly, since bool is a subclass of int
-        if type(value) is not type(defaults.get(parameter, ...)):
+        # types are compared exactly, since bool is a subclass of int
+        if parameter not in defaults or type(value) is not type(defaults[parameter]):
             raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)

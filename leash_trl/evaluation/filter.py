@@ -23,7 +23,7 @@ def filtered_rows(
 
     Args:
         problems (`Dataset`), samples (`Sequence[dict]`): Problems, and k graded completions of each, as
-            [`~leash_trl.evaluation.frame.read_lines`] returns them.
+            [`~leash_trl.evaluation.runs.read_lines`] returns them.
         min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both inclusive.
         target_quantile (`float`): Adds a column `target_length`: this quantile, in [0, 1], of the lengths of the
             problem's correct completions, and between two lengths the longer one. 0 is the shortest correct
@@ -35,17 +35,22 @@ def filtered_rows(
     """
     for row, problem in zip(problems, samples, strict=True):
         completions = problem["completions"]
-        lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
+        lengths = [completion["num_tokens"] for completion in completions]
+        correct_lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
         num_ungraded = sum(completion["is_correct"] is None for completion in completions)
         num_graded = len(completions) - num_ungraded
-        least = max(min_passes, target_quantile is not None)
-        if num_graded and least <= len(lengths) and len(lengths) + num_ungraded <= max_passes:
-            if target_quantile is not None:
-                row["target_length"] = int(np.quantile(lengths, target_quantile, method="higher"))
-            yield {
-                **row,
-                "pass_rate": len(lengths) / num_graded,
-                "num_samples": num_graded,
-                "mean_length": sum(completion["num_tokens"] for completion in completions) / len(completions),
-                "correct_lengths": lengths,
-            }
+        fewest_passes = len(correct_lengths)  # if no ungraded completion is correct
+        most_passes = len(correct_lengths) + num_ungraded
+        if num_graded == 0 or fewest_passes < min_passes or most_passes > max_passes:
+            continue
+        if target_quantile is not None:
+            if not correct_lengths:  # there is no target
+                continue
+            row["target_length"] = int(np.quantile(correct_lengths, target_quantile, method="higher"))
+        yield {
+            **row,
+            "pass_rate": len(correct_lengths) / num_graded,
+            "num_samples": num_graded,
+            "mean_length": sum(lengths) / len(completions),
+            "correct_lengths": correct_lengths,
+        }

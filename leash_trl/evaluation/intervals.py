@@ -32,15 +32,21 @@ class Estimate(NamedTuple):
 def t_quantile(degrees_of_freedom: float) -> float:
     """Returns the 97.5 % quantile of Student's t distribution for one or more degrees of freedom, not necessarily
     integer."""
-    # between the quantiles for infinitely many degrees and for one
-    return float(findroot(lambda t: t_p_value(t, degrees_of_freedom) - SIGNIFICANCE, (1.9, 13), solver="anderson"))
+
+    def excess(t: float) -> float:
+        return t_p_value(t, degrees_of_freedom) - SIGNIFICANCE
+
+    # the quantile for infinitely many degrees is 1.96, the one for one degree 12.7
+    return float(findroot(excess, (1.9, 13), solver="anderson"))
 
 
 def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
     r"""Returns the two-sided p value of Student's t test, $I_{\nu / (\nu + t^2)}(\nu / 2, 1 / 2)$ with the regularized
     incomplete beta function."""
     end = degrees_of_freedom / (degrees_of_freedom + statistic**2)
-    return math.nan if math.isnan(end) else float(betainc(degrees_of_freedom / 2, 0.5, 0, end, regularized=True))
+    if math.isnan(end):  # mpmath raises an error
+        return math.nan
+    return float(betainc(degrees_of_freedom / 2, 0.5, 0, end, regularized=True))
 
 
 def mean_share(values: np.ndarray) -> Estimate:
@@ -55,14 +61,18 @@ def mean_share(values: np.ndarray) -> Estimate:
 
     With one problem the interval is [0, 1].
     """
-    size, mean = len(values), float(values.mean())
+    size = len(values)
+    mean = float(values.mean())
     if size == 1:
         return Estimate(mean, 0.0, 1.0)
     spread = float(np.square(values - mean).sum()) * size / (size - 1)
     inflation = (spread + PRIOR_SPREAD) / (size * mean * (1 - mean) + PRIOR_SPREAD)
+    # the ends are the solutions of (m - mu)^2 = step * mu * (1 - mu)
     step = t_quantile(size - 1) ** 2 * inflation / size
     reach = math.sqrt(step * mean * (1 - mean) + step**2 / 4)
-    low, high = ((mean + step / 2 + side * reach) / (1 + step) for side in (-1, 1))
+    low = (mean + step / 2 - reach) / (1 + step)
+    high = (mean + step / 2 + reach) / (1 + step)
+    # rounding may put an end beyond the mean or beyond the range
     return Estimate(mean, max(0.0, min(low, mean)), min(1.0, max(high, mean)))
 
 
@@ -74,7 +84,8 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     There are k completions per problem. The term with k gives a positive width even if no difference is observed. With
     one problem the interval is [-1, 1].
     """
-    size, mean = len(differences), float(differences.mean())
+    size = len(differences)
+    mean = float(differences.mean())
     if size == 1:
         return Estimate(mean, -1.0, 1.0)
     spread = float(np.square(differences - mean).sum()) + 0.25 / num_samples
@@ -96,17 +107,27 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     With one problem there is no interval. `lowest` is the smallest possible mean, which is minus infinity for
     differences.
     """
-    size, mean = len(values), float(values.mean())
+    size = len(values)
+    mean = float(values.mean())
     if size == 1:
         return Estimate(mean, math.nan, math.nan)
     deviation = float(values.std(ddof=1))
+    if deviation == 0:
+        return Estimate(mean, max(lowest, mean), mean)
     reach = t_quantile(size - 1) / math.sqrt(size)
-    skewness = float(((values - mean) ** 3).mean()) / deviation**3 if deviation else 0.0
-    below, above = reach, reach
-    if abs(skewness) > 1e-6:
-        ends = 1 + skewness * (np.array([reach, -reach]) - skewness / (6 * size))
-        below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # U at the ends of T
+    skewness = float(((values - mean) ** 3).mean()) / deviation**3
+    below = reach  # how far U reaches in units of s; mu lies below m where U is positive
+    above = reach
+    if abs(skewness) > 1e-6:  # else T is U, and its inverse would divide by 0
+        below = max(reach, _skewed_quantile(reach, skewness, size))
+        above = max(reach, -_skewed_quantile(-reach, skewness, size))
     return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
+
+
+def _skewed_quantile(quantile: float, skewness: float, size: int) -> float:
+    """Returns U where T of [`mean_amount`] is the quantile, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
+    cube = 1 + skewness * (quantile - skewness / (6 * size))
+    return float(3 / skewness * (np.cbrt(cube) - 1))
 
 
 def bounds_of(values: np.ndarray) -> tuple[float, float]:
@@ -134,10 +155,13 @@ def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
     """
     if math.isinf(high - low):
         return mean_amount(values, lowest=-math.inf)
-    mean, width = float(values.mean()), high - low
+    mean = float(values.mean())
+    width = high - low
     share = mean_share((values - low) / width)
-    # min and max, since stretching rounds
-    return Estimate(mean, max(low, min(mean, low + width * share.low)), min(high, max(mean, low + width * share.high)))
+    lower_end = low + width * share.low
+    upper_end = low + width * share.high
+    # rounding may put an end beyond the mean or beyond a bound
+    return Estimate(mean, max(low, min(mean, lower_end)), min(high, max(mean, upper_end)))
 
 
 def mean_bounded_difference(differences: np.ndarray, low: float, high: float, num_samples: int) -> Estimate:
@@ -147,7 +171,7 @@ def mean_bounded_difference(differences: np.ndarray, low: float, high: float, nu
         return mean_amount(differences, lowest=-math.inf)
     width = high - low
     share = mean_share_difference(differences / width, num_samples)
-    return Estimate(*(width * end for end in share))
+    return Estimate(width * share.value, width * share.low, width * share.high)
 
 
 def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf, lowest: float = 0.0) -> Estimate:
@@ -157,10 +181,12 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
     The interval covers the randomness of training and sampling for these problems, not the choice of problems or of
     the base model.
     """
+    size = len(values)
     mean = float(np.mean(values))
-    if len(values) == 1:
+    if size == 1:
         return Estimate(mean, math.nan, math.nan)
-    reach = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    deviation = float(np.std(values, ddof=1))
+    reach = t_quantile(size - 1) * deviation / math.sqrt(size)
     return Estimate(mean, max(lowest, mean - reach), min(highest, mean + reach))
 
 
@@ -171,13 +197,15 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     $$ m - \frac{1}{B} \sqrt{\sum_b (m_b - l_b)^2}, \qquad m + \frac{1}{B} \sqrt{\sum_b (h_b - m_b)^2} $$
 
     Source: [Construction of confidence limits about effect measures](https://doi.org/10.1002/sim.3095).
-
     """
     if len(estimates) == 1:
         return estimates[0]
-    value = sum(estimate.value for estimate in estimates) / len(estimates)
-    below = math.hypot(*(estimate.value - estimate.low for estimate in estimates)) / len(estimates)
-    above = math.hypot(*(estimate.high - estimate.value for estimate in estimates)) / len(estimates)
+    size = len(estimates)
+    value = sum(estimate.value for estimate in estimates) / size
+    distances_below = [estimate.value - estimate.low for estimate in estimates]
+    distances_above = [estimate.high - estimate.value for estimate in estimates]
+    below = math.hypot(*distances_below) / size
+    above = math.hypot(*distances_above) / size
     return Estimate(value, value - below, value + above)
 
 
@@ -191,15 +219,24 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     Both arguments have an array of shape `(P_b,)` for each benchmark, with one positive value for each of the same
     problems.
     """
-    total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
-    ratio, parts = total / base, []
-    for own, other in zip(values, baseline, strict=True):
-        others = max(1, len(own) - 1)
-        without = (total + (own.mean() - own) / others) / (base + (other.mean() - other) / others)
+    num_benchmarks = len(values)
+    total = sum(float(problems.mean()) for problems in values)
+    base_total = sum(float(problems.mean()) for problems in baseline)
+    ratio = total / base_total
+    parts = []
+    for problems, base_problems in zip(values, baseline, strict=True):
+        num_others = max(1, len(problems) - 1)  # a single problem has the part 0
+        # without problem i, the mean of the benchmark changes by (m - v_i) / (P_b - 1)
+        total_without = total + (problems.mean() - problems) / num_others
+        base_without = base_total + (base_problems.mean() - base_problems) / num_others
+        ratio_without = total_without / base_without
         # times B, because the contributions of the B benchmarks are added, but the mean below divides by B
-        parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
+        contributions = num_benchmarks * num_others * (ratio - ratio_without)
+        parts.append(mean_amount(contributions, lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
-    return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # max keeps NaN
+    change = ratio - 1
+    # the jackknife interval around the change; max keeps a NaN only in its first place
+    return Estimate(change, max(change + low - middle, -1.0), change + high - middle)
 
 
 def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
@@ -212,14 +249,17 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     If both variances are 0, p is 1 for equal means, else 0.
 
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
-
     """
-    parts = [float(values.var(ddof=1)) / len(values) for values in (first, second)]
-    squares = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
-    mean, variance = float(first.mean() - second.mean()), sum(parts)
+    difference = float(first.mean() - second.mean())
+    first_variance = float(first.var(ddof=1)) / len(first)  # of the mean
+    second_variance = float(second.var(ddof=1)) / len(second)
+    variance = first_variance + second_variance
     if variance == 0:
-        return mean, float(mean == 0)
-    return mean, t_p_value(mean / math.sqrt(variance), variance**2 / squares)
+        return difference, 1.0 if difference == 0 else 0.0
+    statistic = difference / math.sqrt(variance)
+    squares = first_variance**2 / (len(first) - 1) + second_variance**2 / (len(second) - 1)
+    degrees_of_freedom = variance**2 / squares
+    return difference, t_p_value(statistic, degrees_of_freedom)
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -232,7 +272,10 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     Source: [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
     """
     values = np.asarray(p_values)
+    size = len(values)
     order = np.argsort(values, kind="stable")
-    is_rejected = np.zeros(len(values), dtype=bool)
-    is_rejected[order] = np.logical_and.accumulate(values[order] <= SIGNIFICANCE / np.arange(len(values), 0, -1))
+    bounds = SIGNIFICANCE / np.arange(size, 0, -1)
+    is_below_bound = values[order] <= bounds
+    is_rejected = np.zeros(size, dtype=bool)
+    is_rejected[order] = np.logical_and.accumulate(is_below_bound)  # false from the first false one on
     return is_rejected

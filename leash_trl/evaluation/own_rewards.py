@@ -34,16 +34,18 @@ class OwnRewards:
     correctness: CorrectnessRule = field(init=False)
 
     def __post_init__(self) -> None:
-        names = [*map(get_callable_name, self.functions)]
+        names = [get_callable_name(function) for function in self.functions]
         if self.weights is not None and len(self.weights) != len(names):
             raise ValueError(f"reward_weights are {self.weights}, but must be one for each of {', '.join(names)}")
-        deciding = (self.correctness_func, get_callable_name(self.correctness_func))
-        object.__setattr__(self, "correctness", CorrectnessRule(self.functions, names, *deciding))
+        deciding_name = get_callable_name(self.correctness_func)
+        rule = CorrectnessRule(self.functions, names, self.correctness_func, deciding_name)
+        object.__setattr__(self, "correctness", rule)  # since the dataclass is frozen
 
     def resume(self, completions: Iterable[Mapping[str, Any]]) -> None:
         """Records the rewards of completions that were graded before, which are fields of their records."""
         if self.correctness.column is None:
-            rewards = [math.nan if each["reward"] is None else each["reward"] for each in completions]
+            rewards = [completion["reward"] for completion in completions]
+            rewards = [math.nan if reward is None else reward for reward in rewards]
             self.correctness.observe(torch.tensor(rewards))
 
     def verdicts(

@@ -20,8 +20,8 @@ from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, Thi
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.evaluation.decoding import DecodingStrategy
-from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.files import write_whole
 from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards.grader.grading import grade
@@ -30,6 +30,7 @@ from leash_trl.run_folder import MODEL_FILES, checkpoint_path, read_trainer_stat
 
 logger = logging.getLogger(__name__)
 
+# of a file of weights, so many evenly spaced pieces are read for its fingerprint, 8 MiB in all
 PIECES = 128
 PIECE_BYTES = 2**16
 PROMPT_TEXTS = ("prompt_suffix", "system_prompt", "prompt_ending")  # fields that put text into prompts
@@ -62,8 +63,10 @@ class SamplingPlan:
 
     def __post_init__(self) -> None:
         check_thinking_end(self.thinking_end)
-        if min(self.num_samples, self.batch_size) < 1:
-            raise ValueError(f"num_samples {self.num_samples} and batch_size {self.batch_size} must be at least 1")
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples is {self.num_samples}, but must be at least 1")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}, but must be at least 1")
 
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
@@ -74,9 +77,11 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
 
 def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Dataset], plan: SamplingPlan) -> Request:
     """Returns the request with the longest prompt, which needs the longest context of a plan."""
-    parts = (prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs) for rows in data_sets)
-    ids = max((ids for part in parts for ids in part), key=len)
-    return Request(tuple(ids), 0, plan.sampling.max_new_tokens)
+    longest: list[int] = []
+    for rows in data_sets:
+        prompts = prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs)
+        longest = max([longest, *prompts], key=len)
+    return Request(tuple(longest), seed=0, max_new_tokens=plan.sampling.max_new_tokens)
 
 
 def describe_run(
@@ -88,18 +93,23 @@ def describe_run(
     sets.
     """
     path = checkpoint_path(model)
-    installed = {each.name: each.version for each in distributions() if each.name in VERSIONED_PACKAGES}
+    trainer_state = read_trainer_state(path) or {}  # none for a model that was not trained here
+    installed = {package.name: package.version for package in distributions()}
+    benchmarks = {}
+    for name, rows in problems.items():
+        benchmarks[name] = {
+            "num_problems": len(rows),
+            "fingerprint": fingerprint(rows),
+            "reference": references[name],
+        }
     return {
         "label": Path(model.rstrip("/")).name,
         "model": model,
         "weights": weights_fingerprint(path, revision),
-        "step": (read_trainer_state(path) or {}).get("global_step"),
+        "step": trainer_state.get("global_step"),
         **asdict(plan),
         "decoding": plan.decoding.to_dict(),
-        "benchmarks": {
-            name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
-            for name, rows in problems.items()
-        },
+        "benchmarks": benchmarks,
         "versions": {package: installed[package] for package in VERSIONED_PACKAGES if package in installed},
     }
 
@@ -111,16 +121,22 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     Of large files it reads 8 MiB in evenly spaced pieces, since training may have changed only some layers.
     """
     if not Path(name).is_dir():
-        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
-        found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
-        return None if found is None else Path(found).parent.name  # the folder name is the commit
+        for file_name in MODEL_FILES:
+            path = cached_file(name, file_name, revision=revision, _raise_exceptions_for_missing_entries=False)
+            if path is not None:
+                return Path(path).parent.name  # the cache's folder of a commit has the name of the commit
+        return None
+    paths: set[Path] = set()
+    for pattern in FINGERPRINTED:
+        paths.update(Path(name).glob(pattern))
     sha = hashlib.sha256()
-    for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
+    for path in sorted(paths):
         size = path.stat().st_size
+        last_start = max(0, size - PIECE_BYTES)
         sha.update(f"{path.name}:{size}:".encode())
         with open(path, "rb") as file:
             for piece in range(PIECES):
-                file.seek(piece * max(0, size - PIECE_BYTES) // (PIECES - 1))
+                file.seek(piece * last_start // (PIECES - 1))
                 sha.update(file.read(PIECE_BYTES))
     return sha.hexdigest()[:16]
 
@@ -161,17 +177,17 @@ def prepare_folder(
         `ValueError`: If the folder holds samples of another run (the message names the fields that differ) or of an
             unknown run, or a damaged line before the last one.
     """
+    paths = {name: samples_path(folder, name) for name in problems}
+    stored = {name: _stored_lines(path) for name, path in paths.items()}
     has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
     old = read_run(folder) if has_samples else run
-    paths = {name: samples_path(folder, name) for name in problems}
-    stored = {name: read_lines(path) if path.is_file() else [] for name, path in paths.items()}
-    if all(len(stored[name]) == len(rows) for name, rows in problems.items()):
+    is_finished = all(len(stored[name]) == len(rows) for name, rows in problems.items())
+    if is_finished:
         run = {**run, "versions": old.get("versions")}
-    changes = [
-        f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now"
-        for key in {**run, **old}
-        if key != "label" and old.get(key) != run.get(key)
-    ]
+    changes = []
+    for key in {**run, **old}:
+        if key != "label" and old.get(key) != run.get(key):
+            changes.append(f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now")
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
     for name, lines in stored.items():
@@ -182,27 +198,41 @@ def prepare_folder(
 
 def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) -> None:
     """Grades again the completions of a file that could not be graded."""
-    graded = [(each, line["solution"]) for line in lines for each in line["completions"]]
-    # a reward of None is a result, not a failure of the grader
-    lost = [(each, gold) for each, gold in graded if each["is_correct"] is None and "reward" not in each]
-    if not lost:
+    completions = []
+    solutions = []
+    for line in lines:
+        for completion in line["completions"]:
+            # a reward of None is a result, not a failure of the grader
+            if completion["is_correct"] is None and "reward" not in completion:
+                completions.append(completion)
+                solutions.append(line["solution"])
+    if not completions:
         return
-    completions, solutions = zip(*lost, strict=True)
     # these completions have an answer, so their thinking has ended, even if the prompt opened it
     markers = ThinkingMarkers(plan.thinking_end)
-    verdicts = _verdicts([each["text"] for each in completions], solutions, plan.lenient, markers)
+    texts = [completion["text"] for completion in completions]
+    verdicts = _verdicts(texts, solutions, plan.lenient, markers)
     for completion, verdict in zip(completions, verdicts, strict=True):
         completion.update(verdict)
-    write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
-    left = sum(verdict["is_correct"] is None for verdict in verdicts)
-    logger.warning("%s: graded %d completions again; %d still cannot be graded", path, len(lost) - left, left)
+    _write_lines(path, lines)
+    num_ungraded = sum(verdict["is_correct"] is None for verdict in verdicts)
+    num_graded = len(completions) - num_ungraded
+    logger.warning("%s: graded %d completions again; %d still cannot be graded", path, num_graded, num_ungraded)
+
+
+def _stored_lines(path: Path) -> list[dict[str, Any]]:
+    """Returns the problems of a file, or none before the run has sampled any."""
+    return read_lines(path) if path.is_file() else []
+
+
+def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yields the records of all completions of these data sets that a run's folder already holds."""
     for name in names:
-        path = samples_path(folder, name)
-        for line in read_lines(path) if path.is_file() else []:
+        for line in _stored_lines(samples_path(folder, name)):
             yield from line["completions"]
 
 
@@ -210,13 +240,16 @@ def forget_correctness(folder: Path, names: Iterable[str]) -> None:
     """Makes the correctness of all samples of these data sets unknown: those of the first units were graded before
     the rewards showed partial credit."""
     for name in names:
-        lines = read_lines(samples_path(folder, name))
-        completions = [each for line in lines for each in line["completions"]]
-        if all(each["is_correct"] is None for each in completions):
-            continue
-        for each in completions:
-            each["is_correct"] = None
-        write_whole(samples_path(folder, name), "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
+        path = samples_path(folder, name)
+        lines = read_lines(path)
+        has_changed = False
+        for line in lines:
+            for completion in line["completions"]:
+                if completion["is_correct"] is not None:
+                    completion["is_correct"] = None
+                    has_changed = True
+        if has_changed:
+            _write_lines(path, lines)
 
 
 def sample_problems(
@@ -227,21 +260,24 @@ def sample_problems(
     An incomplete unit is sampled again as a whole, so that its completions equal those of an uninterrupted run; only
     the missing lines are written. Call [`prepare_folder`] first.
 
-    Yields the problems added to the file, in the form in which [`~leash_trl.evaluation.frame.read_lines`] returns
+    Yields the problems added to the file, in the form in which [`~leash_trl.evaluation.runs.read_lines`] returns
     them.
     """
-    path, k = samples_path(folder, name), plan.num_samples
+    path = samples_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    size = max(1, plan.batch_size // k)
+    unit_size = max(1, plan.batch_size // plan.num_samples)  # in problems, since a unit holds whole problems
     with open(path, "a+b") as file:
         file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)  # drop a last line that is incomplete
+        end_of_whole_lines = file.read().rfind(b"\n") + 1
+        file.truncate(end_of_whole_lines)
         num_done = len(read_lines(path))
-        for first in range(num_done // size * size, len(problems), size):
-            unit = sampled(engine, name, problems[first : first + size], plan, rewards)
-            missing = [{"index": index, **line} for index, line in enumerate(unit, first) if index >= num_done]
-            texts = [json.dumps(line, ensure_ascii=False, default=str) for line in missing]  # str for dates
-            file.writelines(f"{text}\n".encode() for text in texts)
+        first_unit = num_done // unit_size  # the first one that is not complete
+        for start in range(first_unit * unit_size, len(problems), unit_size):
+            unit = sampled(engine, name, problems[start : start + unit_size], plan, rewards)
+            missing = [{"index": index, **line} for index, line in enumerate(unit, start) if index >= num_done]
+            for line in missing:
+                text = json.dumps(line, ensure_ascii=False, default=str)  # str for dates
+                file.write(f"{text}\n".encode())
             file.flush()
             os.fsync(file.fileno())
             yield missing
@@ -251,13 +287,19 @@ def sampled(
     engine: Engine, name: str, rows: dict[str, list[Any]], plan: SamplingPlan, rewards: OwnRewards | None = None
 ) -> list[dict[str, Any]]:
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
-    k, tokenizer = plan.num_samples, engine.tokenizer
-    seeds = [completion_seed(plan.seed, name, each, number) for each in rows["id"] for number in range(k)]
-    asked = [ids for ids in prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs) for _ in range(k)]
-    decoded = plan.decoding.complete(engine, asked, seeds, plan.sampling)
+    k = plan.num_samples
+    tokenizer = engine.tokenizer
+    prompts_ids: list[list[int]] = []  # of each completion, so k times the same for each problem
+    seeds: list[int] = []
+    prompts_by_problem = prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
+    for problem_id, ids in zip(rows["id"], prompts_by_problem, strict=True):
+        for number in range(k):
+            prompts_ids.append(ids)
+            seeds.append(completion_seed(plan.seed, name, problem_id, number))
+    decoded = plan.decoding.complete(engine, prompts_ids, seeds, plan.sampling)
     texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
     golds = rows.get("solution", [None] * len(rows["id"]))
-    prompt = tokenizer.decode(asked[0])  # a template opens the thinking in every prompt or in none
+    prompt = tokenizer.decode(prompts_ids[0])  # a template opens the thinking in every prompt or in none
     markers = ThinkingMarkers(plan.thinking_end).after_prompt(prompt)
     thinking_tokens = ThinkingTokens.of(tokenizer, markers)
     all_facts = [
@@ -283,14 +325,14 @@ def sampled(
         }
         completions.append(completion)
     lines = []
-    for place, (problem_id, asked_prompt, gold) in enumerate(zip(rows["id"], rows["prompt"], golds, strict=True)):
+    for row, (problem_id, problem_prompt, gold) in enumerate(zip(rows["id"], rows["prompt"], golds, strict=True)):
         has_unknown_gold = rewards is not None and gold is None
         line = {
             "id": problem_id,
-            "question": question_text(asked_prompt),
+            "question": question_text(problem_prompt),
             "solution": gold,
-            "columns": _readable_columns(rows, place) if has_unknown_gold else {},
-            "completions": completions[place * k : place * k + k],
+            "columns": _readable_columns(rows, row) if has_unknown_gold else {},
+            "completions": completions[row * k : (row + 1) * k],
         }
         lines.append(line)
     return lines
@@ -298,19 +340,22 @@ def sampled(
 
 def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     """Returns the text of a prompt, or of the last of its messages."""
-    content = prompt if isinstance(prompt, str) else prompt[-1].get("content") or ""
+    if isinstance(prompt, str):
+        return prompt
+    content = prompt[-1].get("content") or ""
     if isinstance(content, str):
         return content
+    # parts of text and images
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
 
 
-def _readable_columns(rows: Mapping[str, Sequence[Any]], place: int) -> dict[str, str | int | float]:
+def _readable_columns(rows: Mapping[str, Sequence[Any]], row: int) -> dict[str, str | int | float]:
     """Returns the texts and numbers of a problem, among which its gold is, in whatever column the reward reads."""
     columns = {}
     for name, values in rows.items():
-        is_readable = isinstance(values[place], str | int | float)
+        is_readable = isinstance(values[row], str | int | float)
         if is_readable and name not in ("id", "prompt"):
-            columns[name] = values[place]
+            columns[name] = values[row]
     return columns
 
 
@@ -326,9 +371,11 @@ def _verdicts(
 
 
 def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFrame:
-    """Samples and grades problems in memory; returns completions as [`~leash_trl.evaluation.frame.load_samples`] does.
+    """Samples and grades problems in memory; returns completions as [`~leash_trl.evaluation.runs.load_samples`] does.
 
     `problems` has columns `prompt` and `solution`; the id of a problem is its index.
     """
-    lines = sampled(engine, "problems", {**problems[:], "id": [*map(str, range(len(problems)))]}, plan)
-    return samples_frame({"problems": [{"index": index, **line} for index, line in enumerate(lines)]})
+    ids = [str(index) for index in range(len(problems))]
+    lines = sampled(engine, "problems", {**problems[:], "id": ids}, plan)
+    indexed = [{"index": index, **line} for index, line in enumerate(lines)]
+    return samples_frame({"problems": indexed})

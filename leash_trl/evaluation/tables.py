@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
+from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.intervals import Estimate
+from leash_trl.evaluation.metrics import OVERALL
+from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
 from leash_trl.files import write_whole
 
 
@@ -37,7 +39,14 @@ def format_percent(share: float | None) -> str:
 
 def format_tokens(count: float | None) -> str:
     """Formats a number of tokens, without decimals from 1,000 on: `16,912`, `46.0`."""
-    return "" if count is None or pd.isna(count) else f"{count:,.{0 if abs(count) >= 1000 else 1}f}"
+    if count is None or pd.isna(count):
+        return ""
+    return f"{count:,.0f}" if abs(count) >= 1000 else f"{count:,.1f}"
+
+
+def format_token_change(count: float) -> str:
+    """Formats a difference of numbers of tokens, without decimals from 1,000 on: `-1,024`, `+0.0`."""
+    return f"{count:+z,.0f}" if abs(count) >= 1000 else f"{count:+z,.1f}"
 
 
 def format_number(number: float | None) -> str:
@@ -50,15 +59,18 @@ def format_points(share: float) -> str:
     return f"{100 * share:+z.1f}"
 
 
-def with_interval(number: Estimate, shown: Callable[[float], str]) -> str:
+def with_interval(number: Estimate, formatted: Callable[[float], str]) -> str:
     """Formats a number with its interval, if it has one: `"50.0 [40.0, 62.5]"`."""
-    return shown(number.value) + ("" if math.isnan(number.low) else f" [{shown(number.low)}, {shown(number.high)}]")
+    if math.isnan(number.low):
+        return formatted(number.value)
+    return f"{formatted(number.value)} [{formatted(number.low)}, {formatted(number.high)}]"
 
 
 def markdown(frame: pd.DataFrame) -> str:
     """Formats a frame of text as a Markdown table, with the first column aligned left and the others right."""
-    alignment = ["---", *["---:"] * (len(frame.columns) - 1)]
-    rows = ([*frame.columns], alignment, *frame.itertuples(index=False, name=None))
+    alignment = ["---:"] * len(frame.columns)
+    alignment[0] = "---"
+    rows = [frame.columns, alignment, *frame.itertuples(index=False, name=None)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
@@ -74,8 +86,11 @@ def escaped(text: str) -> str:
         >>> escaped("<b> | [x](y)\n*z* [1.0, 2.0]")
         '&lt;b&gt; \\| [x]\\(y) \\*z\\* [1.0, 2.0]'
     """
-    text = " ".join(text.split()).replace("\\", "\\\\")
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(")
+    text = " ".join(text.split())  # on one line
+    text = text.replace("\\", "\\\\")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("](", "]\\(")
+    # cells of tables, emphasis and code
     return re.sub(r"([|*`])", r"\\\1", text)
 
 
@@ -99,17 +114,18 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "wrong_tokens": ("wrong tokens", format_tokens),
     "accuracy_change": ("Δ accuracy (points)", format_points),
     "reward_change": ("Δ reward", "{:+.3g}".format),
-    "tokens_change": ("Δ tokens", lambda count: f"{count:+z,.{0 if abs(count) >= 1000 else 1}f}"),
+    "tokens_change": ("Δ tokens", format_token_change),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
 
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
     """Returns [`summary_markdown`], followed by every metric of the run with its interval."""
-    detail = metric_cells(run, run.results, have_overall([run]))
-    sizes = run.results.groupby("benchmark")["num_problems"].first().astype(str)
-    detail = pd.concat([sizes[[*detail]].to_frame("problems").T, detail]).rename_axis("metric").reset_index()
-    parts = [summary_markdown(run, baseline), f"## {escaped(run.label)}", markdown(detail), METRIC_LEGEND]
+    cells = metric_cells(run, run.results, have_overall([run]))
+    num_problems = run.results.groupby("benchmark")["num_problems"].first().astype(str)
+    problems_row = num_problems[[*cells]].to_frame("problems").T  # in the order of the columns
+    table = pd.concat([problems_row, cells]).rename_axis("metric").reset_index()
+    parts = [summary_markdown(run, baseline), f"## {escaped(run.label)}", markdown(table), METRIC_LEGEND]
     return "\n\n".join(parts) + "\n"
 
 
@@ -122,11 +138,15 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
     """
     runs = [baseline, run] if baseline else [run]
     summary = summary_table(runs)
-    parts = [markdown(summary.assign(model=summary["model"].map(escaped)))]
+    summary["model"] = summary["model"].map(escaped)
+    parts = [markdown(summary)]
     if baseline:
-        differences = metric_cells(run, changes(run, baseline), have_overall([run])).T
-        parts.append(markdown(differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()))
-    return "\n\n".join([*parts, LEGEND, warning(runs)]).strip() + "\n"
+        differences = metric_cells(run, changes(run, baseline), have_overall([run])).T  # a row per benchmark
+        differences = differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()
+        parts.append(markdown(differences))
+    parts.append(LEGEND)
+    parts.append(warning(runs))  # may be empty
+    return "\n\n".join(parts).strip() + "\n"
 
 
 def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
@@ -134,9 +154,13 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     run."""
     rows = []
     for run in runs:
-        numbers = run.results[run.results["metric"].isin(["accuracy", "reward", "tokens", "thinking_tokens"])]
-        cells = metric_cells(run, numbers, have_overall(runs)).unstack()
-        rows.append({"model": run.label} | {" ".join(names): cell for names, cell in cells.items()})
+        is_in_summary = run.results["metric"].isin(["accuracy", "reward", "tokens", "thinking_tokens"])
+        cells = metric_cells(run, run.results[is_in_summary], have_overall(runs))
+        row = {"model": run.label}
+        for benchmark, column in cells.items():
+            for metric, cell in column.items():
+                row[f"{benchmark} {metric}"] = cell
+        rows.append(row)
     return pd.DataFrame(rows).fillna("")
 
 
@@ -145,20 +169,29 @@ def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd
     mean over benchmarks if `has_overall` is true."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows.itertuples():
-        if row.benchmark != OVERALL or has_overall:
-            name, form = METRICS[row.metric]
-            shown = with_interval(Estimate(row.value, row.low, row.high), form)
-            cells.setdefault(row.benchmark, {})[name.format(at=row.at, k=row.num_samples)] = shown
-    return pd.DataFrame(cells)
+        if row.benchmark == OVERALL and not has_overall:
+            continue
+        name, formatted = METRICS[row.metric]
+        heading = name.format(at=row.at, k=row.num_samples)
+        estimate = Estimate(row.value, row.low, row.high)
+        benchmark_cells = cells.setdefault(row.benchmark, {})
+        benchmark_cells[heading] = with_interval(estimate, formatted)
+    return pd.DataFrame(cells).fillna("")  # a benchmark may lack a metric
 
 
 def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None) -> None:
     """Writes `results.md`, and `results.csv` and `results.json` in full precision, with the changes from the
     baseline."""
-    rows = pd.concat([run.results, changes(run, baseline)], ignore_index=True) if baseline else run.results
+    rows = run.results
+    if baseline:
+        rows = pd.concat([rows, changes(run, baseline)], ignore_index=True)
     names = {"label": run.label, "model": run.run["model"], "step": run.run.get("step")}
-    records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-    document = {"run": run.run, "baseline": baseline and baseline.label, "results": records}
+    table = pd.DataFrame({**names, **rows})  # the names in every row
+    document = {
+        "run": run.run,
+        "baseline": baseline.label if baseline else None,
+        "results": rows.astype(object).where(rows.notna(), None).to_dict("records"),  # JSON has no NaN
+    }
     write_whole(folder / "results.md", results_markdown(run, baseline))
-    write_whole(folder / "results.csv", csv(pd.DataFrame({**names, **rows})))
+    write_whole(folder / "results.csv", csv(table))
     write_whole(folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n")

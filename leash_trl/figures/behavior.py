@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from leash_trl.evaluation.frame import EvaluatedRun
 from leash_trl.evaluation.intervals import mean_amount, mean_over_benchmarks
+from leash_trl.evaluation.runs import EvaluatedRun
 from leash_trl.figures import style
 from leash_trl.figures.evaluation import draw_with_band
 

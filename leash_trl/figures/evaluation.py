@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
 from leash_trl.evaluation.comparison_tables import WINDOW, comparison_rows, in_words, read_comparison
-from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
+from leash_trl.evaluation.metrics import OVERALL
+from leash_trl.evaluation.runs import EvaluatedRun
 from leash_trl.figures import style
 
 

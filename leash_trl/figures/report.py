@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 
 from leash_trl import __version__
 from leash_trl.evaluation import tables
+from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.comparison_tables import comparison_tables, read_comparison
-from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import Estimate
+from leash_trl.evaluation.metrics import OVERALL
+from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
 from leash_trl.evaluation.tables import format_number, format_percent, format_points, format_tokens, with_interval
 from leash_trl.figures.behavior import KEYWORDS, behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs

@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from leash_trl.evaluation.frame import OVERALL, RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
+from leash_trl.evaluation.metrics import OVERALL
+from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
 from leash_trl.figures.behavior import behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.style import NARROW

@@ -18,13 +18,14 @@ from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRP
 from leash_trl.microbatching.trl_members import TRLMembers
 from leash_trl.run_folder import (
     ADAPTER_FILE,
+    STATE_ENTRY,
     TRAINER_STATE_FILE,
     length_control_state,
     only_run_in,
     read_trainer_state,
 )
 from leash_trl.trainer import checks
-from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
+from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.finite import check_finite
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point

@@ -8,7 +8,7 @@ from killed_command import killed_in_a_fork
 
 from leash_trl.cli.compared_run import ComparedRun
 from leash_trl.cli.main import main
-from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.evaluation.runs import load_evaluated_run
 
 
 REWARDS = """

@@ -2,13 +2,12 @@
 
 import math
 import re
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from written_runs import said, write_evaluation
+from written_runs import evaluated, said
 
 from leash_trl.evaluation.comparison_tables import (
     comparison_markdown,
@@ -20,7 +19,6 @@ from leash_trl.evaluation.comparison_tables import (
     seed_row,
     settling,
 )
-from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.intervals import mean_amount, mean_share
 from leash_trl.evaluation.tables import csv
 
@@ -63,47 +61,75 @@ def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
 
 
-def evaluated(**benchmarks):
-    with tempfile.TemporaryDirectory() as folder:
-        return load_evaluated_run(write_evaluation(Path(folder), "run", benchmarks))
-
-
 PROBLEMS = [[said(10), said(24, False)], [said(24), said(42)]]
-RUN = evaluated(gym=PROBLEMS)
 
 
-def seed(number=100, target=24, run=RUN, base=BASE, **settings):
+@pytest.fixture
+def run(tmp_path):
+    return evaluated(tmp_path, gym=PROBLEMS)
+
+
+def seed(run, number=100, target=24, base=BASE):
+    """The row of a seed that comes to 24 tokens at its seventh update."""
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
     row = seed_row(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
-    return {"name": "ALP", "seeds": str(number), **row, "generated_tokens": 1000.0, **settings}
+    return {"name": "ALP", "seeds": str(number), **row, "generated_tokens": 1000.0}
 
 
-def test_a_seed_by_hand():
-    row = seed()
-    accuracy, length = mean_share(np.array([0.5, 1.0])), mean_amount(np.array([17.0, 33.0]))
-    assert (row["score"], row["score_interval_low"], row["score_interval_high"]) == tuple(accuracy)
-    assert (row["mean_tokens"], row["mean_tokens_interval_low"], row["mean_tokens_interval_high"]) == tuple(length)
-    assert row["satisfaction_rate"] == 3 / 4  # at the target counts
-    assert row["token_change"] == pytest.approx(-0.75)
-    assert row["efficiency_score"] == pytest.approx(0.75 - 5 * 0.0625)
-    assert row["p95_tokens"] == pytest.approx(24 + 0.85 * 18)
-    assert (row["steps_to_target"], row["num_reached"], row["settling_error"]) == (7, 1, 0)
-    assert (row["near_target_share"], row["lambda_end"], row["lambda_peak"]) == (1, 0.2, 0.4)
-    untold = seed(target=None)
-    assert all(math.isnan(untold[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
-    assert untold["num_reached"] == 0
+def test_a_seed_by_hand(run):
+    accuracy = mean_share(np.array([0.5, 1.0]))
+    length = mean_amount(np.array([17.0, 33.0]))
+    expected = {
+        "score": accuracy.value,
+        "score_interval_low": accuracy.low,
+        "score_interval_high": accuracy.high,
+        "mean_tokens": length.value,
+        "mean_tokens_interval_low": length.low,
+        "mean_tokens_interval_high": length.high,
+        "p95_tokens": 24 + 0.85 * 18,
+        "token_change": -0.75,
+        "efficiency_score": 0.75 - 5 * 0.0625,
+        "target_length": 24,
+        "satisfaction_rate": 3 / 4,  # at the target counts
+        "settling_error": 0,
+        "near_target_share": 1,
+        "overshoot": 0,
+        "steps_to_target": 7,
+        "worst_settling_error": 0,
+        "num_reached": 1,
+        "lambda_end": 0.2,
+        "lambda_peak": 0.4,
+    }
+    row = seed(run)
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
-def test_several_benchmarks_weigh_the_same_and_the_target_is_for_the_controlled_lengths():
+def test_a_seed_without_a_target_has_no_measures_of_one(run):
+    row = seed(run, target=None)
+    assert math.isnan(row["satisfaction_rate"])
+    assert math.isnan(row["settling_error"])
+    assert math.isnan(row["steps_to_target"])
+    assert row["num_reached"] == 0
+
+
+def test_several_benchmarks_weigh_the_same(tmp_path):
+    run = evaluated(tmp_path, gym=PROBLEMS, other=[[said(40), said(40)]])
+    row = seed(run)
+    assert row["score"] == (0.75 + 1) / 2
+    assert row["mean_tokens"] == (25 + 40) / 2
+    assert row["satisfaction_rate"] == 3 / 8
+
+
+def test_the_target_is_for_the_controlled_lengths(tmp_path):
     thinking = {**said(40), "num_thinking_tokens": 20}
-    row = seed_row(evaluated(gym=PROBLEMS, own=[[thinking] * 2]), BASE, 24, pd.Series(), pd.Series())
-    assert (row["score"], row["mean_tokens"], row["satisfaction_rate"]) == ((0.75 + 1) / 2, (25 + 40) / 2, 3 / 8)
-    own = (evaluated(own=[[thinking] * 2]), BASE, 24, pd.Series(), pd.Series(), "num_thinking_tokens")
-    assert seed_row(*own)["satisfaction_rate"] == 1
+    run = evaluated(tmp_path, gym=[[thinking, thinking]])
+    row = seed_row(run, BASE, 24, pd.Series(), pd.Series(), controlled="num_thinking_tokens")
+    assert row["satisfaction_rate"] == 1
 
 
-def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
-    (tmp_path / "seeds.csv").write_text(csv(pd.DataFrame([seed(**{"length_control_kwargs.alpha": "0.5"}), seed(101)])))
+def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
+    rows = [{**seed(run), "length_control_kwargs.alpha": "0.5"}, seed(run, 101)]
+    (tmp_path / "seeds.csv").write_text(csv(pd.DataFrame(rows)))
     back = read_comparison(tmp_path / "seeds.csv")
     assert {*back.columns} == {*read_comparison(GYM / "compare_seeds.csv").columns}
     assert back["length_control_kwargs.alpha"].tolist() == ["0.5", ""]
@@ -121,10 +147,11 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
         ([0, 2, 0, 2], "reward"),
     ],
 )
-def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
-    graded = [[{**each, "reward": rewards[2 * i + k]} for k, each in enumerate(row)] for i, row in enumerate(PROBLEMS)]
-    assert measure_of([RUN, evaluated(gym=graded)]) == measure
-    assert measure_of([evaluated(gym=[[{**each, "is_correct": None} for each in row] for row in graded])]) == "reward"
+def test_rewards_that_only_say_right_or_wrong_are_accuracies(tmp_path, run, rewards, measure):
+    rewarded = [{**said(10, reward > 0), "reward": reward} for reward in rewards]
+    undecided = [{**completion, "is_correct": None} for completion in rewarded]
+    assert measure_of([run, evaluated(tmp_path, "rewarded", gym=[rewarded])]) == measure
+    assert measure_of([evaluated(tmp_path, "undecided", gym=[undecided])]) == "reward"
 
 
 @pytest.mark.parametrize(
@@ -138,12 +165,13 @@ def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
     ],
 )
 def test_settling_by_hand(lengths, expected):
-    found = settling(pd.Series(lengths, range(1, len(lengths) + 1)), 64)
-    assert tuple(found.values()) == pytest.approx(expected, nan_ok=True)
+    measures = settling(pd.Series(lengths, range(1, len(lengths) + 1)), 64)
+    assert [*measures.values()] == pytest.approx(expected, nan_ok=True)
 
 
-def test_seeds_become_their_mean_with_an_interval_over_seeds():
-    rows = pd.DataFrame([seed(100), seed(101, run=evaluated(gym=[[said(24)] * 2] * 2))])
+def test_seeds_become_their_mean_with_an_interval_over_seeds(tmp_path, run):
+    other_run = evaluated(tmp_path, "other", gym=[[said(24)] * 2] * 2)
+    rows = pd.DataFrame([seed(run), seed(other_run, 101)])
     _, row = comparison_rows(with_base(rows)).to_dict("records")
     assert (row["seeds"], row["score"], row["mean_tokens"]) == ("100 101", 0.875, 24.5)
     assert row["p95_tokens"] == pytest.approx((39.3 + 24) / 2)
@@ -154,20 +182,18 @@ def test_seeds_become_their_mean_with_an_interval_over_seeds():
 
 
 @pytest.mark.parametrize(("high", "ends"), [(1.0, (0.0, 1.0)), (5.0, (0.5 - 6.3531, 0.5 + 6.3531))])
-def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(high, ends):
-    def rated(*rewards):
-        rows = [[{**said(10, None, answer=None), "reward": reward}] for reward in rewards]
-        return evaluated(gym=rows)
+def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(tmp_path, high, ends):
+    def rated(label, *rewards):
+        return evaluated(tmp_path, label, gym=[[{**said(10, None), "reward": reward}] for reward in rewards])
 
-    base = {"name": "base", "seeds": "", **measured(rated(0.2, 0.4), "reward")}
+    base = {"name": "base", "seeds": "", **measured(rated("base", 0.2, 0.4), "reward")}
     # means 0 and 1, the latter of rewards up to `high`
-    runs = [rated(0.0, 0.0), rated(high, 2 - high) if high > 1 else rated(1.0, 1.0)]
-    seeds = [seed(number, run=run, base=base) for number, run in enumerate(runs)]
-    _, row = comparison_rows(pd.DataFrame([base, *seeds])).to_dict("records")
+    first = seed(rated("first", 0.0, 0.0), 0, base=base)
+    second = seed(rated("second", high, 2 - high), 1, base=base)
+    _, row = comparison_rows(pd.DataFrame([base, first, second])).to_dict("records")
     assert row["score"] == 0.5
     # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
-    found = row["score_interval_low"], row["score_interval_high"]
-    assert found == pytest.approx(ends, abs=1e-4)
+    assert (row["score_interval_low"], row["score_interval_high"]) == pytest.approx(ends, abs=1e-4)
 
 
 def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():
@@ -177,19 +203,20 @@ def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():
         point("lonely", 12, [0.5], [9.0]),
     )
     _, _, table, sentence = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
-    told = ["LEASH, alpha 1 at 12 minus L1 at 12", "-0.100", "+0.0", "accuracy"]
-    assert cells(table)[0] == ["difference", "accuracy", "tokens", "significant (Holm)"]
-    assert cells(table)[2:] == [told]
+    heading, _, *rows = cells(table)
+    assert heading == ["difference", "accuracy", "tokens", "significant (Holm)"]
+    assert rows == [["LEASH, alpha 1 at 12 minus L1 at 12", "-0.100", "+0.0", "accuracy"]]
     # of one pair by accuracy, tokens and either, and after correction over two intervals
     assert re.findall(r"\b\d+\b", sentence) == ["1", "95", "1", "0", "1", "2", "1", "0", "1"]
 
 
 def curve(lengths, accuracies, seeds=(0, 1)):
     """One point for each of the lengths (logarithms of tokens), and for each seed its accuracies there."""
-    points = zip(lengths, zip(*accuracies, strict=True), strict=True)
-    return pd.concat(
-        [point("A", length, own, np.exp([length] * 2), seeds).assign(point=length) for length, own in points]
-    )
+    points = []
+    for number, length in enumerate(lengths):
+        scores = [of_seed[number] for of_seed in accuracies]
+        points.append(point("A", length, scores, np.exp([length] * 2), seeds).assign(point=length))
+    return pd.concat(points)
 
 
 def test_score_at_equal_length_by_hand():

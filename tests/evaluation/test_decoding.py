@@ -24,7 +24,8 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     strategy = BudgetForcing(max_thinking_tokens=2, num_ignore=1, final_answer="", wait="")
     completions = strategy.complete(engine, [[6], [7], [8]], [0, 1, 2], SamplingSettings(max_new_tokens=10))
     assert [completion.token_ids[-2:] for completion in completions] == [[13, 1], [15, 1], [18, 1]]
-    assert [[r.prompt_ids[0] for r in call["requests"]] for call in engine.calls] == [[6, 7, 8], [6, 7, 8], [6, 8]]
+    rows = [[request.prompt_ids[0] for request in call["requests"]] for call in engine.calls]
+    assert rows == [[6, 7, 8], [6, 7, 8], [6, 8]]
     assert [call["is_continuation"] for call in engine.calls] == [False, True, True]
 
 
@@ -35,15 +36,21 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes():
 
 
 def test_the_gym_thinks_the_same_thoughts_until_its_thinking_is_cut(problems):
-    engine, settings = TransformersEngine.from_pretrained("gym", batch_size=64), SamplingSettings(1.0, 1.0, 0, 256)
+    engine = TransformersEngine.from_pretrained("gym", batch_size=64)
+    settings = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=256)
     prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:16])
     forcing = BudgetForcing(max_thinking_tokens=20, final_answer=" So the answer is ", wait=" Wait, ")
-    plain, forced = (each.complete(engine, prompts, range(16), settings) for each in (DecodingStrategy(), forcing))
+    plain = DecodingStrategy().complete(engine, prompts, range(16), settings)
+    forced = forcing.complete(engine, prompts, range(16), settings)
     (end,) = engine.tokenizer.encode("</think>")
+    num_plain = 0
+    num_forced = 0
     for before, after in zip(plain, forced, strict=True):
         num_thoughts = min(before.token_ids.index(end), 20)
         assert after.token_ids[: num_thoughts + 1] == [*before.token_ids[:num_thoughts], end]
-    assert sum(len(one.token_ids) for one in forced) < 0.9 * sum(len(one.token_ids) for one in plain)
+        num_plain += len(before.token_ids)
+        num_forced += len(after.token_ids)
+    assert num_forced < 0.9 * num_plain
 
 
 def test_a_strategy_is_made_again_from_its_record():

@@ -12,10 +12,11 @@ LENGTHS = (40, 10, 30, 20)
 
 def samples(*passes):
     """Problems with four completions of 40, 10, 30 and 20 tokens, the first `passes` of them right."""
-    return [
-        problem(index, *(completion("1", length, number < right) for number, length in enumerate(LENGTHS)))
-        for index, right in enumerate(passes)
-    ]
+    problems = []
+    for index, num_right in enumerate(passes):
+        completions = [completion("1", length, number < num_right) for number, length in enumerate(LENGTHS)]
+        problems.append(problem(index, *completions))
+    return problems
 
 
 def kept_of(sampled, *bounds, **options):
@@ -24,11 +25,11 @@ def kept_of(sampled, *bounds, **options):
 
 
 def test_the_papers_rule_keeps_what_is_neither_always_nor_never_solved():
-    own = {"num_samples": 4, "mean_length": 25.0, "prompt": "q", "solution": "1"}
+    common = {"num_samples": 4, "mean_length": 25.0, "prompt": "q", "solution": "1"}
     assert kept_of(samples(0, 1, 2, 3, 4), 1, 3) == [
-        {"id": "p1", "pass_rate": 0.25, "correct_lengths": [40], **own},
-        {"id": "p2", "pass_rate": 0.5, "correct_lengths": [40, 10], **own},
-        {"id": "p3", "pass_rate": 0.75, "correct_lengths": [40, 10, 30], **own},
+        {"id": "p1", "pass_rate": 0.25, "correct_lengths": [40], **common},
+        {"id": "p2", "pass_rate": 0.5, "correct_lengths": [40, 10], **common},
+        {"id": "p3", "pass_rate": 0.75, "correct_lengths": [40, 10, 30], **common},
     ]
 
 
@@ -40,8 +41,15 @@ def test_the_target_is_a_quantile_of_the_right_lengths(quantile, target):
 
 
 def test_a_problem_is_kept_if_it_would_be_whatever_its_unscorable_completions_are():
-    outcomes = [(True, True, None, False), (True, True, True, None), (None, None, True, False), (None,) * 4]
-    ungraded = [problem(index, *(completion("1", 10, right) for right in row)) for index, row in enumerate(outcomes)]
+    right = completion("1", 10, True)
+    wrong = completion("1", 10, False)
+    lost = completion("1", 10, None)
+    ungraded = [
+        problem(0, right, right, lost, wrong),
+        problem(1, right, right, right, lost),
+        problem(2, lost, lost, right, wrong),
+        problem(3, lost, lost, lost, lost),
+    ]
     kept = [(row["id"], row["pass_rate"], row["num_samples"]) for row in kept_of(ungraded, 1, 3)]
     assert kept == [("p0", 2 / 3, 3), ("p2", 1 / 2, 2)]
 

@@ -33,8 +33,9 @@ from leash_trl.evaluation.intervals import (
 def test_quantiles_and_p_values_are_those_of_the_tables(degrees, quantile):
     assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
     assert t_p_value(-quantile, degrees) == pytest.approx(0.05, abs=1e-5)
-    # one degree: 1 - 2 atan(t) / pi; two: 1 - t / sqrt(2 + t^2); from a table
-    assert [*map(t_p_value, (1.0, 2.0, 2.7787), (1, 2, 29))] == pytest.approx([0.5, 0.183503, 0.0095], abs=1e-4)
+    assert t_p_value(1.0, 1) == pytest.approx(0.5)  # 1 - 2 atan(t) / pi
+    assert t_p_value(2.0, 2) == pytest.approx(0.183503, abs=1e-4)  # 1 - t / sqrt(2 + t^2)
+    assert t_p_value(2.7787, 29) == pytest.approx(0.0095, abs=1e-4)  # from a table
 
 
 # populations, completions, draws of 30 problems each, bounds of the mean and of the least coverage, and of the width
@@ -47,39 +48,42 @@ def test_quantiles_and_p_values_are_those_of_the_tables(degrees, quantile):
     ],
 )
 def test_intervals_cover_as_often_as_they_say(worlds, num_samples, num_draws, bounds, least, widest):
-    found = {world: coverage([world], 30, num_samples, num_draws) for world in worlds}
-    for statistic in found[worlds[0]]:
-        shares, widths = zip(*(row[statistic] for row in found.values()), strict=True)
-        assert bounds[0] <= np.mean(shares) <= bounds[1], (statistic, shares)
+    coverages = [coverage([world], 30, num_samples, num_draws) for world in worlds]
+    low, high = bounds
+    for statistic in coverages[0]:
+        shares = [by_statistic[statistic].share for by_statistic in coverages]
+        widths = [by_statistic[statistic].relative_width for by_statistic in coverages]
+        assert low <= np.mean(shares) <= high, (statistic, shares)
         assert min(shares) >= least, (statistic, shares)
         assert max(widths) < widest, statistic
 
 
 def test_means_over_benchmarks_and_over_seeds_are_covered():
-    found = coverage(["AIME", "easy"], 30, 4, 400)
     # standard deviation 1.1 %
-    assert all(0.925 <= share <= 0.985 for share, _ in found.values()), found
+    for statistic, covered in coverage(["AIME", "easy"], 30, 4, 400).items():
+        assert 0.925 <= covered.share <= 0.985, statistic
     # standard deviation 0.4 %
     assert [seed_coverage(num_seeds, 3000) for num_seeds in (2, 3, 5)] == pytest.approx([0.95] * 3, abs=0.01)
 
 
 @given(arrays(float, st.integers(1, 30), elements=st.floats(0, 1, width=16)))
 def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(values):
-    found, mirrored = mean_share(values), mean_share(1 - values)
-    assert 0 <= found.low <= found.value <= found.high <= 1
-    assert found.high > found.low
-    assert mirrored[1:] == pytest.approx((1 - found.high, 1 - found.low))
+    share = mean_share(values)
+    assert 0 <= share.low <= share.value <= share.high <= 1
+    assert share.high > share.low
+    mirrored = mean_share(1 - values)
+    assert (mirrored.low, mirrored.high) == pytest.approx((1 - share.high, 1 - share.low))
 
 
 @given(arrays(float, st.integers(1, 30), elements=st.floats(-1, 1, width=16)))
 def test_an_interval_of_bounded_rewards_holds_their_mean_and_lies_within_their_bounds(rewards):
-    bounds = bounds_of(rewards)
-    found = mean_bounded(rewards, *bounds)
-    assert bounds[0] <= found.low <= found.value <= found.high <= bounds[1]
-    assert found.value == pytest.approx(rewards.mean())
-    assert found.high > found.low
-    change = mean_bounded_difference(rewards - rewards[::-1], *bounds, num_samples=4)
-    assert bounds[0] - bounds[1] <= change.low <= change.value <= change.high <= bounds[1] - bounds[0]
+    low, high = bounds_of(rewards)
+    mean = mean_bounded(rewards, low, high)
+    assert low <= mean.low <= mean.value <= mean.high <= high
+    assert mean.value == pytest.approx(rewards.mean())
+    assert mean.high > mean.low
+    change = mean_bounded_difference(rewards - rewards[::-1], low, high, num_samples=4)
+    assert low - high <= change.low <= change.value <= change.high <= high - low
     assert change.high > change.low
 
 
@@ -102,7 +106,13 @@ def ends(mean, reach):
     return mean, mean - reach, mean + reach
 
 
-T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
+# quantiles by degrees of freedom
+T1 = t_quantile(1)
+T2 = t_quantile(2)
+T3 = t_quantile(3)
+T29 = t_quantile(29)
+TENS = np.array([0.0, 10.0, 20.0])  # standard deviation 10
+TENS_REACH = T2 * 10 / 3**0.5
 
 
 @pytest.mark.parametrize(
@@ -119,13 +129,12 @@ T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
             mean_bounded(np.repeat([1.0, -1.0], [10, 20]), -1, 1),
             (-1 / 3, 2 * 0.1856732236634 - 1, 2 * 0.5230035249450 - 1),
         ),
-        (mean_bounded(np.array([0.0, 10.0, 20.0]), -math.inf, math.inf), ends(10, T2 * 10 / 3**0.5)),
+        (mean_bounded(TENS, -math.inf, math.inf), ends(10, TENS_REACH)),
         (mean_bounded_difference(np.array([1.0, 1, 0, 0]), -1, 1, 4), ends(0.5, 2 * T3 * (0.3125 / 12) ** 0.5)),
-        (mean_bounded_difference(np.array([0.0, 10, 20]), -math.inf, math.inf, 4), ends(10, T2 * 10 / 3**0.5)),
-        # standard deviation 10
-        (mean_amount(np.array([90.0, 100.0, 110.0])), ends(100, T2 * 10 / 3**0.5)),
-        (mean_amount(np.array([0.0, 10.0, 20.0])), (10, 0, 10 + T2 * 10 / 3**0.5)),
-        (mean_amount(np.array([0.0, 10.0, 20.0]), -math.inf), ends(10, T2 * 10 / 3**0.5)),
+        (mean_bounded_difference(TENS, -math.inf, math.inf, 4), ends(10, TENS_REACH)),
+        (mean_amount(TENS + 90), ends(100, TENS_REACH)),
+        (mean_amount(TENS), (10, 0, 10 + TENS_REACH)),
+        (mean_amount(TENS, -math.inf), ends(10, TENS_REACH)),
         (mean_over_seeds([0.7, 0.8, 0.9]), ends(0.8, T2 * 0.1 / 3**0.5)),
         (mean_over_seeds([0.7, 0.8, 0.9], highest=1.0), (0.8, 0.8 - T2 * 0.1 / 3**0.5, 1)),
         # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
@@ -148,12 +157,16 @@ def test_estimates_by_hand(estimate, expected):
 
 def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
     values = np.exp(np.random.default_rng(0).normal(size=30))
-    mean, deviation, reach = values.mean(), values.std(ddof=1), T29 / 30**0.5
-    found, mirrored = mean_amount(values, -math.inf), mean_amount(-values, -math.inf)
-    assert found.low == pytest.approx(mean - reach * deviation)
-    g, u = ((values - mean) ** 3).mean() / deviation**3, (mean - found.high) / deviation
+    mean = values.mean()
+    deviation = values.std(ddof=1)
+    reach = T29 / 30**0.5
+    amount = mean_amount(values, -math.inf)
+    assert amount.low == pytest.approx(mean - reach * deviation)
+    g = ((values - mean) ** 3).mean() / deviation**3
+    u = (mean - amount.high) / deviation
     assert u + g * u**2 / 3 + g**2 * u**3 / 27 + g / 180 == pytest.approx(-reach)
-    assert mirrored[1:] == pytest.approx((-found.high, -found.low))
+    mirrored = mean_amount(-values, -math.inf)
+    assert (mirrored.low, mirrored.high) == pytest.approx((-amount.high, -amount.low))
 
 
 def test_welch_counts_each_spread_by_its_own_size():
@@ -164,7 +177,8 @@ def test_welch_counts_each_spread_by_its_own_size():
 
 
 def test_samples_without_spread_are_told_apart_by_their_values():
-    assert [welch(np.ones(2), np.full(2, value)) for value in (1.0, 2.0)] == [(0, 1), (-1, 0)]
+    assert welch(np.ones(2), np.ones(2)) == (0, 1)
+    assert welch(np.ones(2), np.full(2, 2.0)) == (-1, 0)
 
 
 @pytest.mark.parametrize(

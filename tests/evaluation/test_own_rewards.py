@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from written_runs import said, write_evaluation
+from written_runs import evaluated, said
 
-from leash_trl.evaluation.frame import OTHER_REWARDS, changes, load_evaluated_run, truncation_warning, warning
+from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.runs import OTHER_REWARDS, truncation_warning, warning
 from leash_trl.figures.evaluation import trade_offs
 from leash_trl.figures.runs import draw
 
@@ -19,7 +20,8 @@ TEXTS = ["x", "z", "z", "y"]
 
 
 def matches(completions, answer, **kwargs):
-    return [float(each[0]["content"] == gold) for each, gold in zip(completions, answer, strict=True)]
+    texts = [messages[0]["content"] for messages in completions]
+    return [float(text == gold) for text, gold in zip(texts, answer, strict=True)]
 
 
 def brief(completion_ids, **kwargs):
@@ -31,28 +33,36 @@ def verdicts(*functions, rows=ROWS, **settings):
 
 
 def column(name, *functions, **settings):
-    return [each[name] for each in verdicts(*functions, **settings)]
+    return [verdict[name] for verdict in verdicts(*functions, **settings)]
 
 
 @pytest.mark.parametrize("is_chat", [True, False])
 def test_a_function_is_called_as_in_training(is_chat):
-    given = {}
+    arguments = {}
 
-    def looks(prompts, completions, completion_ids, answer, id, trainer_state, log_extra, log_metric, **rest):
+    def looks(completion_ids, trainer_state, log_extra, log_metric, **columns):
         log_metric("share", 0.5)
-        log_extra("text", [*answer])
-        given.update(prompts=prompts, completions=completions, answer=answer, id=id, **rest)
-        return [1] * len(prompts)
+        log_extra("text", columns["answer"])
+        arguments.update(columns)
+        return [1] * len(completion_ids)
 
     first, second = ROWS["prompt"] if is_chat else "ab"
     verdicts(looks, rows={**ROWS, "prompt": [first, second], "completion": ["", ""]})
-    completions = [[{"role": "assistant", "content": text}] for text in TEXTS] if is_chat else TEXTS
-    own = {"prompts": [first, first, second, second], "completions": completions}
-    assert given == {**own, "answer": [*"xxyy"], "id": [7, 7, 8, 8]}
+    assert arguments == {
+        "prompts": [first, first, second, second],
+        "completions": [[{"role": "assistant", "content": text}] for text in TEXTS] if is_chat else TEXTS,
+        "answer": ["x", "x", "y", "y"],
+        "id": [7, 7, 8, 8],
+    }
 
 
 async def matches_later(completions, answer, **kwargs):
     return matches(completions, answer)
+
+
+def always(*rewards):
+    """A reward function that returns these."""
+    return lambda **kwargs: rewards
 
 
 @pytest.mark.parametrize(
@@ -61,12 +71,12 @@ async def matches_later(completions, answer, **kwargs):
         ([matches], {}, [1.0, 0.0, 0.0, 1.0], [True, False, False, True]),
         ([matches_later], {}, [1.0, 0.0, 0.0, 1.0], [True, False, False, True]),
         ([brief], {}, [-0.5, -0.5, None, -0.5], [False, False, None, False]),
-        ([lambda prompts, **kwargs: [math.nan, *[1e-6] * 3]], {}, [None, *[1e-6] * 3], [None, True, True, True]),
+        ([always(math.nan, 1e-6, 1e-6, 1e-6)], {}, [None, 1e-6, 1e-6, 1e-6], [None, True, True, True]),
         # None is left out of the sum
         ([matches, brief], {"weights": [1.0, 2.0]}, [0.0, -1.0, 0.0, 0.0], [None] * 4),
         ([matches, brief], {"correctness_func": "matches"}, [0.5, -0.5, 0.0, 0.5], [True, False, False, True]),
-        ([lambda prompts, **kwargs: [1.0, 0.5, 0.0, None]], {}, [1.0, 0.5, 0.0, None], [None] * 4),
-        ([lambda prompts, **kwargs: [1.0, 0.0, -0.5, None]], {}, [1.0, 0.0, -0.5, None], [True, False, False, None]),
+        ([always(1.0, 0.5, 0.0, None)], {}, [1.0, 0.5, 0.0, None], [None] * 4),
+        ([always(1.0, 0.0, -0.5, None)], {}, [1.0, 0.0, -0.5, None], [True, False, False, None]),
     ],
 )
 def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, rewards, is_correct):
@@ -77,13 +87,12 @@ def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, 
 
 
 def test_a_function_beside_them_decides_and_has_no_weight_even_where_they_have_no_reward(tmp_path):
-    found = verdicts(brief, correctness_func=matches, weights=[2.0])
-    assert [each["reward"] for each in found] == [-1.0, -1.0, None, -1.0]
-    assert [each["is_correct"] for each in found] == [True, False, False, True]
-    assert {each["grader_failure"] for each in found} == {None}
-    records = [{**said(10), **each} for each in found]
-    rows = {"own": [records[:2], [records[2]] * 2, records[2:]]}  # the second problem has no reward
-    run = load_evaluated_run(write_evaluation(tmp_path / "run", "run", rows))
+    graded = verdicts(brief, correctness_func=matches, weights=[2.0])
+    assert [verdict["reward"] for verdict in graded] == [-1.0, -1.0, None, -1.0]
+    assert [verdict["is_correct"] for verdict in graded] == [True, False, False, True]
+    assert {verdict["grader_failure"] for verdict in graded} == {None}
+    first, second, unrewarded, last = [{**said(10), **verdict} for verdict in graded]
+    run = evaluated(tmp_path, own=[[first, second], [unrewarded, unrewarded], [unrewarded, last]])
     assert run.estimate("reward").value == -1.0
     assert run.estimate("accuracy").value == pytest.approx(1 / 3)
 
@@ -93,7 +102,7 @@ def test_settings_and_rewards_that_do_not_fit_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         OwnRewards([matches, brief], **settings)
     with pytest.raises(ValueError, match="3 rewards for 4"):
-        verdicts(lambda prompts, **kwargs: [1.0] * (len(prompts) - 1))
+        verdicts(always(1.0, 1.0, 1.0))
 
 
 def test_partial_functions_have_their_names_and_async_ones_a_single_event_loop():
@@ -103,60 +112,76 @@ def test_partial_functions_have_their_names_and_async_ones_a_single_event_loop()
         loops.add(asyncio.get_running_loop())
         return [correct] * len(prompts)
 
-    def found():
+    def grade():
         return column("is_correct", functools.partial(remembers, correct=1.0), matches, correctness_func="remembers")
 
     async def in_a_notebook():
-        return found()
+        return grade()
 
-    assert found() == asyncio.run(in_a_notebook()) == [True] * 4
+    assert grade() == [True] * 4
+    assert asyncio.run(in_a_notebook()) == [True] * 4
     assert len(loops) == 1
 
 
-def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
-    def evaluated(label, *rewards):
-        rows = [[{**said(10, reward > 0, answer=None), "reward": reward} for reward in problem] for problem in rewards]
-        return load_evaluated_run(write_evaluation(tmp_path / label, label, {"own": rows}))
+def rewarded(reward, is_correct=None):
+    return {**said(10, is_correct, answer=None), "reward": reward}
 
-    base, better = evaluated("base", (0.5, -0.5), (0.0, 0.25)), evaluated("better", (0.75, 0.25), (0.5, 0.25))
+
+def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
+    base = evaluated(
+        tmp_path,
+        "base",
+        own=[
+            [rewarded(0.5, True), rewarded(-0.5, False)],
+            [rewarded(0.0, False), rewarded(0.25, True)],
+        ],
+    )
+    better = evaluated(
+        tmp_path,
+        "better",
+        own=[
+            [rewarded(0.75, True), rewarded(0.25, True)],
+            [rewarded(0.5, True), rewarded(0.25, True)],
+        ],
+    )
     assert base.estimate("reward").value == 0.0625
     assert base.estimate("accuracy").value == 0.5
     assert not {"majority", "short_accuracy", "no_answer_rate"} & {*base.results["metric"]}
-    found = changes(better, base).set_index(["benchmark", "metric"])["value"]
-    assert found["own", "reward_change"] == 0.375
-    assert found["own", "accuracy_change"] == 0.5
-    plain = load_evaluated_run(write_evaluation(tmp_path / "plain", "plain", {"own": [[said(10)] * 2] * 2}))
-    assert [*changes(base, plain)["metric"]] == [*changes(plain, base)["metric"]]
+    differences = changes(better, base).set_index(["benchmark", "metric"])["value"]
+    assert differences["own", "reward_change"] == 0.375
+    assert differences["own", "accuracy_change"] == 0.5
+    plain = evaluated(tmp_path, "plain", own=[[said(10)] * 2] * 2)
+    assert changes(base, plain)["metric"].tolist() == changes(plain, base)["metric"].tolist()
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 5.0)])
 def test_intervals_of_rewards_stay_within_the_bounds_that_all_of_them_keep(tmp_path, low, high):
-    def evaluated(label, *rewards):
-        rows = [[{**said(10, None, answer=None), "reward": low + (high - low) * reward}] for reward in rewards]
-        return load_evaluated_run(write_evaluation(tmp_path / label, label, {"own": rows}))
-
-    base, better = evaluated("base", 0.0, 0.0, 0.9), evaluated("better", 1.0, 1.0, 1.0)
-    reward, change = base.estimate("reward"), changes(better, base).set_index(["benchmark", "metric"])
-    ends = [reward.low, reward.high, *change.loc[("own", "reward_change"), ["low", "high"]]]
-    is_within = [reward.low >= low, reward.high <= high, ends[2] >= low - high, ends[3] <= high - low]
-    assert all(is_within) == (high == 1.0)
+    base = evaluated(tmp_path, "base", own=[[rewarded(low)], [rewarded(low)], [rewarded(low + 0.9 * (high - low))]])
+    better = evaluated(tmp_path, "better", own=[[rewarded(high)]] * 3)
+    reward = base.estimate("reward")
+    change = changes(better, base).set_index(["benchmark", "metric"]).loc[("own", "reward_change")]
+    is_reward_within = low <= reward.low and reward.high <= high
+    is_change_within = low - high <= change["low"] and change["high"] <= high - low
+    assert (is_reward_within and is_change_within) == (high == 1.0)
     assert better.estimate("reward").low < high or high == 5.0  # three full credits do not make a fourth certain
 
 
 def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_path):
-    rows = [[{**said(10, None, answer=None), "reward": reward} for reward in (0.5, -0.5)]] * 2
-    runs = [load_evaluated_run(write_evaluation(tmp_path / name, name, {"own": rows})) for name in ("a", "b")]
-    assert not {"accuracy", "pass", "accuracy_within", "right_tokens"} & {*runs[0].results["metric"]}
-    assert runs[0].estimate("reward").value == 0.0
-    assert {"reward_change", "tokens_change"} <= {*changes(*runs)["metric"]}
-    assert "accuracy_change" not in {*changes(*runs)["metric"]}
-    assert "correctness_func" in warning(runs)
-    assert trade_offs(runs)["measure"].tolist() == ["reward", "reward"]
-    right = write_evaluation(tmp_path / "c", "c", {"own": [[said(10)] * 2] * 2})
-    other = replace(runs[1], run={**runs[1].run, "reward_code": "another"})
-    assert OTHER_REWARDS in warning([runs[0], other])
+    rows = [[rewarded(0.5), rewarded(-0.5)]] * 2
+    first = evaluated(tmp_path, "a", own=rows)
+    second = evaluated(tmp_path, "b", own=rows)
+    assert not {"accuracy", "pass", "accuracy_within", "right_tokens"} & {*first.results["metric"]}
+    assert first.estimate("reward").value == 0.0
+    changed = {*changes(first, second)["metric"]}
+    assert {"reward_change", "tokens_change"} <= changed
+    assert "accuracy_change" not in changed
+    assert "correctness_func" in warning([first, second])
+    assert trade_offs([first, second])["measure"].tolist() == ["reward", "reward"]
+    other = replace(second, run={**second.run, "reward_code": "another"})
+    assert OTHER_REWARDS in warning([first, other])
+    evaluated(tmp_path, "c", own=[[said(10)] * 2] * 2)
     with pytest.raises(ValueError, match="'a' and 'c'"):
-        draw("pareto", [tmp_path / "a", right])
+        draw("pareto", [tmp_path / "a", tmp_path / "c"])
 
 
 def test_a_third_of_truncated_completions_is_said():

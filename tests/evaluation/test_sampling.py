@@ -9,16 +9,18 @@ from datasets import Dataset
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
-from leash_trl.evaluation.frame import RUN_FIELDS, read_lines, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.runs import RUN_FIELDS, read_lines, samples_path
 from leash_trl.evaluation.sampling import (
     SamplingPlan,
     completion_seed,
     evaluate,
     longest_request,
     prepare_folder,
+    question_text,
     sample_problems,
     sampled,
+    stored_completions,
 )
 from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards import math_reward
@@ -29,11 +31,15 @@ class SumEngine:
     """Answers every prompt with its right sum, or one more where the seed is odd; stops if told to. `form` is what it
     says around the number; a form without EOS is a truncated completion."""
 
-    name, max_length = "sums", 64
+    name = "sums"
+    max_length = 64
 
     def __init__(self, tokenizer, max_calls=100, form="</think>\\boxed{{{}}}<|end|>"):
-        self.tokenizer, self.eos_token_ids = tokenizer, [tokenizer.eos_token_id]
-        self.calls, self.max_calls, self.form = [], max_calls, form
+        self.tokenizer = tokenizer
+        self.eos_token_ids = [tokenizer.eos_token_id]
+        self.calls = []
+        self.max_calls = max_calls
+        self.form = form
 
     def generate(self, requests, settings, **options):
         if len(self.calls) == self.max_calls:
@@ -57,7 +63,8 @@ def row(number, question):
 
 @pytest.fixture
 def sums():
-    return Dataset.from_list([row(i, f"{2 * i + 1} (a) {term:+d} = ?") for i, term in enumerate([1, 2, -2, 8, -5])])
+    questions = ["1 (a) +1 = ?", "3 (a) +2 = ?", "5 (a) -2 = ?", "7 (a) +8 = ?", "9 (a) -5 = ?"]
+    return Dataset.from_list([row(number, question) for number, question in enumerate(questions)])
 
 
 def plan(**changes):
@@ -103,29 +110,37 @@ def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
             assert completion["answer"] == str(int(line["solution"]) + completion["seed"] % 2)
             # </think>, \boxed{, the number, }, EOS
             assert (completion["num_tokens"], completion["finish_reason"]) == (5, "eos")
+
+
+def test_every_completion_has_a_seed_of_its_own():
     parts = itertools.product(range(3), "ab", "abc", range(8))
     assert len({completion_seed(*part) for part in parts}) == 3 * 2 * 3 * 8
 
 
-def test_a_line_holds_the_question_as_it_was_asked_and_the_columns_that_rewards_may_read(tokenizer, tmp_path):
+def test_a_line_of_a_graded_answer_holds_the_question_of_its_last_message(tokenizer):
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 (a) +1 = ?"}]
-    parts = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "2 (a) +2 = ?"}]}]
-    (of_messages,) = sampled(
-        SumEngine(tokenizer), "sums", {"id": ["a"], "prompt": [messages], "solution": ["2"]}, plan()
-    )
-    assert (of_messages["question"], of_messages["solution"], of_messages["columns"]) == ("1 (a) +1 = ?", "2", {})
-    rows = {
-        "id": ["b"],
-        "prompt": ["3 (a) +3 = ?"],
-        "word": ["dog"],
-        "level": [7],
-        "image": [[0, 1]],
-        "solution": [None],
-    }
+    rows = {"id": ["a"], "prompt": [messages], "solution": ["2"]}
+    (line,) = sampled(SumEngine(tokenizer), "sums", rows, plan())
+    assert (line["question"], line["solution"], line["columns"]) == ("1 (a) +1 = ?", "2", {})
+
+
+def test_a_line_of_a_reward_holds_the_columns_that_it_may_read(tokenizer):
+    columns = {"word": ["dog"], "level": [7], "image": [[0, 1]], "solution": [None]}
+    rows = {"id": ["b"], "prompt": ["3 (a) +3 = ?"], **columns}
     rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
-    (of_text,) = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
-    assert (of_text["question"], of_text["columns"]) == ("3 (a) +3 = ?", {"word": "dog", "level": 7})
-    assert sampling.question_text(parts) == "2 (a) +2 = ?"
+    (line,) = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
+    assert (line["question"], line["columns"]) == ("3 (a) +3 = ?", {"word": "dog", "level": 7})
+
+
+def test_the_question_of_a_message_with_an_image_is_its_text():
+    parts = [{"type": "image"}, {"type": "text", "text": "2 (a) +2 = ?"}]
+    assert question_text([{"role": "user", "content": parts}]) == "2 (a) +2 = ?"
+
+
+@pytest.mark.parametrize("field", ["num_samples", "batch_size"])
+def test_a_size_below_1_is_named(field):
+    with pytest.raises(ValueError, match=f"^{field} is 0"):
+        plan(**{field: 0})
 
 
 # a box in thinking that the prompt opened counts nowhere; a bare answer on request only
@@ -139,9 +154,10 @@ def test_a_line_holds_the_question_as_it_was_asked_and_the_columns_that_rewards_
 )
 def test_what_counts_as_an_answer(sample, tmp_path, form, lenient, has_right, finish_reason):
     sample(tmp_path, plan(lenient=lenient), form=form)
-    found = [each for line in read_lines(samples_path(tmp_path, "sums")) for each in line["completions"]]
-    assert any(each["is_correct"] for each in found) == any(each["answer"] for each in found) == has_right
-    assert {each["finish_reason"] for each in found} == {finish_reason}
+    completions = list(stored_completions(tmp_path, ["sums"]))
+    assert any(completion["is_correct"] for completion in completions) == has_right
+    assert any(completion["answer"] for completion in completions) == has_right
+    assert {completion["finish_reason"] for completion in completions} == {finish_reason}
 
 
 @pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
@@ -173,7 +189,8 @@ def test_completions_in_memory_are_rows_with_the_index_for_an_id(tokenizer, sums
 @pytest.mark.parametrize("cut", [0, 1, 200])
 @pytest.mark.parametrize("units", [1, 2])
 def test_what_a_kill_leaves_is_completed_to_the_same_file(sample, tmp_path, units, cut):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
     engine = sample(whole)
     assert [len(seeds) for seeds in engine.calls] == [4, 4, 2]  # units hold whole problems
     with pytest.raises(KeyboardInterrupt):
@@ -192,9 +209,10 @@ def test_a_folder_holds_one_run_only(sample, prepare, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         sample(tmp_path, max_calls=1)
     assert prepare(tmp_path) == {"sums": 2}
-    for changes in ({"seed": 1}, {"versions": {"torch": "2"}}):
-        with pytest.raises(ValueError, match=next(iter(changes))):
-            prepare(tmp_path, **changes)
+    with pytest.raises(ValueError, match="seed"):
+        prepare(tmp_path, seed=1)
+    with pytest.raises(ValueError, match="versions"):
+        prepare(tmp_path, versions={"torch": "2"})
     sample(tmp_path)
     # what is finished can be labeled anew, and keeps the versions that made it
     prepare(tmp_path, versions={"torch": "2"}, label="b")
@@ -209,24 +227,29 @@ def test_the_longest_prompt_of_all_data_sets_and_its_limit_need_the_longest_cont
 
 
 def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(sample, prepare, tmp_path, monkeypatch):
-    whole, failed = tmp_path / "whole", tmp_path / "failed"
+    whole = tmp_path / "whole"
+    failed = tmp_path / "failed"
     sample(whole)
-    real, lost = sampling.grade, Grade("15", None, "lost its worker")
+    real_grade = sampling.grade
 
     def failing(*args, **kwargs):
-        return [lost if verdict.answer == "15" else verdict for verdict in real(*args, **kwargs)]
+        lost = Grade("15", None, "lost its worker")
+        return [lost if verdict.answer == "15" else verdict for verdict in real_grade(*args, **kwargs)]
 
+    def without_thinking(path):
+        return path.read_bytes().replace(b"</think>", b"")
+
+    path = samples_path(failed, "sums")
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "grade", failing)
         prepare(failed)
         sample(failed)
-        path, expected = samples_path(failed, "sums"), samples_path(whole, "sums").read_bytes()
-        # of a model without thinking
-        before, expected = (found.replace(b"</think>", b"") for found in (path.read_bytes(), expected))
+        before = without_thinking(path)
         path.write_bytes(before)
-        assert before != expected
         prepare(failed)  # the machine is as it was
         assert path.read_bytes() == before
+    expected = without_thinking(samples_path(whole, "sums"))
+    assert before != expected
     prepare(failed)
     assert path.read_bytes() == expected
 

@@ -20,14 +20,14 @@ def complete(tokenizer, spelled):
 
     def run(strategy, texts):
         engine = ScriptedEngine(tokenizer, {5: [*map(spelled, texts)]})
-        return engine, strategy.complete(engine, [[5]], [1], SamplingSettings(max_new_tokens=100))[0]
+        (completion,) = strategy.complete(engine, [[5]], [1], SamplingSettings(max_new_tokens=100))
+        return engine, completion
 
     return run
 
 
-def forcing(**parameters):
-    gyms = {"max_thinking_tokens": 10, "final_answer": " So the answer is ", "wait": " Wait, "}
-    return BudgetForcing(**{**gyms, **parameters})
+def forcing(max_thinking_tokens=10, wait=" Wait, ", **parameters):
+    return BudgetForcing(max_thinking_tokens, final_answer=" So the answer is ", wait=wait, **parameters)
 
 
 # what the row says, and the completion

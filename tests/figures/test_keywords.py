@@ -5,7 +5,7 @@ import yaml
 from conftest import ROOT
 from written_runs import said, write_evaluation
 
-from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.figures.behavior import KEYWORDS, behavior, keyword_counts
 
 

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,11 @@ def _beta(a: float, b: float, rng: np.random.Generator, size: int) -> np.ndarray
 
 def _mixed(never: float, always: float, rng: np.random.Generator, size: int) -> np.ndarray:
     """Shares of problems that are never and always solved, and any rates of the others."""
-    kind = rng.random(size)
-    return np.where(kind < never, 0.0, np.where(kind < never + always, 1.0, rng.random(size)))
+    quantile = rng.random(size)
+    rates = rng.random(size)
+    rates[quantile < never + always] = 1.0
+    rates[quantile < never] = 0.0
+    return rates
 
 
 WORLDS = {
@@ -109,16 +112,15 @@ def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) ->
 
 def estimates(benchmarks: Sequence[tuple[np.ndarray, ...]], num_samples: int) -> dict[str, Estimate]:
     """Each statistic of some benchmarks' draws, as `leash eval` computes it."""
-    shares, lengths, run_shares, run_lengths = zip(*benchmarks, strict=True)
-    gains, costs = map(np.subtract, run_shares, shares), map(np.subtract, run_lengths, lengths)
-    each: dict[str, Any] = {
-        "accuracy": map(intervals.mean_share, shares),
-        "tokens": map(intervals.mean_amount, lengths),
-        "Δ accuracy": (intervals.mean_share_difference(gain, num_samples) for gain in gains),
-        "Δ tokens": (intervals.mean_amount(cost, -math.inf) for cost in costs),
-    }
-    found = {name: intervals.mean_over_benchmarks([*parts]) for name, parts in each.items()}
-    return {**found, "Δ tokens (%)": intervals.ratio_minus_one(run_lengths, lengths)}
+    parts: dict[str, list[Estimate]] = {"accuracy": [], "tokens": [], "Δ accuracy": [], "Δ tokens": []}
+    for shares, lengths, run_shares, run_lengths in benchmarks:
+        parts["accuracy"].append(intervals.mean_share(shares))
+        parts["tokens"].append(intervals.mean_amount(lengths))
+        parts["Δ accuracy"].append(intervals.mean_share_difference(run_shares - shares, num_samples))
+        parts["Δ tokens"].append(intervals.mean_amount(run_lengths - lengths, -math.inf))
+    means = {name: intervals.mean_over_benchmarks(of_benchmarks) for name, of_benchmarks in parts.items()}
+    _, all_lengths, _, all_run_lengths = zip(*benchmarks, strict=True)
+    return {**means, "Δ tokens (%)": intervals.ratio_minus_one(all_run_lengths, all_lengths)}
 
 
 @cache
@@ -126,18 +128,28 @@ def _truth(name: str, num_samples: int) -> tuple[np.ndarray, ...]:
     return draw(np.random.default_rng(12345), WORLDS[name], 100_000, num_samples)
 
 
-def coverage(names: Sequence[str], size: int, num_samples: int, num_draws: int) -> dict[str, tuple[float, float]]:
-    """Share of draws whose interval of the mean over these benchmarks holds the truth, and mean width over that of the
-    best interval, which knows how far the numbers spread: 2 * 1.96 standard deviations; by statistic."""
+class Coverage(NamedTuple):
+    """Share of draws whose interval holds the truth, and mean width over that of the best interval, which knows how
+    far the numbers spread: 2 * 1.96 standard deviations."""
+
+    share: float
+    relative_width: float
+
+
+def coverage(names: Sequence[str], size: int, num_samples: int, num_draws: int) -> dict[str, Coverage]:
+    """How the intervals of the mean over these benchmarks cover, by statistic."""
     rng = np.random.default_rng([size, num_samples, *"".join(names).encode()])
     truth = estimates([_truth(name, num_samples) for name in names], num_samples)
-    draws = ([draw(rng, WORLDS[name], size, num_samples) for name in names] for _ in range(num_draws))
-    drawn = [estimates(each, num_samples) for each in draws]
-    found = {}
-    for name, (true_value, *_) in truth.items():
-        value, low, high = np.array([each[name] for each in drawn]).T
-        found[name] = np.mean((low <= true_value) & (true_value <= high)), np.mean(high - low) / value.std() / 3.92
-    return found
+    drawn = []
+    for _ in range(num_draws):
+        benchmarks = [draw(rng, WORLDS[name], size, num_samples) for name in names]
+        drawn.append(estimates(benchmarks, num_samples))
+    coverages = {}
+    for name, (true_value, _, _) in truth.items():
+        value, low, high = np.array([by_statistic[name] for by_statistic in drawn]).T
+        covers = (low <= true_value) & (true_value <= high)
+        coverages[name] = Coverage(covers.mean(), np.mean(high - low) / value.std() / 3.92)
+    return coverages
 
 
 def seed_coverage(num_seeds: int, num_draws: int) -> float:
@@ -153,9 +165,11 @@ def main() -> None:
     statistics = ("accuracy", "tokens", "Δ accuracy", "Δ tokens", "Δ tokens (%)")
     print(f"| problems | completions | {' | '.join(statistics)} |\n|{'---:|' * (2 + len(statistics))}")
     for num_samples, size in itertools.product((1, 16), (3, 5, 10, 30, 100)):
-        found = [coverage([name], size, num_samples, 1000) for name in WORLDS]
-        shares = [[100 * row[name][0] for row in found] for name in statistics]
-        cells = [f"{np.mean(column):.1f} ({min(column):.1f})" for column in shares]
+        coverages = [coverage([name], size, num_samples, 1000) for name in WORLDS]
+        cells = []
+        for statistic in statistics:
+            shares = [100 * by_statistic[statistic].share for by_statistic in coverages]
+            cells.append(f"{np.mean(shares):.1f} ({min(shares):.1f})")
         print(f"| {size} | {num_samples} | {' | '.join(cells)} |", flush=True)
     print(f"\nMeans of graded rewards in [0, 1], over {len(REWARD_WORLDS)} populations; in brackets the worst.\n")
     print("| problems | completions | mean reward |\n|---:|---:|---:|")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from leash_trl.evaluation.frame import RUN_FILE, samples_path
+from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, samples_path
 
 
 def completion(
@@ -36,26 +36,34 @@ def write_run(
     **record: Any,
 ) -> Path:
     """Writes a run; `expected` says how many problems a benchmark has, where some are missing."""
-    sizes = {name: len(problems) for name, problems in benchmarks.items()} | (expected or {})
+    num_problems = expected or {}
+    recorded = {}
+    num_samples = 0
     for name, problems in benchmarks.items():
         path = samples_path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
+        size = num_problems.get(name, len(problems))
+        recorded[name] = {"num_problems": size, "fingerprint": "f", "reference": name}
+        num_samples = max([num_samples, *(len(row["completions"]) for row in problems)])
     run = {
         "label": label,
         "model": "models/tiny",
         "engine": "transformers",
         "decoding": {"name": "plain"},
         "sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_new_tokens": 64},
-        "num_samples": max(len(row["completions"]) for problems in benchmarks.values() for row in problems),
+        "num_samples": num_samples,
         "seed": 0,
         "batch_size": 8,
-        "benchmarks": {
-            name: {"num_problems": size, "fingerprint": "f", "reference": name} for name, size in sizes.items()
-        },
+        "benchmarks": recorded,
         "versions": {"torch": "2.6"},
         "step": None,
         **record,
     }
     (folder / RUN_FILE).write_text(json.dumps(run), encoding="utf-8")
     return folder
+
+
+def evaluated_run(folder: Path, benchmarks: dict[str, list[dict[str, Any]]], label: str = "base") -> EvaluatedRun:
+    """Writes a run of step 7 and loads it."""
+    return load_evaluated_run(write_run(folder, benchmarks, label, step=7))

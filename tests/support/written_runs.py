@@ -7,6 +7,7 @@ import pandas as pd
 from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.comparison_tables import comparison_markdown, comparison_rows, read_comparison
+from leash_trl.evaluation.runs import load_evaluated_run
 
 
 GYM_SEEDS = Path(__file__).parents[2] / "recipes" / "gym" / "compare_seeds.csv"
@@ -21,11 +22,15 @@ def said(num_tokens, is_correct=True, text="text", answer="1"):
 
 def write_evaluation(folder: Path, label, benchmarks, step=None, model="models/tiny"):
     """A run with, for each benchmark, a list of completions for each problem; the folder."""
-    problems = {
-        name: [problem(index, *completions, name=f"{name}-") for index, completions in enumerate(rows)]
-        for name, rows in benchmarks.items()
-    }
+    problems = {}
+    for name, rows in benchmarks.items():
+        problems[name] = [problem(index, *completions, name=f"{name}-") for index, completions in enumerate(rows)]
     return write_run(folder, problems, label, step=step, model=str(model), weights="0123456789abcdef")
+
+
+def evaluated(folder: Path, label="run", **benchmarks):
+    """Such a run, loaded."""
+    return load_evaluated_run(write_evaluation(folder / label, label, benchmarks))
 
 
 def write_training(folder: Path, rows, method="leash", step=None):

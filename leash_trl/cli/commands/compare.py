@@ -290,7 +290,7 @@ def _report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     import pandas as pd
 
     from leash_trl.evaluation import comparison_tables
-    from leash_trl.evaluation.frame import load_evaluated_run, truncation_warning
+    from leash_trl.evaluation.runs import load_evaluated_run, truncation_warning
     from leash_trl.evaluation.tables import csv
     from leash_trl.figures.evaluation import pareto_figure
     from leash_trl.figures.style import write_figure

@@ -6,7 +6,7 @@ from pathlib import Path
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
-from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
 

@@ -9,7 +9,7 @@ from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.evaluation.filter import filtered_rows
-from leash_trl.evaluation.frame import read_lines, samples_path, truncation_warning
+from leash_trl.evaluation.runs import read_lines, samples_path, truncation_warning
 from leash_trl.files import write_whole
 
 

@@ -82,7 +82,7 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
 
 def _evaluation(arguments: PushArguments, folder: Path) -> str:
     """Returns the table of the card; empty if there is no evaluation."""
-    from leash_trl.evaluation.frame import load_evaluated_run
+    from leash_trl.evaluation.runs import load_evaluated_run
     from leash_trl.evaluation.tables import summary_markdown
 
     if arguments.evaluation is None:

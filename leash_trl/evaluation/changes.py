@@ -1,0 +1,101 @@
+"""Differences of a run from its baseline on the same problems."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from leash_trl.evaluation import intervals
+from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
+from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
+
+
+PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
+
+
+def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
+    """Returns differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
+
+    The intervals are over the differences of each problem, so that the difficulty of the problems cancels. The order
+    of problems may differ. Problems that could not be graded in one run are left out of both. Rows have the columns of
+    [`~leash_trl.evaluation.runs.EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1], `reward_change` if there are
+    rewards, `tokens_change`, and `relative_tokens_change`, the ratio of mean lengths minus 1.
+
+    Raises:
+        `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
+    """
+    both = f"{run.label!r} and its baseline {baseline.label!r}"
+    columns = compared_columns(run, baseline)
+    means = problem_means(run, columns)
+    base_means = problem_means(baseline, columns)
+    others = {*means.index} ^ {*base_means.index}
+    if others:
+        raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate the same ones")
+    # a row for each problem that is graded in both runs
+    pairs = means.join(base_means.add_suffix("_base")).dropna()
+    pairs_by_benchmark = dict(list(pairs.groupby("benchmark", sort=False)))
+    missing = {*run.benchmarks} - pairs_by_benchmark.keys()
+    if missing:
+        raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
+
+    num_samples = min(run.run["num_samples"], baseline.run["num_samples"])
+    bounds = reward_bounds(run.samples, baseline.samples)
+    metrics = {}
+    num_problems = {}
+    for name, benchmark_pairs in pairs_by_benchmark.items():
+        metrics[name] = change_metrics([benchmark_pairs], num_samples, bounds)
+        num_problems[name] = NumProblems(len(means.loc[name]), len(benchmark_pairs))
+    metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
+    num_problems[OVERALL] = NumProblems(len(means), len(pairs))
+    return results_frame(metrics, num_problems, num_samples)
+
+
+def compared_columns(run: EvaluatedRun, baseline: EvaluatedRun) -> list[str]:
+    """Returns the columns of samples that both runs have with known values."""
+    columns = ["num_tokens"]
+    if "reward" in run.samples and "reward" in baseline.samples:
+        columns.append("reward")
+    if run.knows_correctness and baseline.knows_correctness:
+        columns.append("is_correct")
+    return columns
+
+
+def problem_means(run: EvaluatedRun, columns: Sequence[str]) -> pd.DataFrame:
+    """Returns the means of these columns over the completions of each problem, indexed by `PROBLEM_KEY`; NaN where
+    none is graded."""
+    samples = run.samples.astype(dict.fromkeys(PROBLEM_KEY, str))
+    samples = samples.fillna({"solution": ""})  # problems of own rewards may have none, and NaN is no key
+    return samples.groupby(PROBLEM_KEY, sort=False)[[*columns]].mean()
+
+
+def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds: tuple[float, float]) -> list[Metric]:
+    """Returns the changes of the means over some benchmarks.
+
+    Args:
+        benchmarks (`Sequence[pd.DataFrame]`): For each benchmark a row per problem, with its means in the run and, in
+            columns that end in `_base`, in the baseline.
+        num_samples (`int`): k, completions per problem.
+        bounds (`tuple[float, float]`): Smallest and largest possible reward.
+    """
+
+    def differences(column: str) -> list[np.ndarray]:
+        return [pairs[column].to_numpy() - pairs[f"{column}_base"].to_numpy() for pairs in benchmarks]
+
+    metrics = []
+    if "is_correct" in benchmarks[0]:
+        estimates = [intervals.mean_share_difference(gaps, num_samples) for gaps in differences("is_correct")]
+        metrics.append(Metric("accuracy_change", intervals.mean_over_benchmarks(estimates)))
+    if "reward" in benchmarks[0]:
+        low, high = bounds
+        estimates = [
+            intervals.mean_bounded_difference(gaps, low=low, high=high, num_samples=num_samples)
+            for gaps in differences("reward")
+        ]
+        metrics.append(Metric("reward_change", intervals.mean_over_benchmarks(estimates)))
+    estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences("num_tokens")]
+    metrics.append(Metric("tokens_change", intervals.mean_over_benchmarks(estimates)))
+    lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]
+    base_lengths = [pairs["num_tokens_base"].to_numpy() for pairs in benchmarks]
+    metrics.append(Metric("relative_tokens_change", intervals.ratio_minus_one(lengths, base_lengths)))
+    return metrics

@@ -1,0 +1,346 @@
+"""Metrics of an evaluation, a function each. [`metrics_of`] lists those that `leash eval` reports.
+
+Correctness is 1, 0 or NaN. Completions that could not be graded (NaN) are left out of shares and have no vote.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import multimode
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from leash_trl.evaluation import intervals
+from leash_trl.evaluation.intervals import Estimate
+
+
+OVERALL = "overall"
+MAX_BUDGETS = 6
+
+# the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
+Vote = Literal[True] | str | None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one benchmark, or of all benchmarks.
+
+    Args:
+        name (`str`): Such as `accuracy` or `tokens`.
+        estimate (`Estimate`): Value and 95 % interval.
+        at (`float`): What it is measured at: k of pass@k, or a budget in tokens; NaN if there is no such number.
+    """
+
+    name: str
+    estimate: Estimate
+    at: float = math.nan
+
+
+class NumProblems(NamedTuple):
+    """How many problems a benchmark has, and how many of them its metrics are based on."""
+
+    in_all: int
+    graded: int
+
+
+@dataclass(frozen=True)
+class GradedSamples:
+    """The completions of one benchmark's graded problems, as arrays of shape `(problems, samples)`.
+
+    Args:
+        correctness (`np.ndarray`): 1, 0, or NaN where a completion could not be graded.
+        lengths (`np.ndarray`): In tokens, with EOS.
+        thinking_lengths (`np.ndarray`): In tokens, up to and including the last end of thinking.
+        is_truncated (`np.ndarray`): Whether a completion reached the limit.
+        answers (`np.ndarray`): Extracted answers, `None` where there is none.
+        rewards (`np.ndarray` or `None`): If reward functions graded the completions, their rewards; NaN where there is
+            none.
+        max_new_tokens (`int`): Generation limit in tokens.
+    """
+
+    correctness: np.ndarray
+    lengths: np.ndarray
+    thinking_lengths: np.ndarray
+    is_truncated: np.ndarray
+    answers: np.ndarray
+    rewards: np.ndarray | None
+    max_new_tokens: int
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, num_samples: int, max_new_tokens: int) -> "GradedSamples":
+        """Takes the rows of one benchmark, which are ordered by problem."""
+
+        def by_problem(column: str) -> np.ndarray:
+            return frame[column].to_numpy().reshape(-1, num_samples)
+
+        return cls(
+            correctness=by_problem("is_correct"),
+            lengths=by_problem("num_tokens"),
+            thinking_lengths=by_problem("num_thinking_tokens"),
+            is_truncated=by_problem("finish_reason") == "length",
+            answers=by_problem("answer"),
+            rewards=by_problem("reward") if "reward" in frame else None,
+            max_new_tokens=max_new_tokens,
+        )
+
+    @property
+    def is_graded(self) -> np.ndarray:
+        return ~np.isnan(self.correctness)
+
+    @property
+    def is_right(self) -> np.ndarray:
+        return self.correctness == 1
+
+
+def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[float, float]) -> list[Metric]:
+    """Returns all metrics of a benchmark, in the order of the tables.
+
+    Args:
+        samples (`GradedSamples`): Completions of the benchmark.
+        has_thinking (`bool`): Whether any completion of the run thinks, in this benchmark or in another.
+        reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
+    """
+    knows_correctness = samples.is_graded.any()
+    metrics: list[Metric] = []
+    if knows_correctness:
+        metrics.append(accuracy(samples))
+        metrics.extend(pass_rates(samples))
+    if samples.rewards is None:
+        metrics.append(majority(samples))
+    else:  # reward functions do not extract answers, so there is no majority
+        metrics.extend(mean_reward(samples.rewards, reward_bounds))
+    metrics.append(tokens(samples))
+    if has_thinking:
+        metrics.append(thinking_tokens(samples))
+        metrics.append(answer_tokens(samples))
+    metrics.append(truncated_rate(samples))
+    if samples.rewards is None:
+        metrics.append(no_answer_rate(samples))
+    metrics.extend(length_quantiles(samples))
+    if knows_correctness:
+        metrics.extend(accuracy_within_budgets(samples))
+        metrics.append(overthinking_adjusted_accuracy(samples))
+        metrics.append(tokens_per_correct_answer(samples))
+        metrics.extend(lengths_by_correctness(samples))
+    return metrics
+
+
+def accuracy(samples: GradedSamples) -> Metric:
+    """Returns avg@k: the share of correct completions, mean over problems."""
+    share_by_problem = np.nanmean(samples.correctness, axis=1)
+    return Metric("accuracy", intervals.mean_share(share_by_problem))
+
+
+def pass_rates(samples: GradedSamples) -> Iterator[Metric]:
+    """Yields pass@k for powers of two and for all samples."""
+    num_samples = samples.correctness.shape[1]
+    powers_of_two = {2**exponent for exponent in range(num_samples.bit_length())}
+    for k in sorted(powers_of_two | {num_samples}):
+        if k > 1:  # pass@1 is the accuracy
+            probability_by_problem = pass_at_k(samples.correctness, k)
+            yield Metric("pass", intervals.mean_share(probability_by_problem), at=k)
+
+
+def majority(samples: GradedSamples) -> Metric:
+    """Returns maj@k: the probability that the majority vote is correct."""
+    ballots = [
+        votes(answers, correctness)
+        for answers, correctness in zip(samples.answers, samples.correctness, strict=True)  # of a problem
+    ]
+    return Metric("majority", intervals.mean_share(majority_at_k(ballots)))
+
+
+def mean_reward(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Metric]:
+    """Yields the mean reward over the problems that have one, or nothing if none has: a completion may have
+    correctness, but no reward."""
+    has_reward = ~np.isnan(rewards).all(axis=1)
+    if has_reward.any():
+        low, high = bounds
+        reward_by_problem = np.nanmean(rewards[has_reward], axis=1)
+        yield Metric("reward", intervals.mean_bounded(reward_by_problem, low, high))
+
+
+def tokens(samples: GradedSamples) -> Metric:
+    """Returns the mean length."""
+    length_by_problem = samples.lengths.mean(axis=1)
+    return Metric("tokens", intervals.mean_amount(length_by_problem))
+
+
+def thinking_tokens(samples: GradedSamples) -> Metric:
+    """Returns the mean length of the thinking."""
+    length_by_problem = samples.thinking_lengths.mean(axis=1)
+    return Metric("thinking_tokens", intervals.mean_amount(length_by_problem))
+
+
+def answer_tokens(samples: GradedSamples) -> Metric:
+    """Returns the mean length of what follows the thinking."""
+    answer_lengths = samples.lengths - samples.thinking_lengths
+    return Metric("answer_tokens", intervals.mean_amount(answer_lengths.mean(axis=1)))
+
+
+def truncated_rate(samples: GradedSamples) -> Metric:
+    """Returns the share of truncated completions."""
+    share_by_problem = samples.is_truncated.mean(axis=1)
+    return Metric("truncated_rate", intervals.mean_share(share_by_problem))
+
+
+def no_answer_rate(samples: GradedSamples) -> Metric:
+    """Returns the share of completions without an answer."""
+    has_no_answer = pd.isna(samples.answers)
+    return Metric("no_answer_rate", intervals.mean_share(has_no_answer.mean(axis=1)))
+
+
+def length_quantiles(samples: GradedSamples) -> Iterator[Metric]:
+    """Yields median and 95th percentile over all completions, without intervals."""
+    yield Metric("median_tokens", _without_interval(np.median(samples.lengths)))
+    yield Metric("p95_tokens", _without_interval(np.quantile(samples.lengths, 0.95)))
+
+
+def accuracy_within_budgets(samples: GradedSamples) -> Iterator[Metric]:
+    """Yields the share of completions that are correct and no longer than a budget: the generation limit, and the
+    largest powers of two below it."""
+    limit = samples.max_new_tokens
+    powers_of_two = [2**exponent for exponent in range((limit - 1).bit_length())]
+    budgets = [*powers_of_two[-(MAX_BUDGETS - 1) :], limit]
+    num_graded = samples.is_graded.sum(axis=1)
+    for budget in budgets:
+        is_right_within = samples.is_right & (samples.lengths <= budget)
+        share_by_problem = is_right_within.sum(axis=1) / num_graded
+        yield Metric("accuracy_within", intervals.mean_share(share_by_problem), at=budget)
+
+
+def overthinking_adjusted_accuracy(samples: GradedSamples) -> Metric:
+    """Returns AUC_OAA, the mean of the accuracy within a budget over all budgets up to the limit: a correct completion
+    counts by the share of the limit that it leaves unused.
+
+    Source: [OptimalThinkingBench](https://huggingface.co/papers/2508.13141), where a budget counts thinking tokens.
+    """
+    unused_share = 1 - samples.lengths / samples.max_new_tokens
+    credit = np.where(samples.is_graded, samples.is_right * unused_share, math.nan)
+    return Metric("auc_oaa", intervals.mean_share(np.nanmean(credit, axis=1)))
+
+
+def tokens_per_correct_answer(samples: GradedSamples) -> Metric:
+    """Returns all tokens of graded completions divided by the number of correct ones, without an interval; NaN if none
+    is correct."""
+    num_right = samples.is_right.sum()
+    num_tokens = samples.lengths[samples.is_graded].sum()
+    tokens_per_correct = num_tokens / num_right if num_right else math.nan
+    return Metric("tokens_per_correct", _without_interval(tokens_per_correct))
+
+
+def lengths_by_correctness(samples: GradedSamples) -> Iterator[Metric]:
+    """Yields mean lengths of all correct and of all wrong completions, without intervals; NaN if there are none."""
+    for name, correctness in (("right_tokens", 1), ("wrong_tokens", 0)):
+        lengths = samples.lengths[samples.correctness == correctness]
+        mean_length = lengths.mean() if len(lengths) else math.nan
+        yield Metric(name, _without_interval(mean_length))
+
+
+def _without_interval(value: float) -> Estimate:
+    return Estimate(float(value), math.nan, math.nan)
+
+
+def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> list[Metric]:
+    """Returns the unweighted means, over benchmarks, of the metrics that all benchmarks have. A benchmark lacks some
+    metrics if its correctness is not known."""
+    by_name_and_at: dict[tuple[str, str], list[Metric]] = {}
+    for metrics in metrics_by_benchmark.values():
+        for metric in metrics:
+            key = (metric.name, str(metric.at))  # NaN is not equal to itself, but its text is
+            by_name_and_at.setdefault(key, []).append(metric)
+    means = []
+    for same_metric in by_name_and_at.values():
+        if len(same_metric) == len(metrics_by_benchmark):
+            estimate = intervals.mean_over_benchmarks([metric.estimate for metric in same_metric])
+            means.append(Metric(same_metric[0].name, estimate, same_metric[0].at))
+    return means
+
+
+def results_frame(
+    metrics: Mapping[str, Sequence[Metric]], num_problems: Mapping[str, NumProblems], num_samples: int
+) -> pd.DataFrame:
+    """Returns a row for each metric, with the columns of [`~leash_trl.evaluation.runs.EvaluatedRun`].
+
+    Args:
+        metrics (`Mapping[str, Sequence[Metric]]`): By benchmark, and of `"overall"`.
+        num_problems (`Mapping[str, NumProblems]`): By benchmark, and of `"overall"`.
+        num_samples (`int`): k, completions per problem.
+    """
+    rows = []
+    for benchmark, benchmark_metrics in metrics.items():
+        for metric in benchmark_metrics:
+            row = {
+                "benchmark": benchmark,
+                "num_problems": num_problems[benchmark].in_all,
+                "num_graded": num_problems[benchmark].graded,
+                "num_samples": num_samples,
+                "metric": metric.name,
+                "at": metric.at,
+                "value": metric.estimate.value,
+                "low": metric.estimate.low,
+                "high": metric.estimate.high,
+            }
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
+    r"""Returns the probability that k of a problem's n completions, drawn without replacement, include a correct one.
+
+    $$ 1 - \binom{n-c}{k} \Big/ \binom{n}{k} $$
+
+    There are c correct completions among n graded ones. Unlike `1 - (1 - c/n)^k`, this estimate is unbiased. If n is
+    below k, all completions are drawn.
+
+    Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
+
+    Example:
+        >>> pass_at_k(np.array([[1, 0, 0, 0]]), k=2).tolist()  # 1 - 3/6
+        [0.5]
+    """
+    num_graded = (~np.isnan(is_correct)).sum(axis=1).tolist()
+    num_right = (is_correct == 1).sum(axis=1).tolist()
+    probabilities = []
+    for n, c in zip(num_graded, num_right, strict=True):
+        num_drawn = min(k, n)
+        # computed in integers, since a product of floats would lose precision
+        probabilities.append(1 - comb(n - c, num_drawn) / comb(n, num_drawn))
+    return np.array(probabilities)
+
+
+def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
+    """Returns the vote of each completion: all correct answers are one class; wrong answers are compared by their
+    text, without blanks and dollar signs.
+
+    Example:
+        >>> votes(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
+        [True, True, '3', '3', None]
+    """
+    ballot: list[Vote] = []
+    for answer, correctness in zip(answers, is_correct, strict=True):
+        if not isinstance(answer, str) or pd.isna(correctness):
+            ballot.append(None)
+        elif correctness:
+            ballot.append(True)
+        else:
+            ballot.append("".join(answer.replace("$", "").split()))
+    return ballot
+
+
+def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
+    """Returns the probability that the majority vote of each problem is correct, with ties broken at random; its mean
+    is maj@k.
+
+    Example:
+        >>> majority_at_k([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
+        [1.0, 0.5, 0.0]
+    """
+    probabilities = []
+    for ballot in ballots:
+        winners = multimode(vote for vote in ballot if vote is not None)  # several in a tie, none without votes
+        probabilities.append((True in winners) / max(1, len(winners)))
+    return np.array(probabilities)

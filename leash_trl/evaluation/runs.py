@@ -1,0 +1,327 @@
+"""Reads a run's folder, `run.json` and `samples/NAME.jsonl` per benchmark, into DataFrames of samples and metrics."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from leash_trl.evaluation import intervals
+from leash_trl.evaluation.intervals import Estimate
+from leash_trl.evaluation.metrics import (
+    OVERALL,
+    GradedSamples,
+    Metric,
+    NumProblems,
+    metrics_of,
+    overall_metrics,
+    results_frame,
+)
+
+
+RUN_FILE = "run.json"
+# fields of `run.json` that say how the completions were graded
+GRADING = ("reward_funcs", "reward_code", "reward_weights", "correctness_func", "lenient")
+OTHER_REWARDS = "The runs were graded by different reward functions, or versions of them."
+GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
+PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
+RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
+UNKNOWN_CORRECTNESS = (
+    "Accuracy is not known with several reward functions or with partial credit: set correctness_func to a function "
+    "that is positive only for correct answers."
+)
+FEW_PROBLEMS = 10
+MUCH_TRUNCATION = 1 / 3
+
+
+def samples_path(folder: str | Path, name: str) -> Path:
+    """Returns the path of one benchmark's samples in a run's folder."""
+    return Path(folder) / "samples" / f"{name}.jsonl"
+
+
+def read_run(folder: str | Path) -> dict[str, Any]:
+    """Returns the content of a folder's `run.json`: model, engine, sampling and versions. Raises `ValueError` if
+    another program wrote it."""
+    path = Path(folder) / RUN_FILE
+    try:
+        run: dict[str, Any] = json.loads(path.read_bytes())
+        check_fields(run, RUN_FIELDS)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); name a run of leash eval or leash filter") from error
+    return run
+
+
+def read_lines(path: str | Path) -> list[dict[str, Any]]:
+    """Returns all problems of one benchmark's file, in order. A last line that is incomplete because the run was
+    killed is ignored.
+
+    Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (for
+    reward functions without a solution: the columns of text and numbers that they may read) and `completions`, which
+    are dicts with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to
+    and including the last end of thinking), `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or
+    `None`), `is_correct` (`None` if the completion could not be graded) and `grader_failure` (the reason, or `None`).
+
+    Raises:
+        `ValueError`: If any other line cannot be read.
+    """
+    # after the last line end is nothing, or a line that a kill cut short
+    *whole_lines, _ = Path(path).read_bytes().split(b"\n")
+    problems = []
+    for number, line in enumerate(whole_lines, 1):
+        try:
+            problem = json.loads(line)
+            check_fields(problem, PROBLEM_FIELDS)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: this is not a problem with its samples; remove it and all lines after it, "
+                "and run the command again"
+            ) from error
+        problems.append(problem)
+    return problems
+
+
+def check_fields(record: Any, required: set[str]) -> None:
+    """Raises `ValueError` if what was read from JSON is no object, or lacks fields."""
+    if not isinstance(record, dict):
+        raise ValueError("no JSON object")
+    missing = required - record.keys()
+    if missing:
+        raise ValueError(f"no {', '.join(sorted(missing))}")
+
+
+def load_samples(folder: str | Path) -> pd.DataFrame:
+    """Returns one row for each completion of a finished run: `benchmark`, the fields of [`read_lines`], and `sample`
+    from 0 to k - 1.
+
+    Raises:
+        `ValueError`: If the folder holds no run, or fewer or more samples than its `run.json` says.
+    """
+    run = read_run(folder)
+    num_samples = run["num_samples"]
+    problems_by_benchmark = {}
+    for name, benchmark in run["benchmarks"].items():
+        path = samples_path(folder, name)
+        problems = read_lines(path) if path.is_file() else []
+        num_problems = benchmark["num_problems"]
+        ids = {problem["id"] for problem in problems}
+        is_complete = len(problems) == len(ids) == num_problems
+        has_all_samples = all(len(problem["completions"]) == num_samples for problem in problems)
+        if not is_complete or not has_all_samples:
+            raise ValueError(
+                f"{folder}: {name} has {len(ids)}, not {num_problems} problems once, with {num_samples} completions "
+                "each; run its command again to resume"
+            )
+        problems_by_benchmark[name] = problems
+    return samples_frame(problems_by_benchmark)
+
+
+def samples_frame(problems_by_benchmark: Mapping[str, Sequence[dict[str, Any]]]) -> pd.DataFrame:
+    """Turns the problems of each benchmark, as [`read_lines`] returns them, into a row per completion, as in
+    [`load_samples`]."""
+    rows = []
+    for name, problems in problems_by_benchmark.items():
+        for problem in problems:
+            for sample, completion in enumerate(problem["completions"]):
+                rows.append({"benchmark": name, **problem, "sample": sample, **completion})
+    frame = pd.DataFrame(rows).drop(columns="completions")
+    for column in ("is_correct", "reward"):
+        if column in frame:
+            frame[column] = frame[column].astype(float)  # `None` becomes NaN
+    return frame
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedRun:
+    """A run's `run.json`, its [`load_samples`] and its metrics.
+
+    `results` has a row for each benchmark and metric, with the benchmarks in the run's order, followed by `"overall"`,
+    the unweighted mean over benchmarks, as in the paper. Its columns are:
+
+    | column | meaning |
+    |---|---|
+    | `benchmark` | name, or `"overall"` |
+    | `num_problems` | number of problems |
+    | `num_graded` | number of problems with at least one graded completion, on which all numbers are based |
+    | `num_samples` | k, completions per problem |
+    | `metric` | see below |
+    | `at` | k of `pass`, budget in tokens of `accuracy_within`, else NaN |
+    | `value` | the number |
+    | `low`, `high` | 95 % interval over problems, or NaN |
+
+    | metric | meaning |
+    |---|---|
+    | `accuracy`, `pass`, `majority` | avg@k, pass@k and maj@k, in [0, 1] |
+    | `truncated_rate`, `no_answer_rate` | shares of completions, in [0, 1] |
+    | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
+    | `auc_oaa` | mean of `accuracy_within` over all budgets up to the limit, in [0, 1] |
+    | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
+    | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
+    | `median_tokens`, `p95_tokens` | over all completions together, without an interval |
+    | `right_tokens`, `wrong_tokens` | mean lengths of all correct and of all wrong completions, without an interval |
+    | `tokens_per_correct` | all tokens over the number of correct completions, without an interval |
+
+    Runs with reward functions have `reward` instead of `majority` and `no_answer_rate`.
+    """
+
+    run: dict[str, Any]
+    samples: pd.DataFrame
+    results: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        """Name of the run in tables."""
+        return self.run["label"]
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """Short names of the benchmarks, without `"overall"`, in the run's order."""
+        return [*self.run["benchmarks"]]
+
+    @property
+    def knows_correctness(self) -> bool:
+        """False if several reward functions, or one that gives partial credit, graded the completions, and none was
+        chosen to decide correctness."""
+        return bool((self.results["metric"] == "accuracy").any())
+
+    def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
+        """Returns a metric without `at`, with its interval."""
+        is_metric = self.results["metric"] == metric
+        is_benchmark = self.results["benchmark"] == benchmark
+        row = self.results[is_metric & is_benchmark].iloc[0]
+        return Estimate(float(row["value"]), float(row["low"]), float(row["high"]))
+
+
+def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
+    """Loads the run of `leash eval` or `leash filter` in a folder; `label` replaces the label of the run.
+
+    Raises:
+        `ValueError`: If [`load_samples`] raises it, or if no completion of a benchmark could be graded.
+    """
+    run = read_run(folder)
+    samples = load_samples(folder)
+    num_samples = run["num_samples"]
+    max_new_tokens = run["sampling"]["max_new_tokens"]
+    has_thinking = bool(samples["num_thinking_tokens"].any())
+    bounds = reward_bounds(samples)
+
+    metrics: dict[str, list[Metric]] = {}
+    num_problems: dict[str, NumProblems] = {}
+    for name, completions in samples.groupby("benchmark", sort=False):
+        graded = of_graded_problems(completions)
+        if graded.empty:
+            failure = completions["grader_failure"].iloc[0]
+            raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
+        graded_samples = GradedSamples.from_frame(graded, num_samples, max_new_tokens)
+        metrics[name] = metrics_of(graded_samples, has_thinking, bounds)
+        num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
+
+    metrics[OVERALL] = overall_metrics(metrics)
+    num_problems[OVERALL] = NumProblems(
+        in_all=sum(benchmark.in_all for benchmark in num_problems.values()),
+        graded=sum(benchmark.graded for benchmark in num_problems.values()),
+    )
+    results = results_frame(metrics, num_problems, num_samples)
+    return EvaluatedRun({**run, "label": label or run["label"]}, samples, results)
+
+
+def of_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
+    """Returns the completions of those problems of a benchmark that have at least one graded completion. If the
+    correctness of the whole benchmark is unknown, a completion with a reward is graded."""
+    is_known = completions["is_correct"].notna().any()
+    grade = "reward" if "reward" in completions and not is_known else "is_correct"
+    num_graded = completions.groupby("id")[grade].transform("count")  # of the completion's problem; NaN is not counted
+    return completions[num_graded > 0]
+
+
+def reward_bounds(*samples: pd.DataFrame) -> tuple[float, float]:
+    """Returns the [`~leash_trl.evaluation.intervals.bounds_of`] all rewards of some runs; infinite bounds if none has
+    rewards."""
+    rewards = [frame["reward"].dropna() for frame in samples if "reward" in frame]
+    if not any(len(values) for values in rewards):
+        return -math.inf, math.inf
+    return intervals.bounds_of(pd.concat(rewards).to_numpy())
+
+
+def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
+    """Returns whether means over benchmarks can be compared: all runs have the same benchmarks, and more than one."""
+    benchmarks = {frozenset(run.benchmarks) for run in runs}
+    return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
+
+
+def warning(runs: Sequence[EvaluatedRun]) -> str:
+    """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
+    be graded or were truncated, and of unknown accuracy."""
+    warnings = []
+    few = ", ".join(benchmarks_with_few_problems(runs))
+    if few:
+        warnings.append(
+            f"Warning: few problems ({few}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
+        )
+    ungraded = ", ".join(ungraded_completions(runs))
+    if ungraded:
+        warnings.append(
+            f"Ungraded completions (problems that have no others are left out): {ungraded}; {GRADED_AGAIN}."
+        )
+    truncation = truncation_warning(truncated_shares(runs))
+    if truncation:
+        warnings.append(truncation)
+    if not all(run.knows_correctness for run in runs):
+        warnings.append(UNKNOWN_CORRECTNESS)
+    if not are_graded_alike(runs):
+        warnings.append(OTHER_REWARDS)
+    return " ".join(warnings)
+
+
+def benchmarks_with_few_problems(runs: Sequence[EvaluatedRun]) -> list[str]:
+    """Describes the benchmarks whose number of graded problems, the smallest of all runs, is below `FEW_PROBLEMS`."""
+    results = pd.concat([run.results for run in runs])
+    num_graded = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
+    return [f"{name} has {number}" for name, number in num_graded.items() if number < FEW_PROBLEMS]
+
+
+def ungraded_completions(runs: Sequence[EvaluatedRun]) -> list[str]:
+    """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
+    descriptions = []
+    for run in runs:
+        grade = "is_correct" if run.knows_correctness else "reward"
+        is_ungraded = run.samples[grade].isna()
+        for name, completions in run.samples[is_ungraded].groupby("benchmark", sort=False):
+            failure = completions["grader_failure"].iloc[0]
+            descriptions.append(f"{len(completions)} of {name} in {run.label!r} (the first {failure})")
+    return descriptions
+
+
+def truncated_shares(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
+    """Returns the share of truncated completions of each benchmark of each run, by a description of both."""
+    shares = {}
+    for run in runs:
+        is_truncated = run.samples["finish_reason"] == "length"
+        for name, share in is_truncated.groupby(run.samples["benchmark"], sort=False).mean().items():
+            shares[f"{name} in {run.label!r}"] = share
+    return shares
+
+
+def truncation_warning(shares: Mapping[str, float]) -> str:
+    """Returns a warning that names where a third or more of the completions were truncated; else an empty string.
+
+    Example:
+        >>> truncation_warning({"aime24": 0.5, "amc23": 0.1})
+        'Truncated at max_new_tokens: 50 % of aime24; raise it, since lengths and accuracy are too low.'
+    """
+    truncated = []
+    for name, share in shares.items():
+        if share >= MUCH_TRUNCATION:
+            percent = f"{share:.0%}".replace("%", " %")
+            truncated.append(f"{percent} of {name}")
+    if not truncated:
+        return ""
+    return f"Truncated at max_new_tokens: {', '.join(truncated)}; raise it, since lengths and accuracy are too low."
+
+
+def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
+    """Returns whether the same reward functions, in the same versions, graded all runs."""
+    gradings = {str([run.run.get(field) for field in GRADING]) for run in runs}
+    return len(gradings) == 1

@@ -1,0 +1,189 @@
+"""Run folders as rows of completions and of metrics, and their changes against a baseline."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from sampled_run import completion, evaluated_run, problem, write_run
+
+from leash_trl.evaluation.changes import changes
+from leash_trl.evaluation.intervals import (
+    Estimate,
+    mean_amount,
+    mean_over_benchmarks,
+    mean_share_difference,
+    ratio_minus_one,
+)
+from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning
+from leash_trl.evaluation.tables import summary_table
+
+
+def graded(index, *outcomes, name="p"):
+    """A problem with these answers, right where they equal 1, of so many tokens."""
+    completions = [completion(answer, size, answer in ("1", "1.0")) for answer, size in outcomes]
+    return problem(index, *completions, name=name)
+
+
+# accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
+EASY = graded(0, ("1", 10), ("1.0", 20), ("1", 30), (None, 64))
+HARD = graded(1, (None, 64), ("9", 64), ("9", 40), ("1", 32))
+SOLVED = graded(0, ("1", 8), ("1", 8), ("1", 16), ("1", 16), name="q")  # accuracy 1
+BOTH = {"aime": [EASY, HARD], "amc": [SOLVED]}
+LOST = completion("x", 20, None)
+UNGRADED = problem(2, LOST, LOST, LOST, LOST)
+HALF_GRADED = problem(3, LOST, LOST, completion("1", 20, True), completion("9", 20, False))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return evaluated_run(tmp_path / "run", BOTH)
+
+
+def values(run, benchmark):
+    """Values of metrics by name, with k or the budget where there is one, as in `pass@2`."""
+    rows = run.results[run.results["benchmark"] == benchmark]
+    names = rows["metric"] + rows["at"].map(lambda at: "" if math.isnan(at) else f"@{at:g}")
+    return dict(zip(names, rows["value"], strict=True))
+
+
+def test_benchmark_by_hand(run):
+    assert values(run, "aime") == pytest.approx(
+        {
+            "accuracy": 1 / 2,
+            "pass@2": 3 / 4,  # 6 of 6 pairs and 3 of 6 hold a right one
+            "pass@4": 1.0,
+            "majority": 1 / 2,  # right by 3 to 0; wrong by 2 to 1
+            "tokens": (31 + 50) / 2,
+            "truncated_rate": 3 / 8,
+            "no_answer_rate": 2 / 8,
+            "accuracy_within@2": 0.0,
+            "accuracy_within@4": 0.0,
+            "accuracy_within@8": 0.0,
+            "accuracy_within@16": 1 / 8,
+            "accuracy_within@32": 4 / 8,
+            "accuracy_within@64": 4 / 8,
+            "auc_oaa": (54 + 44 + 34 + 32) / 64 / 8,
+            "tokens_per_correct": (4 * 31 + 4 * 50) / 4,
+            "median_tokens": 36.0,  # 10 20 30 32 40 64 64 64
+            "p95_tokens": 64.0,
+            "right_tokens": (10 + 20 + 30 + 32) / 4,
+            "wrong_tokens": (64 + 64 + 64 + 40) / 4,
+        }
+    )
+
+
+def test_thinking_and_answer_have_rows_where_one_of_the_benchmarks_thinks(tmp_path):
+    thought = problem(0, completion("1", 30, True, num_thinking_tokens=20), completion("1", 10, True), name="t")
+    plain = problem(0, completion("1", 5, True), completion("1", 7, True), name="q")
+    run = evaluated_run(tmp_path / "run", {"aime": [thought], "amc": [plain]})
+    results = [values(run, benchmark) for benchmark in ("aime", "amc", "overall")]
+    assert [metrics["thinking_tokens"] for metrics in results] == [10, 0, 5]
+    assert [metrics["answer_tokens"] for metrics in results] == [10, 6, 8]
+    assert {"aime thinking tokens", "amc thinking tokens"} <= {*summary_table([run])}
+
+
+def test_overall_weighs_benchmarks_alike(run):
+    parts = [run.estimate("accuracy", name) for name in ("aime", "amc")]
+    assert run.estimate("accuracy") == mean_over_benchmarks(parts)
+    overall = values(run, "overall")
+    assert overall["median_tokens"] == (36 + 12) / 2
+    assert math.isnan(overall["wrong_tokens"])  # amc has none
+    sizes = run.results[["benchmark", "num_problems", "num_graded", "num_samples"]].drop_duplicates()
+    assert sizes.to_numpy().tolist() == [["aime", 2, 2, 4], ["amc", 1, 1, 4], ["overall", 3, 3, 4]]
+
+
+def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
+    run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED], "amc": [SOLVED]})
+    assert run.samples["benchmark"].tolist() == ["aime"] * 12 + ["amc"] * 4
+    assert run.samples["sample"].tolist() == [0, 1, 2, 3] * 4
+    assert run.samples["is_correct"].fillna(-1).tolist() == [1, 1, 1, 0] + [-1] * 6 + [1, 0] + [1] * 4
+    metrics = values(run, "aime")
+    assert run.results[["num_problems", "num_graded"]].iloc[0].tolist() == [3, 2]
+    assert metrics["accuracy"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert metrics["pass@2"] == 1  # both of the two graded ones hold the right one
+    assert metrics["majority"] == pytest.approx((1 + 1 / 2) / 2)
+    assert metrics["accuracy_within@64"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert metrics["p95_tokens"] == pytest.approx(30 + 0.65 * 34)  # 10, 20 five times, 30 and 64
+    assert "6 of aime" in warning([run])
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b"null", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
+def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "aime.jsonl"
+    path.write_bytes(json.dumps(EASY).encode() + b"\n" + line)
+    assert read_lines(path) == [EASY]
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(ValueError, match="line 2"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"benchmarks": {}}'])
+def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=r"run\.json"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("problems", "expected"),
+    [([EASY], 2), ([EASY, EASY], 1), ([EASY, HARD], 1), ([EASY, graded(1, ("1", 5))], 2), ([UNGRADED], 1)],
+    ids=["unfinished", "twice", "too many", "other k", "nothing graded"],
+)
+def test_samples_of_another_run_or_without_any_grade_are_refused(tmp_path, problems, expected):
+    folder = write_run(tmp_path / "run", {"amc": [SOLVED], "aime": problems}, expected={"aime": expected})
+    with pytest.raises(ValueError, match="aime"):
+        load_evaluated_run(folder)
+
+
+def change(differences, benchmark, metric):
+    row = differences.set_index(["benchmark", "metric"]).loc[(benchmark, metric)]
+    return Estimate(row["value"], row["low"], row["high"])
+
+
+def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
+    shorter = graded(0, ("1", 5), ("1", 10), ("1", 15), ("1", 30))  # accuracy 1, mean 15
+    others = {"amc": [SOLVED], "aime": [HARD, shorter]}
+    differences = changes(evaluated_run(tmp_path / "new", others, label="new"), run)
+    gain = mean_share_difference(np.array([0.0, 1 / 4]), 4)
+    assert change(differences, "aime", "accuracy_change") == gain
+    assert change(differences, "aime", "tokens_change") == mean_amount(np.array([0.0, 15 - 31.0]), -math.inf)
+    ratio = ratio_minus_one([np.array([50.0, 15.0])], [np.array([50.0, 31.0])])
+    assert change(differences, "aime", "relative_tokens_change") == ratio
+    no_gain = mean_share_difference(np.zeros(1), 4)  # in amc
+    assert change(differences, "overall", "accuracy_change") == mean_over_benchmarks([no_gain, gain])
+    assert differences["benchmark"].unique().tolist() == ["amc", "aime", "overall"]
+
+
+def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
+    last_two = [problem(row["index"], *row["completions"][2:], name=row["id"][0]) for row in (EASY, HARD, SOLVED)]
+    fewer = evaluated_run(tmp_path / "fewer", {"aime": last_two[:2], "amc": last_two[2:]})
+    gains = np.array([-1 / 4, 1 / 4])
+    assert change(changes(fewer, run), "aime", "accuracy_change") == mean_share_difference(gains, 2)
+
+
+def test_problems_of_an_own_reward_need_no_solution(tmp_path):
+    rewarded = {"own": [{**EASY, "solution": None}, {**HARD, "solution": None}]}
+    run = evaluated_run(tmp_path / "run", rewarded)
+    assert change(changes(run, run), "own", "accuracy_change") == mean_share_difference(np.zeros(2), 4)
+
+
+def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
+    base = evaluated_run(tmp_path / "base", {"aime": [EASY, problem(2, *HARD["completions"])]})
+    run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED]})
+    assert change(changes(run, base), "aime", "accuracy_change") == (0, -1, 1)
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "named"),
+    [
+        ({"amc": [SOLVED]}, "aime"),
+        ({"aime": [EASY], "amc": [SOLVED]}, "p1"),
+        ({"aime": [EASY, HARD | {"solution": "7"}], "amc": [SOLVED]}, "p1"),  # files without ids count their rows
+    ],
+)
+def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, named):
+    other = evaluated_run(tmp_path / "other", benchmarks)
+    with pytest.raises(ValueError, match=named):
+        changes(run, other)
