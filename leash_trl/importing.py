@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leash_trl.paths import existing_path
+from leash_trl.process import import_first_from
 
 
 def imported(field: str, path: str, *names: str, example: str = "my_function") -> Any:
@@ -26,8 +27,7 @@ def imported(field: str, path: str, *names: str, example: str = "my_function") -
     if place.endswith(".py"):
         file = Path(existing_path(place, f"the file in {field} {path!r}")).resolve()
     folder = str(file.parent) if file else os.getcwd()
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
+    import_first_from(folder)
     try:
         # with the colon, errors inside the imported module are raised unchanged
         found = pkgutil.resolve_name(f"{file.stem if file else place}:{name}")

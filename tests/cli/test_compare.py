@@ -15,10 +15,10 @@ from filelock import FileLock
 from leash_trl import gym
 from leash_trl.cli.commands import compare
 from leash_trl.cli.commands.compare import CompareArguments, planned_runs
-from leash_trl.cli.compared_run import ComparedRun
-from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
+from leash_trl.comparison.run import ComparedRun
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.errors import TrainingError
 from leash_trl.run_folder import LOCK_FILE
 
 
@@ -296,7 +296,7 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(method, 
         return planned_runs(CompareArguments(comparison=file), {})
 
     def is_another(run):
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(TrainingError):
             run.check_claim(run.claim())
             return False
         return True
@@ -359,7 +359,7 @@ def comparison(config, tmp_path, monkeypatch):
         def commands(self, num_devices):
             assert num_devices == devices
             how = "fails" if self.name in failing else "works"
-            return [["fake_run", str(self.folder), self.name, how, *self.asked]]
+            return [["fake_run", str(self.folder), self.name, how, *self.requests]]
 
         monkeypatch.setattr(ComparedRun, "commands", commands)
         return main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more])

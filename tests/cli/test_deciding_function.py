@@ -6,8 +6,8 @@ import signal
 import pytest
 from killed_command import killed_in_a_fork
 
-from leash_trl.cli.compared_run import ComparedRun
 from leash_trl.cli.main import main
+from leash_trl.comparison.run import ComparedRun
 from leash_trl.evaluation.frame import load_evaluated_run
 
 

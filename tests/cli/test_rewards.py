@@ -3,7 +3,7 @@
 import pytest
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.reward_functions import deciding_function, reward_functions
+from leash_trl.reward_functions import deciding_function, reward_functions
 from leash_trl.rewards import math_reward
 
 

@@ -16,14 +16,6 @@ from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_conf
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
-from leash_trl.cli.reward_functions import (
-    OWN_REWARDS,
-    deciding_function,
-    default_reward,
-    default_suffix,
-    named_reward_funcs,
-    reward_functions,
-)
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
@@ -32,6 +24,14 @@ from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.figures.training import write_curves
 from leash_trl.importing import imported
 from leash_trl.paths import existing_path, path_or_hub_id
+from leash_trl.reward_functions import (
+    OWN_REWARDS,
+    deciding_function,
+    default_reward,
+    default_suffix,
+    named_reward_funcs,
+    reward_functions,
+)
 from leash_trl.run_folder import complete_model_path, whole_checkpoints
 from leash_trl.saved_recipe import mapping_field
 from leash_trl.trainer.callbacks import LeashProgressCallback

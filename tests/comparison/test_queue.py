@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from leash_trl.cli.run_queue import cause, run_all
+from leash_trl.comparison.queue import cause, run_all
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_no_child_outlives_its_parent(sent, module, tmp_path):
     module("sleeper", f"import os, subprocess as s, time\n{sleeper}")
     code = f"""
 from pathlib import Path
-from leash_trl.cli.run_queue import run_all
+from leash_trl.comparison.queue import run_all
 list(run_all({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, [None, None]))
 """
     logs = [tmp_path / "a", tmp_path / "b"]
