@@ -150,7 +150,9 @@ class CommandParser(TrlParser):
         """Returns the values as in [`parse_all`], and the words that belong to no option."""
         not_set = object()
         # argparse sets no default where the namespace has a value, so the marker stays where no word sets the option
-        namespace = argparse.Namespace(**{action.dest: not_set for action in self._actions})
+        namespace = argparse.Namespace()
+        for action in self._actions:
+            setattr(namespace, action.dest, not_set)
         _, unknown = self.parse_known_args(list(argv), namespace)
         values = {name: value for name, value in vars(namespace).items() if value is not not_set}
         recipe = values.pop("config", None)

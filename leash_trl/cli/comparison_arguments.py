@@ -1,7 +1,7 @@
 """Reads the file of a comparison, whose fields are those of `leash train` and options of `leash eval`."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from leash_trl.cli.arguments import CommandParser, load_recipe, make_dataclass
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.training_arguments import arguments_of, training_parser
-from leash_trl.comparison.arms import Comparison
+from leash_trl.comparison.arms import ALWAYS_EVALUATED, BASE, Comparison
 from leash_trl.comparison.run import PromptEndings
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
@@ -21,12 +21,19 @@ REWARD_FIELDS = ("reward_funcs", "reward_weights", "correctness_func")
 SECTIONS = ("base", "eval", "arms", "grid")
 
 
-def load_comparison(path: str) -> Comparison:
-    """Returns the content of a comparison's file; a recipe is a comparison of one arm.
+def load_comparison(
+    path: str, folder: Path, selected: Sequence[str] | None, seeds: Sequence[int] | None, overrides: Mapping[str, Any]
+) -> Comparison:
+    """Returns what to compare; a recipe is a comparison of one arm.
+
+    Args:
+        path (`str`), folder (`Path`): File of the comparison, and folder for the runs.
+        selected (`Sequence[str]`): Names of the arms to run; `None` for all.
+        seeds (`Sequence[int]`), overrides (`Mapping[str, Any]`): As in [`~leash_trl.comparison.arms.Comparison`].
 
     Raises:
         `OSError`: If the file is missing.
-        `ValueError`: If it is no mapping, or has an unknown entry.
+        `ValueError`: If it is no mapping, or has an unknown entry, or no arm of a selected name.
     """
     sections = load_recipe(path)
     if "arms" not in sections:
@@ -34,15 +41,23 @@ def load_comparison(path: str) -> Comparison:
     for name in sections:
         if name not in SECTIONS:
             raise ValueError(f"{path}: {name!r} is neither base, eval, arms nor grid; correct the name")
+    arms = sections["arms"] or {}
+    names = selected or list(arms)
+    if BASE in arms or BASE in names:
+        raise ValueError(f"{path}: arms has {BASE!r}, {ALWAYS_EVALUATED}; rename or remove the arm")
+    for name in names:
+        if name not in arms:
+            raise ValueError(f"{path}: arms has no {name!r}; name one of {', '.join(arms)}")
     base = sections.get("base") or {}
-    if isinstance(base, str):
-        base = load_recipe(base)
     return Comparison(
-        path,
-        arms=sections["arms"] or {},
-        base=base,
+        path=path,
+        folder=folder,
+        arms={name: arms[name] for name in names},
+        base=load_recipe(base) if isinstance(base, str) else base,
         grid=sections.get("grid") or {},
         evaluation=sections.get("eval") or {},
+        overrides=overrides,
+        seeds=seeds,
     )
 
 

@@ -170,7 +170,7 @@ def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, 
     if not recipe:
         return arguments
     defaults = {"thinking_end": sampling.SamplingPlan.thinking_end, "chat_template_kwargs": {}}
-    trained = {**defaults, **{name: value for name, value in recipe.items() if value is not None}}
+    trained = defaults | {name: value for name, value in recipe.items() if value is not None}
     trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
     adopted: dict[str, Any] = {}
     differing: list[str] = []
@@ -202,8 +202,8 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
     """
     suffix = arguments.prompt_suffix
     functions = reward_functions(arguments.reward_funcs or [])
-    option = "benchmarks" if kind == "benchmark" else "dataset"
-    with user_errors(only_loads=True, **{option: reference}):
+    loaded = {"benchmarks" if kind == "benchmark" else "dataset": reference}  # for messages
+    with user_errors(only_loads=True, **loaded):
         problems = load_problems(
             reference,
             split=arguments.split,

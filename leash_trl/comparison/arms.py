@@ -3,7 +3,7 @@
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,37 +48,26 @@ class RecipeReader(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Content of a comparison's file.
+    """What to compare.
 
     Args:
-        path (`str`): The file, for messages.
-        arms (`dict[str, dict]`): Fields of each arm, by its name.
+        path (`str`): File of the comparison, for messages.
+        folder (`Path`): Folder for the runs.
+        arms (`dict[str, dict]`): Fields of each arm to run, by its name.
         base (`dict`), grid (`dict`), evaluation (`dict`): What arms share: fields of a recipe, lists of values of
             fields, and options of evaluation.
+        overrides (`Mapping[str, Any]`): Fields of the recipe that the command line sets for every arm.
+        seeds (`Sequence[int]`): Seeds of every arm; `None` for the arms' own number of seeds.
     """
 
     path: str
-    arms: dict[str, Fields | None]
-    base: Fields = field(default_factory=dict)
-    grid: Fields = field(default_factory=dict)
-    evaluation: Fields = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What to run of a comparison.
-
-    Args:
-        folder (`Path`): Folder for the runs.
-        arms (`Sequence[str]`): Names of the arms; `None` for all.
-        seeds (`Sequence[int]`): Seeds of every arm; `None` for the arms' own number of seeds.
-        overrides (`Mapping[str, Any]`): Fields of the recipe that the command line sets for every arm.
-    """
-
     folder: Path
-    arms: Sequence[str] | None = None
-    seeds: Sequence[int] | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    arms: dict[str, Fields | None]
+    base: Fields
+    grid: Fields
+    evaluation: Fields
+    overrides: Mapping[str, Any]
+    seeds: Sequence[int] | None
 
 
 @dataclass(frozen=True)
@@ -139,25 +128,24 @@ class ArmPoint:
         )
 
 
-def planned_runs(comparison: Comparison, selection: Selection, reader: RecipeReader) -> list[ComparedRun]:
+def planned_runs(comparison: Comparison, reader: RecipeReader) -> list[ComparedRun]:
     """Returns the base and then all runs, with the first seed of every arm before any second one, so that a stopped
     comparison is balanced.
 
     Raises:
-        `ValueError`: If an entry of the file is unknown or wrong, if two runs would have the same name, or if the runs
-            cannot be compared.
+        `ValueError`: If an entry of the file is wrong, if two runs would have the same name, or if the runs cannot be
+            compared.
     """
-    check_names(comparison, selection)
-    check_no_seeds(comparison, selection)
+    check_no_seed(comparison.evaluation, f"{comparison.path}: eval")
+    check_no_seed(comparison.grid, f"{comparison.path}: grid")
+    check_no_seed(comparison.overrides, f"{comparison.path}: the command line")
     points: list[ArmPoint] = []
-    for name in selection.arms or comparison.arms:
+    for name in comparison.arms:
         arm = read_arm(comparison, name)
-        if arm.is_trained:
-            points.extend(trained_points(comparison, arm, selection.overrides, reader))
-        else:
-            points.extend(untrained_points(comparison, arm, selection.overrides, reader))
+        points_of_arm = trained_points if arm.is_trained else untrained_points
+        points.extend(points_of_arm(comparison, arm, reader))
     check_points_differ(comparison, points)
-    runs = runs_in_turns(points, selection)
+    runs = runs_in_turns(comparison, points)
     trained = [run for run in runs if run.is_trained]
     if not trained:
         raise ValueError(f"{comparison.path}: no arm is trained; use leash eval")
@@ -170,26 +158,9 @@ def planned_runs(comparison: Comparison, selection: Selection, reader: RecipeRea
         evaluation=trained[0].evaluation,
         is_trained=False,
         seed=None,
-        folder=selection.folder / BASE,
+        folder=comparison.folder / BASE,
     )
     return [base, *runs]
-
-
-def check_names(comparison: Comparison, selection: Selection) -> None:
-    """Raises `ValueError` if the selected arms do not exist, or an arm has the name of the base."""
-    selected = selection.arms or []
-    if BASE in comparison.arms or BASE in selected:
-        raise ValueError(f"{comparison.path}: arms has {BASE!r}, {ALWAYS_EVALUATED}; rename or remove the arm")
-    for name in selected:
-        if name not in comparison.arms:
-            raise ValueError(f"{comparison.path}: arm {name!r} is not one of {', '.join(comparison.arms)}")
-
-
-def check_no_seeds(comparison: Comparison, selection: Selection) -> None:
-    """Raises `ValueError` if a part that all arms share sets a seed."""
-    check_no_seed(comparison.evaluation, f"{comparison.path}: eval")
-    check_no_seed(comparison.grid, f"{comparison.path}: grid")
-    check_no_seed(selection.overrides, f"{comparison.path}: the command line")
 
 
 def check_no_seed(fields: Mapping[str, Any], where: str) -> None:
@@ -218,40 +189,37 @@ def read_arm(comparison: Comparison, name: str) -> Arm:
     return Arm(name, label, num_seeds=num_seeds, is_trained=is_trained, fields=fields, grid=grid, where=where)
 
 
-def trained_points(
-    comparison: Comparison, arm: Arm, overrides: Mapping[str, Any], reader: RecipeReader
-) -> Iterator[ArmPoint]:
+def trained_points(comparison: Comparison, arm: Arm, reader: RecipeReader) -> Iterator[ArmPoint]:
     """Yields an arm that is trained at the points of its grid."""
+    fields_of_arm = {**comparison.base, **arm.fields}
     varied = varied_fields(arm, comparison.grid)
-    for point, fields in points_of_grid(arm, {**comparison.base, **arm.fields}, varied, overrides):
-        recipe = reader.recipe(fields, overrides, where=arm.where)
+    for point, fields in points_of_grid(comparison, arm, fields_of_arm, varied):
+        recipe = reader.recipe(fields, comparison.overrides, where=arm.where)
         evaluation = reader.evaluation(recipe, comparison.evaluation, has_own_prompts=False)
         yield ArmPoint(arm, point, recipe, evaluation, reader.prompt_endings(recipe))
 
 
-def untrained_points(
-    comparison: Comparison, arm: Arm, overrides: Mapping[str, Any], reader: RecipeReader
-) -> Iterator[ArmPoint]:
+def untrained_points(comparison: Comparison, arm: Arm, reader: RecipeReader) -> Iterator[ArmPoint]:
     """Yields an arm that is not trained, whose fields are a model and options of evaluation, at the points of its
     grid."""
-    for point, fields in points_of_grid(arm, arm.fields, arm.grid, overrides):
+    for point, fields in points_of_grid(comparison, arm, arm.fields, arm.grid):
         model = {name: fields.pop(name) for name in MODEL_FIELDS if fields.get(name)}
         recipe_fields = {
             **comparison.base,
-            **overrides,
+            **comparison.overrides,
             **model,
             "length_control": "none",
             "length_control_kwargs": None,  # "none" would refuse those of another method
             "min_accuracy": None,
         }
         recipe = reader.recipe(recipe_fields, overrides={}, where=arm.where)
-        has_own_prompts = False
-        name_or_path = model.get("model_name_or_path")
-        if name_or_path:
-            saved_recipe = recipe_of_model(checkpoint_path(name_or_path), model.get("model_revision"))
-            has_own_prompts = bool(saved_recipe)
+        saved_recipe: Fields = {}
+        if "model_name_or_path" in model:
+            name_or_path = checkpoint_path(model["model_name_or_path"])
+            saved_recipe = recipe_of_model(name_or_path, model.get("model_revision"))
         options = {**comparison.evaluation, **fields}
-        yield ArmPoint(arm, point, recipe, reader.evaluation(recipe, options, has_own_prompts))
+        evaluation = reader.evaluation(recipe, options, has_own_prompts=bool(saved_recipe))
+        yield ArmPoint(arm, point, recipe, evaluation)
 
 
 def varied_fields(arm: Arm, grid: Fields) -> Fields:
@@ -266,21 +234,21 @@ def varied_fields(arm: Arm, grid: Fields) -> Fields:
 
 
 def points_of_grid(
-    arm: Arm, fields: Fields, varied: Fields, overrides: Mapping[str, Any]
+    comparison: Comparison, arm: Arm, fields: Fields, varied: Fields
 ) -> Iterator[tuple[Fields, Fields]]:
     """Yields the points of a grid, with all fields of the arm at each point.
 
     Args:
-        arm (`Arm`), fields (`dict`): The arm, and its fields before the grid sets some.
+        comparison (`Comparison`), arm (`Arm`): For messages, and for the fields that the command line sets.
+        fields (`dict`): Fields of the arm before the grid sets some.
         varied (`dict`): List of values of each field of the grid; `None` removes the field.
-        overrides (`Mapping`): Fields that the command line sets, which a grid cannot vary.
 
     Raises:
         `ValueError`: If values are no list, or the command line sets the field.
     """
     axes = {name: values for name, values in varied.items() if values is not None}
     for name, values in axes.items():
-        if not isinstance(values, list) or name.partition(".")[0] in overrides:
+        if not isinstance(values, list) or name.partition(".")[0] in comparison.overrides:
             raise ValueError(
                 f"{arm.where}: grid has {name}: {values!r}; write a list or null, and do not set it elsewhere"
             )
@@ -296,10 +264,8 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
     """Sets a field of a recipe, or an entry of a field by a name such as `length_control_kwargs.alpha`; `None` removes
     it."""
     field_name, _, entry = name.partition(".")
-    if entry:
-        fields, key = recipe.setdefault(field_name, {}), entry
-    else:
-        fields, key = recipe, field_name
+    fields = recipe.setdefault(field_name, {}) if entry else recipe
+    key = entry or field_name
     fields.pop(key, None)
     if value is not None:
         fields[key] = value
@@ -319,12 +285,12 @@ def check_points_differ(comparison: Comparison, points: Sequence[ArmPoint]) -> N
             names[unique] = point.name
 
 
-def runs_in_turns(points: Sequence[ArmPoint], selection: Selection) -> list[ComparedRun]:
+def runs_in_turns(comparison: Comparison, points: Sequence[ArmPoint]) -> list[ComparedRun]:
     """Returns the runs of all points: first the first seed of each, then the second of each, and so on."""
     runs_by_point = []
     for point in points:
-        seeds = selection.seeds or range(point.arm.num_seeds)
-        runs_by_point.append([point.run(seed, selection.folder) for seed in dict.fromkeys(seeds)])
+        seeds = dict.fromkeys(comparison.seeds or range(point.arm.num_seeds))  # each once
+        runs_by_point.append([point.run(seed, comparison.folder) for seed in seeds])
     runs: list[ComparedRun] = []
     for turn in itertools.zip_longest(*runs_by_point):
         runs.extend(run for run in turn if run is not None)  # an arm with fewer seeds has no run in the last turns

@@ -2,31 +2,33 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from tqdm import tqdm
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import UserError, resumable, user_errors
-from leash_trl.comparison import arms
+from leash_trl.comparison import arms, page
+from leash_trl.comparison.page import FinishedEvaluation, TrainingCurves
 from leash_trl.comparison.queue import EndedJob, cause, run_all
-from leash_trl.comparison.run import EVALUATION, ComparedRun
+from leash_trl.comparison.run import EVALUATION, ComparedRun, LengthRequest
+from leash_trl.evaluation.comparison_tables import comparison_rows
+from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.figures.evaluation import pareto_figure
+from leash_trl.figures.style import write_figure
+from leash_trl.figures.training import by_budget, dynamics_figure, load_curves, logged
 from leash_trl.files import write_whole
 from leash_trl.run_folder import only_run_in
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from leash_trl.comparison.page import FinishedEvaluation
-    from leash_trl.comparison.run import LengthRequest
-
 LOG_FILE = "log.txt"
+NO_LOG = pd.DataFrame()  # the curves of a run that trains no model
 
 
 @dataclass
@@ -66,12 +68,12 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     """
     from leash_trl.cli.comparison_arguments import CommandLineReader, load_comparison
 
-    selection = arms.Selection(
-        folder=Path(options.output_dir), arms=options.arms, seeds=options.seeds, overrides=overrides
-    )
+    file = options.comparison
     with user_errors():
-        comparison = load_comparison(options.comparison)
-        return arms.planned_runs(comparison, selection, CommandLineReader(options.comparison))
+        comparison = load_comparison(
+            file, Path(options.output_dir), selected=options.arms, seeds=options.seeds, overrides=overrides
+        )
+        return arms.planned_runs(comparison, CommandLineReader(file))
 
 
 def devices_of_jobs(options: CompareArguments) -> list[str | None]:
@@ -135,21 +137,14 @@ def outcome(job: EndedJob) -> str:
 
 def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     """Writes tables and figure of the finished runs, and prints the tables."""
-    from leash_trl.comparison import page
-    from leash_trl.evaluation.comparison_tables import comparison_rows
-    from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.figures.evaluation import pareto_figure
-    from leash_trl.figures.style import write_figure
-    from leash_trl.figures.training import dynamics_figure, load_curves
-
     base_run = runs[0]
     finished = in_order_of_arms([run for run in runs[1:] if run.is_done()])
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with user_errors():
         base = load_evaluated_run(base_run.folder / EVALUATION)
-        evaluations = []
+        evaluations: list[FinishedEvaluation] = []
         for run in finished:
-            evaluations.extend(finished_evaluations(run, logs.get(run)))
+            evaluations.extend(finished_evaluations(run, log=logs.get(run, NO_LOG)))
     seeds = page.seed_rows(base, evaluations)
     table = comparison_rows(seeds)
     text = page.page_text(command, runs, base=base, evaluations=evaluations, seeds=seeds)
@@ -168,17 +163,9 @@ def in_order_of_arms(runs: list[ComparedRun]) -> list[ComparedRun]:
     return sorted(runs, key=lambda run: arm_names.index(run.arm))
 
 
-def finished_evaluations(run: ComparedRun, log: "pd.DataFrame | None") -> "list[FinishedEvaluation]":
-    """Returns the evaluations of a finished run; `log` has the curves of its training, if there was one."""
-    import pandas as pd
-
-    from leash_trl.comparison.page import FinishedEvaluation, TrainingCurves
-    from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.figures.training import logged
-
-    evaluations = []
+def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[FinishedEvaluation]:
+    """Yields the evaluations of a finished run; `log` has the curves of its training."""
     for name, request in run.requests.items():
-        log = pd.DataFrame() if log is None else log
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
         curves = TrainingCurves(
             lengths=logged(log_of_request, "leash/mean_length"),
@@ -186,22 +173,16 @@ def finished_evaluations(run: ComparedRun, log: "pd.DataFrame | None") -> "list[
             accuracies=logged(log_of_request, "leash/accuracy"),
             generated_tokens=logged(log, "leash/generated_tokens"),
         )
-        evaluations.append(FinishedEvaluation(run, request, load_evaluated_run(run.folder / name), curves))
-    return evaluations
+        yield FinishedEvaluation(run, request, load_evaluated_run(run.folder / name), curves)
 
 
-def curves_of_effort(run: ComparedRun, log: "pd.DataFrame", request: "LengthRequest") -> "pd.DataFrame":
+def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest) -> pd.DataFrame:
     """Returns the curves of one effort, and if they were not logged only those that all efforts share."""
-    from leash_trl.figures.training import by_budget
-
-    if run.multiplier_per == "effort":
-        budget = request.effort
-    elif run.multiplier_per == "target_length":
-        budget = f"{request.target_length:g}"
-    else:
-        budget = None
+    # each penalty coefficient's curves end with the name of its effort, or with its target
+    names = {"effort": request.effort, "target_length": f"{request.target_length:g}"}
+    name = names.get(run.multiplier_per or "")
     for curves in by_budget(log):
-        if curves.attrs["label"] == budget:
+        if curves.attrs["label"] == name:
             return curves
     # one lambda for all efforts is also that of this effort; lengths and accuracies are not
     return log.filter(["leash/lambda"] if run.multiplier_per is None else [])
