@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from leash_trl.comparison import tables
 from leash_trl.comparison.arms import BASE
 from leash_trl.comparison.run import ComparedRun, LengthRequest
-from leash_trl.evaluation import comparison_tables
 from leash_trl.evaluation.frame import EvaluatedRun, truncation_warning
 from leash_trl.evaluation.tables import csv
 from leash_trl.files import write_whole
@@ -49,13 +49,13 @@ class FinishedEvaluation:
 
 def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> pd.DataFrame:
     """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
-    measure = comparison_tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
-    base_row = comparison_tables.measured(base, measure)
+    measure = tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
+    base_row = tables.measured(base, measure)
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_row}]
     for evaluation in evaluations:
         run = evaluation.run
         curves = evaluation.curves
-        results = comparison_tables.seed_row(
+        results = tables.seed_row(
             evaluation.evaluated,
             base_row,
             target_length=evaluation.request.target_length,
@@ -88,7 +88,7 @@ def accuracies_by_method(
             continue
         num_generated = evaluation.curves.generated_tokens.reindex(accuracies.index)
         curve = accuracies.set_axis(num_generated)
-        accuracies_by_words.setdefault(comparison_tables.in_words(row), []).append(curve)
+        accuracies_by_words.setdefault(tables.in_words(row), []).append(curve)
     return accuracies_by_words
 
 
@@ -137,7 +137,7 @@ def page_text(
     warning = truncation_warning(truncated_shares(runs[0], base, evaluations))
     if warning:
         paragraphs.append(warning)
-    paragraphs.append(comparison_tables.comparison_markdown(seeds))
+    paragraphs.append(tables.comparison_markdown(seeds))
     return "\n\n".join(paragraphs)
 
 

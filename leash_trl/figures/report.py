@@ -12,8 +12,8 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
+from leash_trl.comparison.tables import comparison_tables, read_comparison
 from leash_trl.evaluation import tables
-from leash_trl.evaluation.comparison_tables import comparison_tables, read_comparison
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.tables import format_number, format_percent, format_points, format_tokens, with_interval

@@ -18,7 +18,7 @@ from leash_trl.comparison import arms, page
 from leash_trl.comparison.page import FinishedEvaluation, TrainingCurves
 from leash_trl.comparison.queue import EndedJob, cause, run_all
 from leash_trl.comparison.run import EVALUATION, ComparedRun, LengthRequest
-from leash_trl.evaluation.comparison_tables import comparison_rows
+from leash_trl.comparison.tables import comparison_rows
 from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.figures.evaluation import pareto_figure
 from leash_trl.figures.style import write_figure
