@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leash_trl.paths import existing_path
+from leash_trl.process import import_first_from
 
 
 def imported(field: str, path: str, *names: str, example: str = "my_function") -> Any:
@@ -28,8 +29,7 @@ def imported(field: str, path: str, *names: str, example: str = "my_function") -
         file = Path(existing_path(module, f"the file in {field} {path!r}")).resolve()
         folder = str(file.parent)
         module = file.stem
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
+    import_first_from(folder)
     try:
         # with the colon, errors inside the imported module are raised unchanged
         imported_object = pkgutil.resolve_name(f"{module}:{name}")

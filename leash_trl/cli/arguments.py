@@ -15,6 +15,7 @@ from trl import TrlParser
 import leash_trl
 from leash_trl.cli.errors import SET_UP_ERRORS, UserError, one_line, user_errors
 from leash_trl.paths import existing_path
+from leash_trl.process import set_environment
 
 
 T = TypeVar("T")
@@ -32,44 +33,55 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         lines: dict[Any, int] = {}
-        for key_node in (key for key, _ in node.value if key.value != "<<"):
+        for key_node, _ in node.value:
+            key = key_node.value
+            if key == "<<":  # YAML's merge, which may occur several times
+                continue
             line = key_node.start_mark.line + 1
-            if lines.setdefault(key_node.value, line) != line:
-                raise ValueError(f"{key_node.value!r} occurs twice, in lines {lines[key_node.value]} and {line}")
+            if key in lines:
+                raise ValueError(f"{key!r} occurs twice, in lines {lines[key]} and {line}")
+            lines[key] = line
         return super().construct_mapping(node, deep)
 
 
 def load_recipe(name: str) -> dict[str, Any]:
     """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
-    recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
-    file = Path(name).expanduser()
-    path = file if file.is_file() else recipes.get(name.removeprefix("recipes/"))
-    if path is None:
-        raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        recipes = {recipe.relative_to(RECIPES).as_posix(): recipe for recipe in RECIPES.rglob("*.yaml")}
+        recipe = recipes.get(name.removeprefix("recipes/"))
+        if recipe is None:
+            raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
+        path = recipe
     try:
-        return dict(_beside(path.parent, yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)))
+        fields = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
+        return dict(_with_paths_beside(path.parent, fields))
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise ValueError(f"{name} is not a YAML mapping of names to values: {error}") from error
 
 
-def _beside(folder: Path, value: Any) -> Any:
+def _with_paths_beside(folder: Path, value: Any) -> Any:
     """Returns a recipe's value, in which files that exist only in the recipe's folder get the path of this folder."""
     if isinstance(value, dict):
-        return {key: _beside(folder, entry) for key, entry in value.items()}
+        return {key: _with_paths_beside(folder, entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_beside(folder, entry) for entry in value]
-    file = value.partition(":")[0] if isinstance(value, str) else ""
-    # functions of pathlib raise for long texts
-    is_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)
-    return str(folder / value) if is_beside else value
+        return [_with_paths_beside(folder, entry) for entry in value]
+    if not isinstance(value, str):
+        return value
+    file = value.partition(":")[0]  # of my_file.py:my_reward, the file
+    # not with functions of pathlib, which raise for long texts
+    is_only_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)
+    return str(folder / value) if is_only_beside else value
 
 
 class CommandParser(TrlParser):
     """TRL's parser with recipes, null values, `positional` fields, help from docstrings, and errors of one line."""
 
     def __init__(self, kinds: Sequence[type], takes_recipe: bool = False, **texts: Any):
-        docstrings = [base.__doc__ or "" for kind in kinds for base in reversed(kind.__mro__)]
-        self.helps = {name: text for docstring in docstrings for name, text in ENTRY.findall(docstring)}
+        self.helps: dict[str, str] = {}
+        for kind in kinds:
+            for base in reversed(kind.__mro__):  # the docstring of a subclass comes last and wins
+                self.helps.update(ENTRY.findall(base.__doc__ or ""))
         super().__init__(list(kinds), allow_abbrev=False, **texts)
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
@@ -79,7 +91,8 @@ class CommandParser(TrlParser):
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
         """Adds an option or, with `positional`, an argument without a name."""
         name = names[0].removeprefix("--")
-        options.setdefault("help", " ".join(self.helps.get(name, "").split()).replace("%", "%%"))
+        text = " ".join(self.helps.get(name, "").split())  # in one line
+        options.setdefault("help", text.replace("%", "%%"))  # argparse formats help texts with %
         if options.pop("required", False):  # not required by argparse, since a recipe may set it
             options["help"] += " (required)"
         if positional:
@@ -93,53 +106,61 @@ class CommandParser(TrlParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
+        if words == ["null"]:
+            return None
         # as a shell does, which expands neither --option=~/path nor the values of a recipe
         expanded = [os.path.expanduser(word) for word in words]
-        return None if words == ["null"] else super()._get_values(action, expanded)
+        return super()._get_values(action, expanded)
 
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
         unchanged."""
+        unknown = [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]
+        if unknown:
+            raise UserError(f"{where}: unknown {', '.join(unknown)}; see {self.prog} {self._longest_help}")
         values: dict[str, Any] = {}
-        if unknown := [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]:
-            raise UserError(f"{where}: unknown {self._unknown(unknown)}")
         for key, value in recipe.items():
             action = self._option_string_actions[f"--{key}"]
-            items = value if isinstance(value, list) and action.nargs == "+" else [value]
+            takes_several = action.nargs == "+"
+            items = value if isinstance(value, list) and takes_several else [value]
             if any(isinstance(item, list | dict) for item in items):
                 values[action.dest] = value
                 continue
+            words = ["null" if item is None else str(item) for item in items]
             try:
-                words = ["null" if item is None else str(item) for item in items]
                 values[action.dest] = self._get_values(action, words)
             except argparse.ArgumentError as error:
                 raise UserError(f"{where}: {key} is {value!r}: {error.message}") from error
         return values
 
+    @property
+    def _longest_help(self) -> str:
+        """The option that lists all options: `--help-all` if there is one, which is added last, else `--help`."""
+        helps = [option for option in self._option_string_actions if option.startswith("--help")]
+        return helps[-1]
+
     def parse_all(self, argv: Sequence[str]) -> dict[str, Any]:
         """Returns the values of recipe and command line by field, and sets the environment variables of `env`."""
-        values, rest = self.parse_some(argv)
-        if rest:
-            raise UserError(f"unknown {self._unknown(rest)}")
+        values, unknown = self.parse_some(argv)
+        if unknown:
+            raise UserError(f"unknown {', '.join(unknown)}; see {self.prog} {self._longest_help}")
         return values
-
-    def _unknown(self, unknown: Sequence[str]) -> str:
-        """Names unknown keys or words, and the help that lists all options."""
-        *_, longest_help = (option for option in self._option_string_actions if option.startswith("--help"))
-        return f"{', '.join(unknown)}; see {self.prog} {longest_help}"
 
     def parse_some(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """Returns the values as in [`parse_all`], and the words that belong to no option."""
-        unsaid = object()
-        namespace = argparse.Namespace(**{action.dest: unsaid for action in self._actions})
-        _, rest = self.parse_known_args(list(argv), namespace)
-        values = {name: value for name, value in vars(namespace).items() if value is not unsaid}
-        if (path := values.pop("config", None)) is not None:
+        not_set = object()
+        # argparse sets no default where the namespace has a value, so the marker stays where no word sets the option
+        namespace = argparse.Namespace()
+        for action in self._actions:
+            setattr(namespace, action.dest, not_set)
+        _, unknown = self.parse_known_args(list(argv), namespace)
+        values = {name: value for name, value in vars(namespace).items() if value is not not_set}
+        recipe = values.pop("config", None)
+        if recipe is not None:
             with user_errors():
-                values = {**self.checked(load_recipe(path), path), **values}
-        environment = values.pop("env", None) or {}
-        os.environ.update({name: str(value) for name, value in environment.items()})
-        return values, rest
+                values = {**self.checked(load_recipe(recipe), recipe), **values}
+        set_environment(values.pop("env", None) or {})
+        return values, unknown
 
 
 def check_chat_template(text: str | None) -> None:
@@ -153,16 +174,18 @@ def check_chat_template(text: str | None) -> None:
 def make_dataclass(kind: type[T], values: dict[str, Any]) -> T:
     """Creates the dataclass from those values that are its fields; raises `UserError` if one is missing or wrong."""
     parameters = inspect.signature(kind).parameters
-    own = {name: values[name] for name in parameters if name in values}
+    arguments = {name: values[name] for name in parameters if name in values}
     for name, parameter in parameters.items():
-        if name not in own and parameter.default is parameter.empty:
+        if name not in arguments and parameter.default is parameter.empty:
             raise UserError(f"--{name} must be given")
-    for name, value in own.items():
-        hint = str(parameters[name].annotation)
-        if (value is None and "None" not in hint) or (isinstance(value, list) and "list[" not in hint):
+    for name, value in arguments.items():
+        annotation = str(parameters[name].annotation)
+        is_wrong_null = value is None and "None" not in annotation
+        is_wrong_list = isinstance(value, list) and "list[" not in annotation
+        if is_wrong_null or is_wrong_list:
             raise UserError(f"{name} is {json.dumps(value)}, but must be one value; remove it to use the default")
     try:
-        return kind(**own)
+        return kind(**arguments)
     except (TypeError, *SET_UP_ERRORS) as error:  # TypeError: a value of the wrong type, such as a list for a number
         raise UserError(one_line(error)) from error
 
@@ -174,15 +197,15 @@ def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = Fa
     without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring is the
     help text. A mistake raises `UserError`.
     """
-    return make_dataclass(
-        kind, CommandParser([kind], takes_recipe, prog=prog, description=_description(kind)).parse_all(argv)
-    )
+    parser = CommandParser([kind], takes_recipe, prog=prog, description=_description(kind))
+    return make_dataclass(kind, parser.parse_all(argv))
 
 
 def parse_known(kind: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
     """Parses as [`parse`] does, and also returns the words that belong to no option, which are for `leash train`."""
-    values, rest = CommandParser([kind], prog=prog, description=_description(kind)).parse_some(argv)
-    return make_dataclass(kind, values), rest
+    parser = CommandParser([kind], prog=prog, description=_description(kind))
+    values, unknown = parser.parse_some(argv)
+    return make_dataclass(kind, values), unknown
 
 
 def _description(kind: type) -> str:

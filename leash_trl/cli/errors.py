@@ -36,19 +36,24 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
-        text = one_line(error)
-        if only_loads or not isinstance(error, ValueError | ImportError | RuntimeError):  # the others concern files
-            given = (f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in text)
-            text = ": ".join([*given, text])
-        raise UserError(text) from error
+        message = one_line(error)
+        concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)
+        parts = []
+        if only_loads or concerns_files:
+            for name, value in read.items():
+                if value is not None and name not in message:
+                    parts.append(f"{name} is {value!r}")
+        raise UserError(": ".join([*parts, message])) from error
 
 
 def one_line(error: BaseException) -> str:
     """Returns an error's message in one line: the first line of errors about files, else as much as fits."""
     text = str(error).strip()
-    if not text or isinstance(error, KeyError):
+    if not text or isinstance(error, KeyError):  # whose text is the key alone
         text = f"{type(error).__name__} {text}"
-    return textwrap.shorten(text.splitlines()[0] if isinstance(error, OSError) else text, LONGEST_LINE)
+    if isinstance(error, OSError):  # transformers adds advice in further lines
+        text = text.splitlines()[0]
+    return textwrap.shorten(text, LONGEST_LINE)
 
 
 @contextmanager
@@ -59,8 +64,9 @@ def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {remedy}") from None
     except (OSError, RuntimeError, SafetensorError) as error:
-        # torch and safetensors raise their own errors for a full disk
-        if FULL_DISK not in str(error) and shutil.disk_usage(folder).free >= LEAST_ROOM:
+        # torch and safetensors raise their own errors for a full disk, which need not say so
+        is_full = FULL_DISK in str(error) or shutil.disk_usage(folder).free < LEAST_ROOM
+        if not is_full:
             raise
         raise UserError(f"the disk of {folder} is full ({one_line(error)}); free some space, then {remedy}") from error
 

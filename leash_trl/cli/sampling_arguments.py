@@ -3,7 +3,7 @@
 import importlib.util
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,6 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.cli.reward_functions import (
-    code_digest,
-    deciding_function,
-    default_reward,
-    default_suffix,
-    reward_functions,
-)
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.readable_solutions import with_readable_solutions
@@ -34,6 +27,13 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.reward_functions import (
+    code_digest,
+    deciding_function,
+    default_reward,
+    default_suffix,
+    reward_functions,
+)
 from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, only_run_in
 from leash_trl.saved_recipe import mapping_field, recipe_of_model
 
@@ -41,9 +41,19 @@ from leash_trl.saved_recipe import mapping_field, recipe_of_model
 logger = logging.getLogger(__name__)
 
 GRADERS = (["math_reward"], ["lenient_math_reward"])  # reward_funcs that the grader replaces, which also finds answers
+# options that run.json records beside the settings of the plan: two runs that differ in one are different runs
 DETAILS = (
-    *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "system_prompt", "prompt_ending", "label"),
-    *("reward_funcs", "reward_weights", "correctness_func"),
+    "engine",
+    "engine_kwargs",
+    "dtype",
+    "split",
+    "prompt_suffix",
+    "system_prompt",
+    "prompt_ending",
+    "label",
+    "reward_funcs",
+    "reward_weights",
+    "correctness_func",
 )
 # what determines the prompts of a run, so that an evaluation of its model asks in the same way
 PROMPT_FIELDS = ("prompt_suffix", "system_prompt", "chat_template", "chat_template_kwargs", "thinking_end")
@@ -131,19 +141,23 @@ class SamplingArguments:
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
 
-    def plan(self, lenient: bool = False) -> sampling.SamplingPlan:
+    def plan(self) -> sampling.SamplingPlan:
         """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
-        template = {} if self.chat_template is None else {"chat_template": self.chat_template}
+        chat_template_kwargs: dict[str, Any] = {}
+        if self.chat_template is not None:
+            chat_template_kwargs["chat_template"] = self.chat_template
         options: Any = self.chat_template_kwargs or {}
+        chat_template_kwargs.update(options)
         values = {
             **vars(self),
-            "lenient": lenient,
-            "chat_template_kwargs": {**template, **options},
+            "lenient": self.reward_funcs == ["lenient_math_reward"],
+            "chat_template_kwargs": chat_template_kwargs,
             "thinking_end": self.thinking_end or sampling.SamplingPlan.thinking_end,
             "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
             "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
         }
-        return sampling.SamplingPlan(**{part.name: values[part.name] for part in fields(sampling.SamplingPlan)})
+        settings = {setting.name: values[setting.name] for setting in fields(sampling.SamplingPlan)}
+        return sampling.SamplingPlan(**settings)
 
 
 def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, Any]) -> SamplingArguments:
@@ -154,26 +168,28 @@ def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, 
     """
     if not recipe:
         return arguments
-    usual = {"thinking_end": sampling.SamplingPlan.thinking_end, "chat_template_kwargs": {}}
-    trained = {**usual, **{name: value for name, value in recipe.items() if value is not None}}
+    defaults = {"thinking_end": sampling.SamplingPlan.thinking_end, "chat_template_kwargs": {}}
+    trained = defaults | {name: value for name, value in recipe.items() if value is not None}
     trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
-    taken: dict[str, Any] = {}
+    adopted: dict[str, Any] = {}
     differing: list[str] = []
     for name in PROMPT_FIELDS:
-        chosen = getattr(arguments, name)
-        there = trained.get(name)
-        if chosen is None and there != usual.get(name):
-            taken[name] = there
+        value = getattr(arguments, name)
+        trained_value = trained.get(name)
+        if value is None:
+            if trained_value != defaults.get(name):
+                adopted[name] = trained_value
+            continue
         # a run whose prompts were messages, or of a Python program, records no suffix
-        is_known = name in trained or name != "prompt_suffix"
-        if chosen is not None and is_known and chosen != there:
-            differing.append(f"{name} is {chosen!r:.99}, but was {there!r:.99} in training")
-    if taken:
-        values = ", ".join(f"{name} {value!r:.99}" for name, value in taken.items())
+        is_recorded = name in trained or name != "prompt_suffix"
+        if is_recorded and value != trained_value:
+            differing.append(f"{name} is {value!r:.99}, but was {trained_value!r:.99} in training")
+    if adopted:
+        values = ", ".join(f"{name} {value!r:.99}" for name, value in adopted.items())
         logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, values)
     if differing:
         logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
-    return replace(arguments, **taken)
+    return replace(arguments, **adopted)
 
 
 def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
@@ -185,7 +201,8 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
     """
     suffix = arguments.prompt_suffix
     functions = reward_functions(arguments.reward_funcs or [])
-    with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
+    loaded = {"benchmarks" if kind == "benchmark" else "dataset": reference}  # for messages
+    with user_errors(only_loads=True, **loaded):
         problems = load_problems(
             reference,
             split=arguments.split,
@@ -196,12 +213,14 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
             system_prompt=arguments.system_prompt,
             needs_gold=arguments.reward_funcs in GRADERS if arguments.reward_funcs else None,
         )
-    for name, feature in problems.features.items():
-        if isinstance(getattr(feature, "feature", feature), Image):
-            raise ValueError(f"{reference} has images in column {name!r}, which the model would not see; remove it")
-    if arguments.prompt_ending:
-        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.prompt_ending)})
-    return problems
+    for column, feature in problems.features.items():
+        content = getattr(feature, "feature", feature)  # of a list, what its items are
+        if isinstance(content, Image):
+            raise ValueError(f"{reference} has images in column {column!r}, which the model would not see; remove it")
+    ending = arguments.prompt_ending
+    if not ending:
+        return problems
+    return problems.map(lambda row: {"prompt": with_suffix(row["prompt"], ending)})
 
 
 def load_engine(
@@ -221,13 +240,99 @@ def load_engine(
             from leash_trl.engines.vllm_engine import VllmEngine
 
             # the model's own context, and so its KV cache, may be many times larger
-            options |= {"max_model_len": len(longest.prompt_ids) + longest.max_new_tokens, "seed": plan.seed}
-            engine: Engine = VllmEngine(model, **options | arguments.engine_kwargs)
+            options["max_model_len"] = len(longest.prompt_ids) + longest.max_new_tokens
+            options["seed"] = plan.seed
+            options.update(arguments.engine_kwargs)
+            engine: Engine = VllmEngine(model, **options)
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
-    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)  # raises if the tokenizer does not suit the strategy
     check_lengths([longest], engine.max_length)
     return engine
+
+
+@dataclass(frozen=True)
+class Grader:
+    """What grades the completions of a run.
+
+    Args:
+        reward_names (`list[str]`): Names of the reward functions, those of the user or of the data.
+        own_rewards (`OwnRewards`): These functions, called as in training; `None` if the grader behind math_reward
+            replaces them, which also finds answers.
+    """
+
+    reward_names: list[str]
+    own_rewards: OwnRewards | None
+
+    @property
+    def functions(self) -> list[Any]:
+        """The functions that are called, with the one that only decides correctness last."""
+        if self.own_rewards is None:
+            return []
+        return [*self.own_rewards.functions, *self.own_rewards.correctness.extra]
+
+    @property
+    def knows_correctness(self) -> bool:
+        """Whether it has not shown so far that nothing says which completions are correct, as with partial credit."""
+        return self.own_rewards is None or self.own_rewards.correctness.is_known
+
+    def require_correctness(self) -> None:
+        """Raises `TrainingError` if it is not known which completions are correct, by which problems are kept."""
+        if self.own_rewards is not None:
+            self.own_rewards.correctness.require("leash filter")
+
+
+def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) -> list[str]:
+    """Returns the name of the reward function for these data sets, if the user names none.
+
+    Raises:
+        `ValueError`: If the data sets, which the user named by these references, need different ones.
+    """
+    names = {default_reward(rows.column_names) for rows in problems.values()}
+    if len(names) > 1:
+        raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
+    return list(names)
+
+
+def choose_grader(reward_names: list[str], arguments: SamplingArguments) -> Grader:
+    """Decides what grades the completions; raises `ValueError` if one of these reward functions cannot be found."""
+    decides_alone = arguments.correctness_func in (None, *reward_names)
+    if reward_names in GRADERS and decides_alone:
+        return Grader(reward_names, own_rewards=None)
+    functions = reward_functions(reward_names)
+    deciding = deciding_function(arguments.correctness_func, functions)
+    own_rewards = OwnRewards(functions, arguments.reward_weights, deciding)
+    return Grader(reward_names, own_rewards)
+
+
+def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
+    """Returns the data sets that the user named, by the short names that their files and rows of tables have.
+
+    Raises:
+        `ValueError`: If a reference is wrong, or two data sets have the same name.
+    """
+    field = "benchmarks" if kind == "benchmark" else "dataset_name"
+    names = {parse_reference(reference, field=field).name: reference for reference in references}
+    if len(names) < len(references) or OVERALL in names:
+        raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
+    return names
+
+
+def recorded_details(arguments: SamplingArguments, grader: Grader, problems: dict[str, Dataset]) -> dict[str, Any]:
+    """Returns what `run.json` records of the options in addition to the plan, with the suffix that prompts got."""
+    suffix = arguments.prompt_suffix
+    if suffix is None:
+        suffix = default_suffix(reward_functions(grader.reward_names), columns=())
+    reward_funcs = None if grader.own_rewards is None else grader.reward_names
+    recorded = replace(arguments, prompt_suffix=suffix, reward_funcs=reward_funcs)
+    details = {name: getattr(recorded, name) for name in DETAILS if getattr(recorded, name) is not None}
+    if grader.functions:
+        details["reward_code"] = code_digest(grader.functions)
+        # reward functions may read any column
+        details["reward_data"] = {
+            name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
+        }
+    return details
 
 
 def sample_all(
@@ -242,72 +347,65 @@ def sample_all(
         `UserError`: If a benchmark has such a gold, the folder holds another run, the model does not fit the prompts,
             or the disk is full.
     """
-    folder, model = Path(arguments.output_dir), arguments.model_name_or_path
+    folder = Path(arguments.output_dir)
+    model = arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
-        field = "benchmarks" if kind == "benchmark" else "dataset_name"
-        parsed = [parse_reference(reference, field=field) for reference in references]
-        rewards = arguments.reward_funcs or None
-        is_graded = rewards in GRADERS and arguments.correctness_func in (None, *rewards)
-        names = {each.name: reference for each, reference in zip(parsed, references, strict=True)}
-        if len({*names, OVERALL}) <= len(references):
-            raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
+        names = references_by_name(references, kind)
         with user_errors(only_loads=True, model_name_or_path=model):
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
             recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
         arguments = with_prompts_of_training(arguments, recipe)
-        plan = arguments.plan(lenient=rewards == ["lenient_math_reward"])
-        problems = {name: load_checked(each, arguments, kind, tokenizer) for name, each in names.items()}
-        if rewards is None:
-            if len(usual := {default_reward(rows.column_names) for rows in problems.values()}) > 1:
-                raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
-            rewards = [*usual]
-            is_graded = rewards in GRADERS and arguments.correctness_func in (None, *rewards)
-        suffix = arguments.prompt_suffix
-        arguments = replace(
-            arguments,
-            prompt_suffix=default_suffix(reward_functions(rewards), ()) if suffix is None else suffix,
-            reward_funcs=None if is_graded else rewards,
-        )
-        functions = reward_functions(arguments.reward_funcs or [])
-        own_rewards = None
-        if functions:
-            deciding = deciding_function(arguments.correctness_func, functions)
-            own_rewards = OwnRewards(functions, arguments.reward_weights, deciding)
-            functions = [*functions, *own_rewards.correctness.extra]
-        if is_graded:
+        plan = arguments.plan()
+        problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in names.items()}
+        reward_names = arguments.reward_funcs or default_reward_funcs(problems, references)
+        grader = choose_grader(reward_names, arguments)
+        if grader.own_rewards is None:
             for name, rows in problems.items():
                 problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
-        details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
+        details = recorded_details(arguments, grader, problems)
         if baseline is not None:
             sampling.check_same_problems(problems, baseline, details)
-    if functions:  # which may read any column
-        data = {name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()}
-        details |= {"reward_code": code_digest(functions), "reward_data": data}
     with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
-            done = sampling.prepare_folder(folder, run, problems, plan)
-            todo = {name: rows for name, rows in problems.items() if done[name] < len(rows)}
-            if own_rewards is not None:
-                own_rewards.resume([*sampling.stored_completions(folder, names)])
-                if kind == "train":  # problems are kept by their correct completions
-                    own_rewards.correctness.require("leash filter")
-            engine: Any = load_engine(arguments, plan, problems, tokenizer) if todo else None
-        for name, rows in todo.items():
-            seen: list[tuple[int, bool | None]] = []
-            with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:
-                for unit in sampling.sample_problems(engine, name, rows, plan, folder, own_rewards):
-                    seen += [(each["num_tokens"], each["is_correct"]) for row in unit for each in row["completions"]]
-                    tokens, accuracy = pd.DataFrame(seen, dtype=float).mean()
-                    if own_rewards is not None and not own_rewards.correctness.is_known:
-                        accuracy = math.nan
-                    bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")
-                    bar.update(len(unit))
-                    if own_rewards is not None and kind == "train":
-                        own_rewards.correctness.require("leash filter")
-        if own_rewards is not None and not own_rewards.correctness.is_known:
+            num_done = sampling.prepare_folder(folder, run, problems, plan)
+            remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
+            if grader.own_rewards is not None:
+                grader.own_rewards.resume(list(sampling.stored_completions(folder, names)))
+            if kind == "train":
+                grader.require_correctness()
+            if remaining:
+                engine = load_engine(arguments, plan, remaining, tokenizer)
+        for name, rows in remaining.items():
+            with tqdm(total=len(rows), initial=num_done[name], desc=name, unit="problem") as bar:
+                units = sampling.sample_problems(engine, name, rows, plan, folder, grader.own_rewards)
+                show_progress(units, grader, bar, needs_correctness=kind == "train")
+        if not grader.knows_correctness:
             sampling.forget_correctness(folder, names)
-        elif own_rewards is not None and (problem := own_rewards.correctness.problem()) is not None:
-            logger.warning(problem)
+        elif grader.own_rewards is not None:
+            doubt = grader.own_rewards.correctness.problem()
+            if doubt is not None:
+                logger.warning(doubt)
     return problems
+
+
+def show_progress(units: Iterable[list[dict[str, Any]]], grader: Grader, bar: tqdm, needs_correctness: bool) -> None:
+    """Samples problems, and shows the accuracy and the mean tokens so far in the progress bar.
+
+    Args:
+        units (`Iterable[list[dict]]`): Samples the next problems when it is iterated, and yields their records.
+        grader (`Grader`), bar (`tqdm`): What grades the completions, and the bar, which counts problems.
+        needs_correctness (`bool`): Whether to stop as soon as it turns out not to be known.
+    """
+    graded: list[tuple[int, bool | None]] = []
+    for unit in units:
+        for row in unit:
+            graded.extend((completion["num_tokens"], completion["is_correct"]) for completion in row["completions"])
+        # as numbers: 1, 0, or NaN for a completion that could not be graded, which the mean leaves out
+        means = pd.DataFrame(graded, columns=["num_tokens", "is_correct"], dtype=float).mean()
+        accuracy = means["is_correct"] if grader.knows_correctness else math.nan
+        bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{means['num_tokens']:.0f}")
+        bar.update(len(unit))
+        if needs_correctness:
+            grader.require_correctness()

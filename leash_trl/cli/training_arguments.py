@@ -49,10 +49,22 @@ class LeashScriptArguments(ScriptArguments):
         check_chat_template(self.chat_template)
 
 
-# fields of TRL that the short help shows
-SHOWN = {"help", "help_all", "config", "output_dir", "max_steps", "learning_rate", "num_generations", "use_peft"}
-SHOWN |= {"model_name_or_path", "dataset_name", "resume_from_checkpoint"}
-SHOWN |= {*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
+# fields that the short help shows: common ones of TRL, and all of ours
+SHOWN = {
+    "help",
+    "help_all",
+    "config",
+    "output_dir",
+    "max_steps",
+    "learning_rate",
+    "num_generations",
+    "use_peft",
+    "model_name_or_path",
+    "dataset_name",
+    "resume_from_checkpoint",
+    *LeashScriptArguments.__annotations__,
+    *LeashGRPOConfig.__annotations__,
+}
 
 TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]
 
@@ -79,13 +91,12 @@ def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, An
     return training_parser(prog, shows_all=HELP_ALL in argv).parse_all(argv)
 
 
-def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
-    """Returns script, training, model and data arguments for given fields; raises `UserError` if a value is wrong."""
-    values = copy.deepcopy({"report_to": "tensorboard", **given})  # TRL modifies the parts of a mixture in place
-    script_args, training_args = make_dataclass(LeashScriptArguments, values), make_dataclass(config_type, values)
+def arguments_of(recipe: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
+    """Returns script, training, model and data arguments for a recipe; raises `UserError` if a value is wrong."""
+    values = copy.deepcopy({"report_to": "tensorboard", **recipe})  # TRL modifies the parts of a mixture in place
     return (
-        script_args,
-        training_args,
+        make_dataclass(LeashScriptArguments, values),
+        make_dataclass(config_type, values),
         make_dataclass(ModelConfig, values),
         make_dataclass(DatasetMixtureConfig, values),
     )

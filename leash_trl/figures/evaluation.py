@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
-from leash_trl.evaluation.comparison_tables import WINDOW, comparison_rows, in_words, read_comparison
+from leash_trl.comparison.tables import WINDOW, comparison_rows, in_words, read_comparison
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun
 from leash_trl.figures import style

@@ -12,9 +12,9 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
+from leash_trl.comparison.tables import comparison_tables, read_comparison
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import changes
-from leash_trl.evaluation.comparison_tables import comparison_tables, read_comparison
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from leash_trl.evaluation.comparison_tables import comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_rows, read_comparison
 from leash_trl.evaluation.intervals import holm, t_p_value, t_quantile
 from leash_trl.evaluation.tables import markdown
 from leash_trl.figures import style

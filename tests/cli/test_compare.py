@@ -1,6 +1,5 @@
 """`leash compare`: its file, which runs there are, what is not run again, and what it writes."""
 
-import contextlib
 import csv
 import json
 import os
@@ -15,10 +14,10 @@ from filelock import FileLock
 from leash_trl import gym
 from leash_trl.cli.commands import compare
 from leash_trl.cli.commands.compare import CompareArguments, planned_runs
-from leash_trl.cli.compared_run import ComparedRun
-from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
+from leash_trl.comparison.run import ComparedRun
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.errors import TrainingError
 from leash_trl.run_folder import LOCK_FILE
 
 
@@ -46,8 +45,9 @@ def config(tmp_path):
     return write
 
 
-def planned(config, arms=None, seeds=None, **given):
-    base, *runs = planned_runs(CompareArguments(comparison=config, arms=arms, seeds=seeds, output_dir="out"), given)
+def planned(file, arms=None, seeds=None, **overrides):
+    options = CompareArguments(comparison=file, arms=arms, seeds=seeds, output_dir="out")
+    base, *runs = planned_runs(options, overrides)
     assert (base.name, base.seed, base.folder) == ("base", None, Path("out/base"))
     return runs
 
@@ -61,12 +61,19 @@ def test_every_arms_first_seed_comes_before_any_second(config):
     ]
     assert runs[1].recipe == {**FIELDS, "lambda_lr": 0.0}
     assert runs[1].folder == Path("out/frozen/seed-0")
-    assert [(run.arm, run.seed) for run in planned(config(), ["leash"], [7, 3])] == [("leash", 7), ("leash", 3)]
-    (run,) = planned(config(FIELDS), seeds=[4])  # a recipe is a comparison of one arm
+
+
+def test_arms_and_seeds_can_be_chosen(config):
+    runs = planned(config(), arms=["leash"], seeds=[7, 3])
+    assert [(run.arm, run.seed) for run in runs] == [("leash", 7), ("leash", 3)]
+
+
+def test_a_recipe_is_a_comparison_of_one_arm(config):
+    (run,) = planned(config(FIELDS), seeds=[4])
     assert (run.arm, run.recipe, run.seed) == ("compare", FIELDS, 4)
 
 
-def test_arms_run_at_every_point_of_their_grids_and_what_is_said_later_wins(config):
+def test_arms_run_at_every_point_of_their_grids_and_the_later_setting_wins(config):
     arms = {
         "leash": {"grid": {"lambda_lr": [0.01, 0.04]}},
         "none": {"length_control": "none", "grid": {"target_length": None}},
@@ -74,108 +81,188 @@ def test_arms_run_at_every_point_of_their_grids_and_what_is_said_later_wins(conf
         "own": {"target_length": 20, "grid": {"target_length": [28]}},
     }
     runs = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0], max_steps=9)
-    names = [f"leash-target_length-{target}-lambda_lr-{rate}" for target in (12, 18) for rate in (0.01, 0.04)]
-    assert [run.arm for run in runs] == [*names, "none", "fixed", "own-target_length-28"]
-    assert [run.label for run in runs] == [*["leash"] * 4, "none", "fixed", "own"]
+    assert [(run.arm, run.label, run.recipe.get("target_length")) for run in runs] == [
+        ("leash-target_length-12-lambda_lr-0.01", "leash", 12),
+        ("leash-target_length-12-lambda_lr-0.04", "leash", 12),
+        ("leash-target_length-18-lambda_lr-0.01", "leash", 18),
+        ("leash-target_length-18-lambda_lr-0.04", "leash", 18),
+        ("none", "none", None),
+        ("fixed", "fixed", 20),
+        ("own-target_length-28", "own", 28),
+    ]
     assert runs[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04, "max_steps": 9}
     assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
-    assert [run.recipe.get("target_length") for run in runs[4:]] == [None, 20, 28]
 
 
-def test_an_arm_without_training_has_options_of_eval_over_those_of_all(config):
-    rivals = {
-        "asked": {"train": False, "prompt_ending": " Be concise.", "label": "asked"},
-        "cut": {"train": False, "grid": {"max_new_tokens": [20, 30]}},
+CUT = {"train": False, "grid": {"max_new_tokens": [20, 30]}}
+
+
+@pytest.fixture
+def runs_by_arm(config):
+    """Runs of trained and untrained arms, with a grid and an option of evaluation for all."""
+    arms = {
+        "concise": {"train": False, "prompt_ending": " Be concise."},
+        "cut": CUT,
         "other": {"train": False, "model_name_or_path": "gym", "max_new_tokens": 25},
+        **ARMS,
     }
-    grid, own_eval = {"target_length": [12, 18]}, {"num_samples": 2}
-    runs = planned(config(arms={**rivals, **ARMS}, grid=grid, eval=own_eval), seeds=[5])
-    asked, first, second, other, *trained = runs
-    assert [run.is_trained for run in runs] == [False] * 4 + [True] * 4
-    assert [run.arm for run in (first, second, other)] == ["cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
-    usual = trained[0].evaluation
-    assert asked.evaluation == {**usual, "prompt_ending": " Be concise."}
-    assert (usual["max_new_tokens"], second.evaluation["max_new_tokens"]) == (64, 30)
-    assert (second.point, other.recipe["model_name_or_path"]) == ({"max_new_tokens": 30}, "gym")
-    (command,) = second.commands(1)
+    file = config(arms=arms, grid={"target_length": [12, 18]}, eval={"num_samples": 2})
+    return {run.arm: run for run in planned(file, seeds=[5])}
+
+
+def test_an_arm_without_training_has_a_grid_of_its_own(runs_by_arm):
+    untrained = [name for name, run in runs_by_arm.items() if not run.is_trained]
+    assert untrained == ["concise", "cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
+    assert len(runs_by_arm) == len(untrained) + 4
+    assert runs_by_arm["cut-max_new_tokens-30"].point == {"max_new_tokens": 30}
+
+
+def test_an_arm_without_training_has_options_of_eval_over_those_of_all(runs_by_arm):
+    shared = runs_by_arm["leash-target_length-12"].evaluation
+    assert shared["max_new_tokens"] == 64
+    assert runs_by_arm["concise"].evaluation == {**shared, "prompt_ending": " Be concise."}
+    assert runs_by_arm["cut-max_new_tokens-30"].evaluation["max_new_tokens"] == 30
+    assert runs_by_arm["other"].recipe["model_name_or_path"] == "gym"
+
+
+def test_an_arm_without_training_is_only_evaluated(runs_by_arm):
+    (command,) = runs_by_arm["cut-max_new_tokens-30"].commands(num_devices=1)
     assert command[:2] == ["leash_trl", "eval"]
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
-    methods = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
-    runs = planned(config(base={**FIELDS, **methods}, arms={**ARMS, "cut": rivals["cut"]}), min_accuracy=0.25)
+
+
+def test_an_arm_that_is_no_longer_trained_is_another_run(runs_by_arm):
+    assert runs_by_arm["concise"].claim()["recipe.yaml"] == "train: false\n"
+    assert runs_by_arm["leash-target_length-12"].claim()["recipe.yaml"] != "train: false\n"
+
+
+def test_an_arm_without_training_ignores_options_of_methods(config):
+    options = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
+    runs = planned(config(base={**FIELDS, **options}, arms={**ARMS, "cut": CUT}), min_accuracy=0.25)
     assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
-    # an arm that is no longer trained, or only now, is another run
-    assert second.claim()["recipe.yaml"] == "train: false\n" != trained[0].claim()["recipe.yaml"]
 
 
 def test_a_grid_takes_one_entry_of_a_mapping(config):
-    kwargs = {"length_control": "l1_max", "length_control_kwargs": {"alpha": 0.5, "budget_range": None}}
+    l1 = {"length_control": "l1_max", "length_control_kwargs": {"alpha": 0.5, "budget_range": None}}
+    alpha = "length_control_kwargs.alpha"
     arms = {
-        "own": {**kwargs, "grid": {"length_control_kwargs.alpha": [1, 2]}},
-        "fixed": {**kwargs, "label": "fixed"},
-        "out": {**kwargs, "label": "out", "grid": {"length_control_kwargs.alpha": None}},
+        "own": {**l1, "grid": {alpha: [1, 2]}},
+        "fixed": {**l1, "label": "fixed"},
+        "out": {**l1, "label": "out", "grid": {alpha: None}},
     }
-    one, two, fixed, out = planned(config(grid={"length_control_kwargs.alpha": [3]}, arms=arms), seeds=[0])
-    assert [run.recipe["length_control_kwargs"]["alpha"] for run in (one, two, fixed)] == [1, 2, 0.5]
-    assert out.recipe["length_control_kwargs"] == {"budget_range": None}
-    assert two.arm == "own-length_control_kwargs.alpha-2"
+    runs = planned(config(grid={alpha: [3]}, arms=arms), seeds=[0])
+    assert [(run.arm, run.recipe["length_control_kwargs"].get("alpha")) for run in runs] == [
+        ("own-length_control_kwargs.alpha-1", 1),
+        ("own-length_control_kwargs.alpha-2", 2),
+        ("fixed", 0.5),
+        ("out", None),
+    ]
+    assert runs[3].recipe["length_control_kwargs"] == {"budget_range": None}
+
+
+@pytest.fixture
+def refusal(tmp_path, capsys, monkeypatch):
+    """The only line that the command prints for a file, before anything is run."""
+    monkeypatch.setattr(compare, "run_all", lambda *args: pytest.fail("a run was started"))
+
+    def line(file, *words):
+        assert main(["compare", "--config", file, "--output_dir", str(tmp_path / "out"), *words]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    return line
 
 
 @pytest.mark.parametrize(
-    ("changes", "more", "named"),
+    ("changes", "named"),
     [
-        ({"grid": {"target_length": 12}}, [], "12"),
-        ({"grid": {"target_length": [12, 12]}}, [], "leash-target_length-12"),
-        ({"grid": {"target_length": [12]}}, ["--target_length", "9"], "target_length"),
-        ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, [], "X"),
-        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lamda_lr"),
-        ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
-        ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
-        ({"arms": {"base": {}}}, [], "model before training"),
-        ({"arms": {"x": {"label": "base"}}}, [], "model before training"),
-        ({}, ["--arms", "base"], "model before training"),
-        ({"eval": {"seed": 123}}, [], "seed is 123"),
-        ({"arms": {**ARMS, "x": {"train": False, "seed": 5}}}, [], "seed is 5"),
-        ({"arms": {**ARMS, "x": {"seed": 6}}}, [], "seed is 6"),
-        ({"arms": {"x": {"grid": {"seed": [7, 8]}}}}, [], "seed is [7, 8]"),
-        ({"grid": {"seed": [7, 8]}}, [], "seed is [7, 8]"),
-        ({}, ["--seed", "9"], "seed is 9"),
-        ({"arms": {"x": {"train": False}}}, [], "leash eval"),
-        ({"arms": {**ARMS, "x": {"train": False, "lambda_lr": 0.1}}}, [], "lambda_lr"),
-        ({"arms": {**ARMS, "x": {"train": "false"}}}, [], "'false'"),
-        ({"arms": {**ARMS, "x": {"train": False, "num_samples": 1}}}, [], "num_samples"),
-        ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
-        ({"eval": {"num_sample": 4}}, [], "num_sample"),
-        ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, [], "benchmarks"),
-        ({"base": {**FIELDS, "dataset_config": "hard"}}, [], "benchmarks"),
-        ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
-        ({}, ["--devices", "0,1;2"], "0,1;2"),
-        ({}, ["--devices", "0;1", "--jobs", "1"], "jobs is 1"),
-        ({"seeds": 3}, [], "seeds"),
-        ({}, ["--arms", "lehs"], "lehs"),
-        ({}, ["--max_stepz", "5"], "max_stepz"),
+        ({"grid": {"target_length": 12}}, "12"),
+        ({"grid": {"target_length": [12, 12]}}, "leash-target_length-12"),
+        ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
+        ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, "X"),
+        ({"arms": {"base": {}}}, "model before training"),
+        ({"arms": {"x": {"train": False}}}, "leash eval"),
+        ({"eval": {"seed": 123}}, "seed is 123"),
+        ({"eval": {"num_sample": 4}}, "num_sample"),
+        ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, "benchmarks"),
+        ({"base": {**FIELDS, "dataset_config": "hard"}}, "benchmarks"),
+        ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, "reward_model_name_or_path"),
+        ({"seeds": 3}, "seeds"),
     ],
 )
-def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "run_all", lambda *args: pytest.fail("a run was started"))
-    assert main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert named in line
+def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, config, refusal):
+    assert named in refusal(config(**changes))
 
 
-def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config):
-    shared = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
-    shared |= {"temperature": 0.8, "top_p": 0.9, "top_k": 7, "prompt_suffix": " Be brief."}
-    shared |= {"system_prompt": "You add.", "chat_template": "{{ messages }}"}
-    base = {**FIELDS, **shared}
-    (run, *_) = planned(config(base=base))
-    (brief, *_) = planned(config(base={**base, "generation_kwargs": {"max_new_tokens": 48}}))
-    assert brief.evaluation["max_new_tokens"] == 48
-    expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **shared}
+@pytest.mark.parametrize(
+    ("arm", "named"),
+    [
+        ({"lamda_lr": 1}, "lamda_lr"),
+        ({"lambda_lr": -1.0}, "lambda_lr"),
+        ({"model_name_or_path": "a/b"}, "model_name_or_path"),
+        ({"dataset_name": "gym_stories"}, "benchmarks"),
+        ({"label": "base"}, "model before training"),
+        ({"seed": 6}, "seed is 6"),
+        ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
+        ({"train": "false"}, "'false'"),
+        ({"train": False, "seed": 5}, "seed is 5"),
+        ({"train": False, "lambda_lr": 0.1}, "lambda_lr"),
+        ({"train": False, "num_samples": 1}, "num_samples"),
+    ],
+)
+def test_mistakes_of_an_arm_are_one_line_and_nothing_is_run(arm, named, config, refusal):
+    assert named in refusal(config(arms={**ARMS, "x": arm}))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--target_length 9", "target_length"),  # which the grid sets
+        ("--arms base", "model before training"),
+        ("--arms lehs", "lehs"),
+        ("--seed 9", "seed is 9"),
+        ("--devices 0,1;2", "0,1;2"),
+        ("--devices 0;1 --jobs 1", "jobs is 1"),
+        ("--max_stepz 5", "max_stepz"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line_and_nothing_is_run(words, named, config, refusal):
+    assert named in refusal(config(grid={"target_length": [12]}), *words.split())
+
+
+OF_TRAINING = {
+    "reward_funcs": ["think_format_reward", "math_reward"],
+    "reward_weights": [0.1, 1.0],
+    "temperature": 0.8,
+    "top_p": 0.9,
+    "top_k": 7,
+    "prompt_suffix": " Be brief.",
+    "system_prompt": "You add.",
+    "chat_template": "{{ messages }}",
+}
+
+
+def test_problems_rewards_and_sampling_are_those_of_training(config):
+    run = planned(config(base={**FIELDS, **OF_TRAINING}))[0]
+    expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **OF_TRAINING}
     assert expected.items() <= run.evaluation.items()
-    own = {"benchmarks": ["gym_stories_test"], "reward_funcs": ["math_reward"], "num_samples": 2, "max_new_tokens": 32}
-    (run, *_) = planned(config(base=base, eval=own))
-    assert own.items() <= run.evaluation.items()
+
+
+def test_the_limit_of_an_evaluation_is_that_of_the_engine_in_training(config):
+    run = planned(config(base={**FIELDS, "generation_kwargs": {"max_new_tokens": 48}}))[0]
+    assert run.evaluation["max_new_tokens"] == 48
+
+
+def test_options_of_eval_replace_those_of_training(config):
+    options = {
+        "benchmarks": ["gym_stories_test"],
+        "reward_funcs": ["math_reward"],
+        "num_samples": 2,
+        "max_new_tokens": 32,
+    }
+    run = planned(config(base={**FIELDS, **OF_TRAINING}, eval=options))[0]
+    assert options.items() <= run.evaluation.items()
     assert not {"split", "reward_weights"} & run.evaluation.keys()
 
 
@@ -197,68 +284,99 @@ def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config)
 def test_all_models_of_a_comparison_are_asked_as_in_training(base, own_eval, suffix, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tasks.jsonl").write_text('{"prompt": "1 + 1 = ?", "reasoning_gym": "0 {}"}\n')
-    arms = {**ARMS, "asked": {"train": False, "prompt_ending": " Be concise."}}
-    runs = planned_runs(CompareArguments(comparison=config(base={**FIELDS, **base}, arms=arms, eval=own_eval)), {})
+    file = config(base={**FIELDS, **base}, arms={**ARMS, "cut": CUT}, eval=own_eval)
+    runs = planned_runs(CompareArguments(comparison=file), overrides={})
     assert {run.is_trained for run in runs} == {True, False}
     assert {run.evaluation["prompt_suffix"] for run in runs} == {suffix}
 
 
-def test_a_model_that_another_training_saved_has_the_prompts_of_its_own_training(config, tmp_path):
-    fields = ("prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs")
-    model = shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
-    rival = {"train": False, "model_name_or_path": str(model)}
+@pytest.fixture
+def other_model(tmp_path):
+    """A model that is not the one to train."""
+    return shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
+
+
+def evaluation_of(model, config, **options):
+    """Options of evaluation for an untrained model, beside an arm whose training changes the prompts."""
     base = {**FIELDS, "system_prompt": "You add.", "thinking_end": "[/T]"}
-    compared = config(base=base, arms={**ARMS, "rival": rival, "asked": {**rival, "system_prompt": "Add."}})
-    plain, *_ = planned(compared, ["rival", "leash"])
-    assert (plain.evaluation["system_prompt"], plain.evaluation["thinking_end"]) == ("You add.", "[/T]")
-    (model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
-    saved, asked, *_ = planned(compared, ["rival", "asked", "leash"])
-    assert not saved.evaluation.keys() & {*fields}  # which leash eval takes from the recipe
-    assert {name: asked.evaluation.get(name) for name in fields} == {**dict.fromkeys(fields), "system_prompt": "Add."}
+    rival = {"train": False, "model_name_or_path": str(model), **options}
+    return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
 
 
-def test_a_run_on_several_devices_trains_in_as_many_processes_and_goes_on_with_what_is_left(config, tmp_path):
-    *_, run = planned(config())
-    assert yaml.safe_load(run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
+def test_a_model_that_no_training_saved_has_the_prompts_of_the_comparison(other_model, config):
+    evaluation = evaluation_of(other_model, config)
+    assert (evaluation["system_prompt"], evaluation["thinking_end"]) == ("You add.", "[/T]")
+
+
+def test_a_model_that_another_training_saved_has_the_prompts_of_its_own_training(other_model, config):
+    (other_model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
+    fields = {"prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs"}
+    # leash eval takes them from the recipe
+    assert not fields & evaluation_of(other_model, config).keys()
+    evaluation = evaluation_of(other_model, config, system_prompt="Add.")
+    assert {name: evaluation[name] for name in fields & evaluation.keys()} == {"system_prompt": "Add."}
+
+
+@pytest.fixture
+def second_run(config, tmp_path):
+    """The second seed of an arm, of which nothing is there yet."""
+    run = planned(config())[-1]
     run.folder = tmp_path / "run"
-    train, evaluate = run.commands(2)
+    return run
+
+
+def test_the_recipe_of_a_run_has_its_seed(second_run):
+    assert yaml.safe_load(second_run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
+
+
+def test_a_run_on_several_devices_trains_in_as_many_processes(second_run):
+    train, evaluate = second_run.commands(num_devices=2)
     assert train[:2] == ["torch.distributed.run", "--standalone"]
-    assert {"--nproc_per_node=2", "train", str(run.folder)} <= {*train}
-    assert {"eval", str(run.folder), str(run.folder / "eval"), "--seed=1"} <= {*evaluate}
-    (run.folder / "checkpoint-1").mkdir(parents=True)
-    (run.folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
-    train, _ = run.commands(1)
+    assert {"--nproc_per_node=2", "train", str(second_run.folder)} <= {*train}
+    assert {"eval", str(second_run.folder), str(second_run.folder / "eval"), "--seed=1"} <= {*evaluate}
+
+
+def test_a_run_goes_on_with_what_is_left(second_run):
+    checkpoint = second_run.folder / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text("{}")
+    train, _ = second_run.commands(num_devices=1)
     assert (train[:2], train[-2:]) == (["leash_trl", "train"], ["--resume_from_checkpoint", "true"])
-    (run.folder / "trainer_state.json").write_text("{}")
-    assert [command[1] for command in run.commands(1)] == ["eval"]
+    (second_run.folder / "trainer_state.json").write_text("{}")
+    assert [command[1] for command in second_run.commands(num_devices=1)] == ["eval"]
 
 
-def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation(config, tmp_path, monkeypatch):
+L1 = {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}}
+
+
+@pytest.mark.parametrize(
+    ("arm", "state", "endings"),
+    [
+        ({}, None, [""]),
+        (L1, None, ["46"]),
+        ({"efforts": {"low": 16, "high": 40}, "length_control": "none"}, None, [" Effort: low.", " Effort: high."]),
+        ({"efforts": {"low": 17, "high": 41}, **L1}, None, ["17", "41"]),
+        (
+            {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 40, 5: 20}}},
+            {"steps_done": 9},
+            [" The output should be within 20 tokens."],
+        ),
+    ],
+    ids=["leash", "l1", "efforts", "efforts of l1", "the last stage"],
+)
+def test_the_request_at_the_end_of_training_ends_the_prompts_of_the_evaluation(
+    arm, state, endings, config, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    arms = {
-        "l1": {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}},
-        "leash": {},
-        "efforts": {"efforts": {"low": 16, "high": 40}, "length_control": "none"},
-        "l1_efforts": {
-            "efforts": {"low": 17, "high": 41},
-            "length_control": "l1_max",
-            "length_control_kwargs": {"budget_range": None},
-        },
-        "pruned": {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 40, 5: 20}}},
-    }
-    state = {"stateful_callbacks": {"LengthControl": {"state": {"steps_done": 9}}}}
-    (tmp_path / "out" / "pruned" / "seed-0").mkdir(parents=True)
-    (tmp_path / "out" / "pruned" / "seed-0" / "trainer_state.json").write_text(json.dumps(state))
-    asked = {
-        run.label: {
-            word.partition("=")[2] for command in run.commands(1) for word in command if "--prompt_ending=" in word
-        }
-        for run in planned(config(arms=arms), seeds=[0])
-    }
-    assert "46" in asked.pop("l1").pop()
-    assert all(str(target) in text for target, text in zip((41, 17), sorted(asked.pop("l1_efforts")), strict=True))
-    efforts = {" Effort: low.", " Effort: high."}
-    assert asked == {"leash": {""}, "efforts": efforts, "pruned": {" The output should be within 20 tokens."}}
+    (run,) = planned(config(arms={"arm": arm}), seeds=[0])
+    if state is not None:
+        run.folder.mkdir(parents=True)
+        saved = {"stateful_callbacks": {"LengthControl": {"state": state}}}
+        (run.folder / "trainer_state.json").write_text(json.dumps(saved))
+    texts = [command[-1].removeprefix("--prompt_ending=") for command in run.commands(1) if command[1] == "eval"]
+    assert len(texts) == len(endings)
+    for text, ending in zip(texts, endings, strict=True):
+        assert ending in text if ending.isdigit() else text == ending
 
 
 ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
@@ -268,17 +386,15 @@ OWN_FILES = {
     "held_out.jsonl": ROW,
     "claimed.py": "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n",
 }
-TEMPLATE = "model/chat_template.jinja"
-OF_THE_BASE = ("held_out.jsonl", "claimed.py", TEMPLATE)  # which is not trained
 
 
-@pytest.mark.parametrize("method", ["claimed_method.Mine", "claimed_method.py:Mine"])
-def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(method, config, tmp_path, monkeypatch):
+@pytest.fixture(params=["claimed_method.Mine", "claimed_method.py:Mine"])
+def claimed_runs(request, config, tmp_path, monkeypatch):
+    """Plans runs whose recipes have changes; the folders hold those of the recipe without changes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for module in ("claimed", "claimed_method"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
     for name, content in OWN_FILES.items():
         Path(name).write_text(content)
     shutil.copytree(gym.CHECKPOINT, "model")
@@ -288,31 +404,48 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(method, 
             **FIELDS,
             "model_name_or_path": "model",
             "dataset_name": "rows.jsonl",
-            "length_control": method,
+            "length_control": request.param,
+            "reward_funcs": ["claimed.py:claimed"],
             **changes,
         }
-        base["reward_funcs"] = ["claimed.py:claimed"]
         file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
-        return planned_runs(CompareArguments(comparison=file), {})
-
-    def is_another(run):
-        with contextlib.suppress(UserError):
-            run.check_claim(run.claim())
-            return False
-        return True
+        return planned_runs(CompareArguments(comparison=file), overrides={})
 
     for run in runs():
         run.folder.mkdir(parents=True)
         for name, content in run.claim().items():
             (run.folder / name).write_text(content)
-    assert [*map(is_another, runs())] == [False] * 4
-    assert [*map(is_another, runs(max_steps=3))] == [False, True, True, True]
-    assert [*map(is_another, runs(max_completion_length=48))] == [True] * 4
-    for name in (*OWN_FILES, TEMPLATE):
-        content = Path(name).read_text()
-        Path(name).write_text(content.replace("2", "3") + "\n")
-        assert [*map(is_another, runs())] == [name in OF_THE_BASE, True, True, True]
-        Path(name).write_text(content)
+    return runs
+
+
+def is_another(run):
+    try:
+        run.check_claim(run.claim())
+    except TrainingError:
+        return True
+    return False
+
+
+def test_a_run_of_other_settings_is_not_taken_for_this_one(claimed_runs):
+    assert [is_another(run) for run in claimed_runs()] == [False] * 4
+    assert [is_another(run) for run in claimed_runs(max_steps=3)] == [False, True, True, True]
+    assert [is_another(run) for run in claimed_runs(max_completion_length=48)] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "concerns_base"),
+    [
+        ("rows.jsonl", False),  # the base is not trained
+        ("claimed_method.py", False),
+        ("held_out.jsonl", True),
+        ("claimed.py", True),
+        ("model/chat_template.jinja", True),
+    ],
+)
+def test_a_run_of_other_data_or_code_is_not_taken_for_this_one(name, concerns_base, claimed_runs):
+    content = Path(name).read_text()
+    Path(name).write_text(content.replace("2", "3") + "\n")
+    assert [is_another(run) for run in claimed_runs()] == [concerns_base, True, True, True]
 
 
 CHILD = """
@@ -359,7 +492,7 @@ def comparison(config, tmp_path, monkeypatch):
         def commands(self, num_devices):
             assert num_devices == devices
             how = "fails" if self.name in failing else "works"
-            return [["fake_run", str(self.folder), self.name, how, *self.asked]]
+            return [["fake_run", str(self.folder), self.name, how, *self.requests]]
 
         monkeypatch.setattr(ComparedRun, "commands", commands)
         return main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more])
@@ -367,56 +500,68 @@ def comparison(config, tmp_path, monkeypatch):
     return run
 
 
-def table(path):
-    return list(csv.DictReader(path.read_text().splitlines()))
+@pytest.fixture
+def out(tmp_path):
+    """The folder of the comparison."""
+    return tmp_path / "out"
 
 
-def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(comparison, tmp_path, capsys):
-    out = tmp_path / "out"
+def rows_of(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
+def line_with(text, file):
+    """The only line of a file that has a text."""
+    (line,) = [line for line in file.read_text().splitlines() if text in line]
+    return line
+
+
+def test_tables_and_figure_are_of_all_runs(comparison, out, capsys):
     assert comparison("--devices", "0,1", devices=2) == 0
-    assert (out / "started.txt").read_text().split() == ["base", "leash/seed-0", "frozen/seed-0", "leash/seed-1"]
-    text = (out / "table.md").read_text()
-    assert text in capsys.readouterr().out
-    (cut,) = [line for line in text.splitlines() if "max_new_tokens" in line]
-    assert ("base" in cut, "leash" in cut) == (True, False)
-    assert [row["name"] for row in table(out / "table.csv")] == ["base", "leash", "LEASH-C"]
-    seeds = table(out / "seeds.csv")
-    names = [(row["name"], row["seeds"]) for row in seeds]
-    assert names == [("base", ""), ("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
-    # three of four are right; 40, 50, 40 and 50 tokens; the second batch of 90 and 45 tokens is below 46
-    numbers = [[float(row[name]) for name in ("score", "mean_tokens", "steps_to_target")] for row in seeds[1:]]
-    assert numbers == [[0.75, 45, 2]] * 3
-    assert {(row["generated_tokens"], float(row["token_change"])) for row in seeds[1:]} == {("1000.0", 45 / 85 - 1)}
+    assert (out / "table.md").read_text() in capsys.readouterr().out
+    assert [row["name"] for row in rows_of(out / "table.csv")] == ["base", "leash", "LEASH-C"]
+    base, *seeds = rows_of(out / "seeds.csv")
+    assert (base["name"], base["seeds"]) == ("base", "")
+    assert [(row["name"], row["seeds"]) for row in seeds] == [("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
+    for row in seeds:
+        assert float(row["score"]) == 0.75  # three of four are right
+        assert float(row["mean_tokens"]) == 45  # of 40, 50, 40 and 50
+        assert float(row["token_change"]) == 45 / 85 - 1
+        assert float(row["steps_to_target"]) == 2  # of batches with 90 and 45 tokens, the second is below 46
+        assert row["generated_tokens"] == "1000.0"
     assert (out / "pareto.png").stat().st_size > 10_000
-    assert comparison() == 0
-    assert len((out / "started.txt").read_text().split()) == 4
 
 
-def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp_path, capsys):
-    out = tmp_path / "out"
+def test_runs_start_in_the_order_of_the_plan_and_finished_ones_are_not_run_again(comparison, out):
+    for _ in range(2):
+        assert comparison("--jobs", "1") == 0
+        started = (out / "started.txt").read_text().split()
+        assert started == ["base", "leash/seed-0", "frozen/seed-0", "leash/seed-1"]
+
+
+def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, out, capsys):
     assert comparison("--arms", "frozen", failing=["frozen/seed-0"]) == 1
     assert not (out / "table.md").exists()
     assert comparison("--jobs", "1", failing=["leash/seed-0"]) == 1
-    said = capsys.readouterr()
-    (line,) = [line for line in said.err.splitlines() if "leash/seed-0 failed" in line]
+    printed = capsys.readouterr()
+    (line,) = [line for line in printed.err.splitlines() if "leash/seed-0 failed" in line]
     assert "ValueError: no luck today" in line
     assert str(out / "leash" / "seed-0" / "log.txt") in line
-    assert "Missing: leash/seed-0." in said.out
+    assert "Missing: leash/seed-0." in printed.out
     assert comparison() == 0
     assert "Missing" not in capsys.readouterr().out
 
 
-def test_one_arm_stands_below_its_base_with_its_curves(comparison, tmp_path):
+def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):
     assert comparison("--arms", "frozen") == 0
-    (arm,) = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "LEASH-C" in line]
-    assert "| -47.1% | 0.500 | 0.250 (0.500) |" in arm
-    assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
+    assert "| -47.1% | 0.500 | 0.250 (0.500) |" in line_with("LEASH-C", out / "table.md")
+    assert (out / "dynamics.png").stat().st_size > 10_000
 
 
-def test_an_arm_that_is_cut_on_purpose_is_not_said_to_be_truncated(comparison, tmp_path):
+def test_what_was_truncated_is_named_but_no_arm_that_is_cut_on_purpose(comparison, out):
     assert comparison("--seeds", "1", arms={"leash": {}, "brief": {"train": False, "max_new_tokens": 8}}) == 0
-    (line,) = [each for each in (tmp_path / "out" / "table.md").read_text().splitlines() if "max_new_tokens" in each]
-    assert ("base" in line, "brief" in line) == (True, False)
+    line = line_with("max_new_tokens", out / "table.md")
+    assert [name for name in ("base", "leash", "brief") if name in line] == ["base"]
 
 
 def test_the_curves_of_training_are_found_whatever_the_order_of_the_grids(comparison):
@@ -424,21 +569,28 @@ def test_the_curves_of_training_are_found_whatever_the_order_of_the_grids(compar
     assert comparison("--seeds", "5", arms=arms, grid={"learning_rate": [1e-5]}) == 0
 
 
-def test_rewards_of_several_values_are_compared_by_their_mean(comparison, tmp_path):
+def test_rewards_of_several_values_are_compared_by_their_mean(comparison, out):
     assert comparison(eval={"reward_funcs": ["math_reward", "think_format_reward"], "benchmarks": ["gym_test"]}) == 0
-    rows = table(tmp_path / "out" / "seeds.csv")
+    rows = rows_of(out / "seeds.csv")
     assert {row["measure"] for row in rows} == {"reward"}
     assert float(rows[1]["score"]) == pytest.approx(0.25 * 3 - 0.5)
     assert rows[1]["efficiency_score"] == ""
 
 
-def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
-    staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
-    efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
-    arms = {"fixed": {}, "staged": staged, "leash": efforts, "one lambda": {"efforts": {"low": 40}}}
+def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_target(comparison, out):
+    arms = {
+        "fixed": {},
+        "staged": {
+            "target_schedule": "staged",
+            "target_milestones": {0: 90, 1: 46},
+            "max_completion_length": 96,
+        },
+        "leash": {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}},
+        "one lambda": {"efforts": {"low": 40}},
+    }
     assert comparison("--seeds", "5", arms=arms, eval={"max_new_tokens": 64}) == 0
     columns = ("name", "effort", "target_length", "steps_to_target")
-    assert [[row[name] for name in columns] for row in table(tmp_path / "out" / "seeds.csv")] == [
+    assert [[row[name] for name in columns] for row in rows_of(out / "seeds.csv")] == [
         ["base", "", "", ""],
         ["fixed", "", "46.0", "2.0"],
         ["staged", "", "46.0", "1.0"],
@@ -448,8 +600,8 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
     ]
 
 
-def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
-    (tmp_path / "out").mkdir()
-    with FileLock(tmp_path / "out" / LOCK_FILE):
+def test_a_second_comparison_in_the_folder_is_refused(comparison, out):
+    out.mkdir()
+    with FileLock(out / LOCK_FILE):
         assert comparison() == 2
-    assert not (tmp_path / "out" / "started.txt").exists()
+    assert not (out / "started.txt").exists()

@@ -6,8 +6,8 @@ import signal
 import pytest
 from killed_command import killed_in_a_fork
 
-from leash_trl.cli.compared_run import ComparedRun
 from leash_trl.cli.main import main
+from leash_trl.comparison.run import ComparedRun
 from leash_trl.evaluation.runs import load_evaluated_run
 
 
@@ -15,7 +15,7 @@ REWARDS = """
 import re
 
 def share(completions, total, **kwargs):
-    last = [re.findall(r"[0-9]+", each[0]["content"])[-1:] for each in completions]
+    last = [re.findall(r"[0-9]+", message["content"])[-1:] for [message] in completions]
     near = [abs(int(number[0]) - gold) if number else 99 for number, gold in zip(last, total)]
     return [1.0 if error == 0 else 0.5 if error < 20 else 0.0 for error in near]
 
@@ -38,67 +38,84 @@ def files(tmp_path_factory):
     return folder
 
 
-def sampled(command, files, folder, *words):
-    data = "--benchmarks" if command == "eval" else "--dataset_name"
-    return [command, *SAMPLING, data, str(files / "sums.jsonl"), *words, "--output_dir", str(folder)]
+@pytest.fixture
+def sample_words(files, tmp_path):
+    """Words of `leash eval` or `leash filter` with functions of the file."""
+
+    def words_of(command, *functions, deciding=None, more=()):
+        data = "--benchmarks" if command == "eval" else "--dataset_name"
+        words = [command, *SAMPLING, data, f"{files}/sums.jsonl", "--output_dir", str(tmp_path / "run"), *more]
+        words += ["--reward_funcs", *(f"{files}/own_sums.py:{name}" for name in functions)]
+        if deciding:
+            words += ["--correctness_func", f"{files}/own_sums.py:{deciding}"]
+        return words
+
+    return words_of
 
 
 def graded(folder) -> list:
-    lines = (folder / "samples" / "sums.jsonl").read_text().splitlines()
-    return [completion for line in lines for completion in json.loads(line)["completions"]]
+    completions = []
+    for line in (folder / "samples" / "sums.jsonl").read_text().splitlines():
+        completions.extend(json.loads(line)["completions"])
+    return completions
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_run_with_partial_credit_anywhere_has_no_accuracy(is_killed, files, tmp_path, capsys):
-    words = sampled("eval", files, tmp_path / "run", "--reward_funcs", f"{files}/own_sums.py:late")
+def test_a_run_with_partial_credit_anywhere_has_no_accuracy(is_killed, sample_words, tmp_path, capsys):
+    words = sample_words("eval", "late")
     if is_killed:
         assert killed_in_a_fork("4", words) == -signal.SIGKILL
     assert main(words) == 0
     assert "correctness_func" in capsys.readouterr().out
-    assert {each["is_correct"] for each in graded(tmp_path / "run")} == {None}
-    assert {each["reward"] for each in graded(tmp_path / "run")} == {0.0, 0.5, 1.0}
+    completions = graded(tmp_path / "run")
+    assert {completion["is_correct"] for completion in completions} == {None}
+    assert {completion["reward"] for completion in completions} == {0.0, 0.5, 1.0}
     assert not load_evaluated_run(tmp_path / "run").knows_correctness
 
 
-def test_a_filter_with_partial_credit_is_refused_in_one_line(files, tmp_path, capsys):
-    reward = ["--reward_funcs", f"{files}/own_sums.py:share"]
-    assert main(sampled("filter", files, tmp_path / "run", *reward)) == 2
+def test_a_filter_with_partial_credit_is_refused_in_one_line(sample_words, tmp_path, capsys):
+    assert main(sample_words("filter", "share")) == 2
     line = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
     assert [part for part in ("leash filter: ", "share", "0.5", "correctness_func") if part not in line] == []
     assert not (tmp_path / "run" / "dataset").exists()
 
 
-@pytest.mark.parametrize("command", ["eval", "filter"])
-def test_a_function_beside_the_rewards_decides(command, files, tmp_path):
-    reward = ["--reward_funcs", f"{files}/own_sums.py:share", "--correctness_func", f"{files}/own_sums.py:exact"]
-    bounds = ["--min_passes", "0", "--max_passes", "2"] if command == "filter" else []
-    assert main(sampled(command, files, tmp_path / "run", *reward, *bounds)) == 0
+@pytest.mark.parametrize(("command", "more"), [("eval", []), ("filter", ["--min_passes", "0", "--max_passes", "2"])])
+def test_a_function_beside_the_rewards_decides(command, more, sample_words, tmp_path):
+    assert main(sample_words(command, "share", deciding="exact", more=more)) == 0
     completions = graded(tmp_path / "run")
-    assert {each["reward"] for each in completions} >= {0.5, 1.0}
-    assert all(each["is_correct"] == (each["reward"] == 1.0) for each in completions)
+    assert {completion["reward"] for completion in completions} >= {0.5, 1.0}
+    assert all(completion["is_correct"] == (completion["reward"] == 1.0) for completion in completions)
 
 
-def test_a_filter_with_several_rewards_is_refused_before_it_samples(files, tmp_path, capsys):
-    reward = ["--reward_funcs", f"{files}/own_sums.py:share", f"{files}/own_sums.py:exact"]
-    assert main(sampled("filter", files, tmp_path / "run", *reward)) == 2
+def test_a_filter_with_several_rewards_is_refused_before_it_samples(sample_words, tmp_path, capsys):
+    assert main(sample_words("filter", "share", "exact")) == 2
     line = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
     assert [part for part in ("correctness_func is None", "share, exact") if part not in line] == []
     assert not (tmp_path / "run" / "samples").exists()
 
 
+RECIPE = """
+model_name_or_path: gym
+dataset_name: sums.jsonl
+prompt_suffix: ""
+reward_funcs: [own_sums.py:share]
+correctness_func: own_sums.py:exact
+bf16: false
+target_length: 8
+max_completion_length: 16
+max_steps: 1
+min_accuracy: 0.5
+report_to: none
+per_device_train_batch_size: 4
+num_generations: 4
+gradient_accumulation_steps: 1
+"""
+
+
 def test_a_recipe_trains_with_a_function_beside_its_rewards(files, tmp_path, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    recipe = {"model_name_or_path": "gym", "dataset_name": str(files / "sums.jsonl"), "prompt_suffix": ""}
-    recipe |= {"reward_funcs": ["own_sums.py:share"], "correctness_func": "own_sums.py:exact", "bf16": False}
-    recipe |= {
-        "target_length": 8,
-        "max_completion_length": 16,
-        "max_steps": 1,
-        "min_accuracy": 0.5,
-        "report_to": "none",
-    }
-    recipe |= {"per_device_train_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 1}
-    (files / "recipe.yaml").write_text(json.dumps(recipe))
+    (files / "recipe.yaml").write_text(RECIPE)
     assert main(["train", "--config", str(files / "recipe.yaml"), "--output_dir", str(tmp_path / "run")]) == 0
     log = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
     assert log[0]["leash/accuracy"] == (log[0]["rewards/exact/mean"] + 1) / 2
@@ -108,9 +125,17 @@ def test_a_recipe_trains_with_a_function_beside_its_rewards(files, tmp_path, mon
 
 def test_a_comparison_notices_a_change_of_the_function_beside_the_rewards(files):
     (files / "beside.py").write_text("def exact(**kwargs):\n    return [1.0]\n")
-    names = {"reward_funcs": [f"{files}/own_sums.py:share"], "correctness_func": f"{files}/beside.py:exact"}
-    recipe = {"model_name_or_path": "gym", "target_length": 8, **names}
-    run = ComparedRun("a", "a", recipe, {}, {"benchmarks": [str(files / "sums.jsonl")], **names}, True, 0, files)
+    rewards = {"reward_funcs": [f"{files}/own_sums.py:share"], "correctness_func": f"{files}/beside.py:exact"}
+    run = ComparedRun(
+        arm="a",
+        label="a",
+        recipe={"model_name_or_path": "gym", "target_length": 8, **rewards},
+        point={},
+        evaluation={"benchmarks": [f"{files}/sums.jsonl"], **rewards},
+        is_trained=True,
+        seed=0,
+        folder=files,
+    )
     before = run.claim()
     (files / "beside.py").write_text("def exact(**kwargs):\n    return [0.0]\n")
     assert run.claim() != before

@@ -1,9 +1,8 @@
 """`leash eval` and `leash filter` from the command line to the files, on the gym."""
 
-import filecmp
 import json
 import signal
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from conftest import gym_tokenizer
@@ -12,6 +11,7 @@ from filelock import FileLock
 from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 from PIL import Image
+from published_rows import write_rows
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.commands.eval import EvalArguments
@@ -36,10 +36,22 @@ def evaluated(tmp_path_factory):
     return folder
 
 
+def kept_rows(folder):
+    """The problems that a filter kept."""
+    return [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
+
+
+def files_in(folder):
+    """Content of all files, by their paths in the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])
 def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, tmp_path):
-    whole, folder = evaluated if command is EVAL else tmp_path / "whole", tmp_path / "run"
+    folder = tmp_path / "run"
+    whole = evaluated
     if command is FILTER:
+        whole = tmp_path / "whole"
         assert main([*command, str(whole)]) == 0
     # killed when some problems were sampled; the fork imports nothing again, which would take most of the time
     assert killed_in_a_fork("4", [*command, str(folder)]) == -signal.SIGKILL
@@ -47,13 +59,11 @@ def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, tmp_path
     assert not (folder / "results.json").exists()
     assert not (folder / "dataset").exists()
     assert main([*command, str(folder)]) == 0
-    names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
-    assert names == sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    assert filecmp.cmpfiles(whole, folder, names, shallow=False)[0] == names
+    assert files_in(whole) == files_in(folder)
     if command is FILTER:  # of two completions one is right
-        kept = [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
-        assert {row["pass_rate"] for row in kept} == {0.5}
-        assert all(row["target_length"] == row["correct_lengths"][0] for row in kept)
+        for row in kept_rows(folder):
+            assert row["pass_rate"] == 0.5
+            assert row["target_length"] == row["correct_lengths"][0]
 
 
 def test_a_recipe_gives_the_options_and_the_record_has_them(evaluated):
@@ -77,19 +87,19 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("words", "message"),
     [
-        (["--benchmarks", "aime99"], "aime99"),
-        (["--benchmarks", "gym_test", "--max_new_tokens", "100000"], "lower max_new_tokens"),
-        (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
-        (["--benchmarks", "gym_test", "gym_test"], "gym_test gym_test"),
-        (["--benchmarks", "gym_test", "someone/overall"], "someone/overall: "),  # the name of the mean
-        (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
-        (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
+        ("aime99", "aime99"),
+        ("gym_test --max_new_tokens 100000", "lower max_new_tokens"),
+        ("gym_test --decoding beam", "decoding is 'beam'"),
+        ("gym_test gym_test", "gym_test gym_test"),
+        ("gym_test someone/overall", "someone/overall: "),  # the name of the mean
+        ("gym_test --baseline nowhere", "nowhere"),
+        ('gym_test --engine_kwargs {"seed":2}', "for --engine vllm"),
     ],
 )
-def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tmp_path, capsys):
-    assert main(["eval", *SMALL, *arguments, "--output_dir", str(tmp_path / "run")]) == 2
+def test_mistakes_are_one_line_before_anything_is_sampled(words, message, tmp_path, capsys):
+    assert main(["eval", *SMALL, "--output_dir", str(tmp_path / "run"), "--benchmarks", *words.split()]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("leash eval: ")
     assert message in error
@@ -121,15 +131,13 @@ def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
 
 
 def test_filter_leaves_golds_out_that_cannot_be_read_and_keeps_own_columns(tmp_path, caplog):
-    data = tmp_path / "data.jsonl"
-    rows = [{"problem": f"1 + {n} = ?", "answer": str(n + 1), "made": "2024-01-02 03:04:05"} for n in range(1, 4)]
-    rows.append({"problem": "x", "answer": "$$"})
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    everything = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "run")]
-    assert main(["filter", "--dataset_name", str(data), *SMALL, *everything]) == 0
+    date = "2024-01-02 03:04:05"  # which datasets reads as a time
+    rows = [{"problem": f"1 + {n} = ?", "answer": str(n + 1), "made": date} for n in range(1, 4)]
+    file = write_rows(tmp_path / "data.jsonl", [*rows, {"problem": "x", "answer": "$$"}])
+    words = f"filter --dataset_name {file} --min_passes 0 --max_passes 2 --output_dir {tmp_path / 'run'}"
+    assert main([*words.split(), *SMALL]) == 0
     assert "row 3" in caplog.text
-    kept = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
-    assert [row["made"] for row in kept] == ["2024-01-02 03:04:05"] * 3  # which datasets reads as times
+    assert [row["made"] for row in kept_rows(tmp_path / "run")] == [date] * 3
 
 
 @pytest.mark.parametrize("name", ["image", "images"])
@@ -142,19 +150,21 @@ def test_problems_with_pictures_are_refused_since_prompts_would_lack_them(name, 
 
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):
-    nothing = ["--min_passes", "0", "--max_passes", "0", "--limit", "2"]
-    assert main(["filter", "--dataset_name", "gym", *SMALL, *nothing, "--output_dir", str(tmp_path)]) == 2
+    words = f"filter --dataset_name gym --min_passes 0 --max_passes 0 --limit 2 --output_dir {tmp_path}"
+    assert main([*words.split(), *SMALL]) == 2
     assert "nothing is left" in capsys.readouterr().err
     assert not (tmp_path / "dataset").exists()
 
 
-def test_the_suffix_and_what_is_asked_for_end_the_questions(tmp_path):
-    (tmp_path / "data.jsonl").write_text('{"problem": "1 + 1 = ?", "answer": "2"}\n')
-    asked = {"": {"prompt_suffix": ""}, f"{BOXED_SUFFIX} (low)": {"prompt_ending": " (low)"}}
-    for ending, given in asked.items():
-        arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **given)
-        (row,) = load_checked(str(tmp_path / "data.jsonl"), arguments, "benchmark", gym_tokenizer())
-        assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
+@pytest.mark.parametrize(
+    ("options", "ending"),
+    [({"prompt_suffix": ""}, ""), ({"prompt_ending": " (low)"}, f"{BOXED_SUFFIX} (low)")],
+)
+def test_suffix_and_prompt_ending_end_the_questions(options, ending, tmp_path):
+    file = write_rows(tmp_path / "data.jsonl", [{"problem": "1 + 1 = ?", "answer": "2"}])
+    arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **options)
+    (row,) = load_checked(file, arguments, "benchmark", gym_tokenizer())
+    assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
 
 
 @pytest.mark.parametrize("has_vllm", [True, False])
@@ -168,12 +178,14 @@ def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gp
 
 
 def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monkeypatch, tmp_path):
-    made = {}
-    engine = SimpleNamespace(max_length=None)
-    monkeypatch.setattr(vllm_engine, "VllmEngine", lambda model, **options: made.update(options) or engine)
+    engine_class = Mock()
+    engine_class.return_value.max_length = None
+    monkeypatch.setattr(vllm_engine, "VllmEngine", engine_class)
     words = [*EVAL[1:], str(tmp_path), "--engine", "vllm", "--engine_kwargs", '{"seed": 7, "swap_space": 1}']
     arguments = parse(EvalArguments, words, "leash eval", takes_recipe=True)
     problems = {"gym_test": load_checked("gym_test", arguments, "benchmark", gym_tokenizer())}
-    assert load_engine(arguments, arguments.plan(), problems, gym_tokenizer()) is engine
-    assert (made["seed"], made["swap_space"], made["dtype"]) == (7, 1, "auto")
-    assert 256 < made["max_model_len"] < 512
+    engine = load_engine(arguments, arguments.plan(), problems, gym_tokenizer())
+    assert engine is engine_class.return_value
+    options = engine_class.call_args.kwargs
+    assert (options["seed"], options["swap_space"], options["dtype"]) == (7, 1, "auto")
+    assert 256 < options["max_model_len"] < 512

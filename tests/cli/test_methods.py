@@ -14,9 +14,15 @@ from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import check_target
 
 
-CODE = {"nemo_rl": "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"}
-CODE |= {"mai": CODE["nemo_rl"], "prime_rl": "[prime-rl](https://github.com/PrimeIntellect-ai/prime-rl)"}
-OURS = {"leash_predictive": "", "none": ""}
+NEMO_RL = "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"
+# source of the methods without a paper
+SOURCES = {
+    "nemo_rl": NEMO_RL,
+    "mai": NEMO_RL,
+    "prime_rl": "[prime-rl](https://github.com/PrimeIntellect-ai/prime-rl)",
+    "leash_predictive": "",
+    "none": "",
+}
 
 
 def hyper_parameters(method):
@@ -26,14 +32,17 @@ def hyper_parameters(method):
 
 def markdown_row(name):
     """Name, what it does, its paper or its code, and three hyper-parameters, inherited ones last."""
-    method, defaults = METHODS[name], hyper_parameters(METHODS[name])
+    method = METHODS[name]
     paper = method.paper
-    source = f"[{paper.title}](https://huggingface.co/papers/{paper.id})" if paper else (CODE | OURS)[name]
+    source = f"[{paper.title}](https://huggingface.co/papers/{paper.id})" if paper else SOURCES[name]
     if method.formula_from:
         source += f"; formula from {method.formula_from}, not from the paper"
-    names = sorted(defaults, key=lambda knob: knob not in method.__annotations__)[:3]
-    knobs = [yaml.safe_dump({k: defaults[k]}, default_flow_style=True, width=999).strip()[1:-1] for k in names]
-    return f"| `{name}` | {first_line(method)} | {source} | {', '.join(f'`{knob}`' for knob in knobs)} |"
+    defaults = hyper_parameters(method)
+    cells = []
+    for field in sorted(defaults, key=lambda field: field not in method.__annotations__)[:3]:
+        value = yaml.safe_dump({field: defaults[field]}, default_flow_style=True, width=999)
+        cells.append(f"`{value.strip()[1:-1]}`")  # without the braces
+    return f"| `{name}` | {first_line(method)} | {source} | {', '.join(cells)} |"
 
 
 def test_the_readme_has_the_table_of_all_methods():
@@ -61,23 +70,33 @@ def test_the_table_says_which_formulas_come_from_code_and_not_from_the_paper(cap
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name):
-    page, method = description(METHODS[name]), METHODS[name]
+    method = METHODS[name]
+    page = description(method)
     assert page.startswith(f"{name}\n=")
     assert "\nUse: " in page
     assert name == "none" or "\nSource: " in page
     assert [field for field in hyper_parameters(method) if not re.search(rf"\b{field}\b.*\(`", page)] == []
-    kwargs = {k: tuple(value) if isinstance(value, list) else value for k, value in hyper_parameters(method).items()}
-    assert method(**kwargs) == method()
     # arguments that are inherited begin in the first column, as the method's own do in its docstring
     assert not re.search(r"^ +\w+ \(`", page.partition("\nFrom ")[2], re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_the_hyper_parameters_of_a_page_are_the_defaults(name):
+    method = METHODS[name]
+    # YAML has lists for tuples
+    kwargs = {
+        field: tuple(value) if isinstance(value, list) else value for field, value in hyper_parameters(method).items()
+    }
+    assert method(**kwargs) == method()
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_the_recipe_of_a_page_has_a_target_where_the_method_needs_one(name):
-    fields, method = yaml.safe_load(recipe_lines(METHODS[name])), METHODS[name]()
-    assert ("target_length" in fields) == (method.target_use == "required")
+    recipe = yaml.safe_load(recipe_lines(METHODS[name]))
+    method = METHODS[name]()
+    assert ("target_length" in recipe) == (method.target_use == "required")
     if method.target_use == "required":
-        check_target(fields["target_length"], method, generation_limit=2**20, num_generations=8)
+        check_target(recipe["target_length"], method, generation_limit=2**20, num_generations=8)
 
 
 def test_a_page_is_found_by_name_and_a_users_method_has_its_import_path(capsys):

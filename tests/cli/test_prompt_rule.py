@@ -22,13 +22,9 @@ from leash_trl.run_folder import checkpoint_path
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
-ON_GYM = ["--model_name_or_path", "gym", "--use_cpu", "true", "--bf16", "false", "--report_to", "none"]
-ON_GYM += ["--target_length", "9", "--max_completion_length", "64", "--gradient_checkpointing", "false"]
+SMALL = "--use_cpu true --bf16 false --report_to none --target_length 9 --max_completion_length 64"
+ON_GYM = f"--model_name_or_path gym --gradient_checkpointing false {SMALL}".split()
 SYSTEM = {"role": "system", "content": "Be brief."}
-
-
-def tokenizer_of(arguments):
-    return AutoTokenizer.from_pretrained(checkpoint_path(arguments.model_name_or_path))
 
 
 ROWS = {
@@ -57,22 +53,32 @@ def trained_on(*words: str, evaluates: bool = False):
     return load_training_data(script_args, dataset_args, evaluates=evaluates)
 
 
+def trained_prompts(*words: str) -> list:
+    return trained_on(*words)[0]["prompt"][:]
+
+
+def sampled_prompts(file: str, kind: str = "benchmark", model: str = "gym", **options) -> list:
+    """What `leash eval`, or `leash filter` for the kind `train`, asks."""
+    sampling = SamplingArguments(output_dir="", model_name_or_path=model, **options)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model))
+    return load_checked(file, sampling, kind, tokenizer)["prompt"][:]
+
+
 @pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])
 def test_train_filter_and_eval_give_the_model_the_same_prompts(rows, suffix, tmp_path):
     """Of a file, a folder and a mixture of TRL's."""
-    file, folder = (write_rows(tmp_path / name, rows_of(rows)) for name in ("rows.jsonl", "folder/train.jsonl"))
-    folder = folder.removesuffix("/train.jsonl")
+    file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
+    folder = str(tmp_path / "folder")
+    write_rows(tmp_path / "folder" / "train.jsonl", rows_of(rows))
     mixture = tmp_path / "mixture.yaml"
     mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": file}]}))
-    asked = {} if suffix is None else {"prompt_suffix": suffix}
-    sampling = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
-    evaluated = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
+    evaluated = sampled_prompts(file, prompt_suffix=suffix)
     assert len(evaluated) == len(QUESTIONS)
+    words = [] if suffix is None else ["--prompt_suffix", suffix]
+    assert trained_prompts("--config", str(mixture), *words) == evaluated
     for path in (file, folder):
-        assert load_checked(path, sampling, "train", tokenizer_of(sampling))["prompt"][:] == evaluated
-    given = [] if suffix is None else ["--prompt_suffix", suffix]
-    for where in (["--dataset_name", file], ["--dataset_name", folder], ["--config", str(mixture)]):
-        assert trained_on(*where, *given)[0]["prompt"][:] == evaluated
+        assert sampled_prompts(path, "train", prompt_suffix=suffix) == evaluated
+        assert trained_prompts("--dataset_name", path, *words) == evaluated
 
 
 OWN_REWARD = """
@@ -108,64 +114,77 @@ def test_a_box_is_requested_where_answers_are_graded_as_mathematics_and_else_pro
     (tmp_path / "letters.py").write_text(OWN_REWARD)
     file = write_rows(tmp_path / "rows.jsonl", rows_of("strings with blanks"))
     prompts = [user(f"{text}{suffix}") for text in QUESTIONS]
-    named = ["--reward_funcs", *reward_funcs] if reward_funcs else []
-    assert trained_on("--dataset_name", file, *named)[0]["prompt"][:] == prompts
-    sampling = SamplingArguments(output_dir="", model_name_or_path="gym", reward_funcs=reward_funcs or None)
+    words = ["--reward_funcs", *reward_funcs] if reward_funcs else []
+    assert trained_prompts("--dataset_name", file, *words) == prompts
     for kind in ("benchmark", "train"):
-        assert load_checked(file, sampling, kind, tokenizer_of(sampling))["prompt"][:] == prompts
+        assert sampled_prompts(file, kind, reward_funcs=reward_funcs or None) == prompts
 
 
-def test_a_reward_model_and_tasks_that_score_answers_themselves_get_the_prompts_as_they_are(tmp_path):
+def test_prompts_for_a_reward_model_stay_as_they_are(tmp_path):
+    file = write_rows(tmp_path / "rows.jsonl", rows_of("strings"))
+    words = ["--dataset_name", file, "--reward_model_name_or_path", "a/b"]
+    assert trained_prompts(*words) == [user(text) for text in QUESTIONS]
+
+
+def test_prompts_of_tasks_that_score_answers_themselves_stay_as_they_are(tmp_path):
     rows = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
-    for file, words in (
-        (write_rows(tmp_path / "rows.jsonl", rows_of("strings")), ["--reward_model_name_or_path", "a/b"]),
-        (write_rows(tmp_path / "tasks.jsonl", rows), []),
-    ):
-        assert trained_on("--dataset_name", file, *words)[0]["prompt"][:] == [user(text) for text in QUESTIONS]
-    sampling = SamplingArguments(output_dir="", model_name_or_path="gym")
-    tasks = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))
-    assert tasks["prompt"][:] == [user(text) for text in QUESTIONS]
+    file = write_rows(tmp_path / "tasks.jsonl", rows)
+    assert trained_prompts("--dataset_name", file) == sampled_prompts(file) == [user(text) for text in QUESTIONS]
 
 
 def test_a_conversation_of_a_prompt_has_nothing_that_the_prompt_has_not():
     assert as_conversation({"prompt": "Reverse these letters: abc"}) == {"prompt": user("Reverse these letters: abc")}
-    rows = Dataset.from_list([{"prompt": "1 + 1 = ?"}])
-    asked = rows.map(as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX})
-    assert asked["prompt"][:] == [user(f"1 + 1 = ?{BOXED_SUFFIX}")]
+    rows = Dataset.from_list([{"prompt": "1 + 1 = ?"}]).map(as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX})
+    assert rows["prompt"][:] == [user(f"1 + 1 = ?{BOXED_SUFFIX}")]
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    """The trainer of `leash train`, and the ids of the prompts that it trains on."""
+
+    def make(*words):
+        fields = given_fields([*ON_GYM, "--output_dir", str(tmp_path / "run"), *words])
+        trainer = build_trainer(*arguments_of(fields))
+        return trainer, trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
+
+    return make
+
+
+@pytest.fixture
+def base_model(tmp_path):
+    """A model without chat template."""
+    folder = shutil.copytree(gym.CHECKPOINT, tmp_path / "base")
+    (folder / "chat_template.jinja").unlink()
+    return str(folder)
 
 
 @pytest.mark.parametrize("rows", ["strings", "messages with a system"])
-def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer):
+def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer, make_trainer):
     file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
-    words = [*ON_GYM, "--dataset_name", file, "--output_dir", str(tmp_path / "run")]
-    trainer = build_trainer(*arguments_of(given_fields(words)))
-    sampling = SamplingArguments(output_dir="", model_name_or_path="gym")
-    evaluated = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
-    trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
-    assert trained == prompt_ids(tokenizer, evaluated)
+    _, trained_ids = make_trainer("--dataset_name", file)
+    assert trained_ids == prompt_ids(tokenizer, sampled_prompts(file))
 
 
 @pytest.mark.parametrize("rows", ["strings", "messages", "messages with a system", "dapo_processed"])
-@pytest.mark.parametrize("base", [False, True], ids=["template replaced", "base model"])
-def test_a_system_prompt_and_a_chat_template_of_a_recipe_are_the_same_in_training_and_eval(rows, base, tmp_path):
-    file, model = write_rows(tmp_path / "rows.jsonl", rows_of(rows)), tmp_path / "model"
-    shutil.copytree(gym.CHECKPOINT, model)
-    if base:
-        (model / "chat_template.jinja").unlink()
+@pytest.mark.parametrize("is_base", [False, True], ids=["template replaced", "base model"])
+def test_a_system_prompt_and_a_chat_template_of_a_recipe_are_the_same_in_training_and_eval(
+    rows, is_base, base_model, tmp_path, make_trainer
+):
+    file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
+    model = base_model if is_base else str(shutil.copytree(gym.CHECKPOINT, tmp_path / "model"))
     template = "{% for message in messages %}{{ message.content }} = {% endfor %}" + "{# long. #}" * 500
-    given = {"model_name_or_path": str(model), "system_prompt": "1 + 2\n", "chat_template": template}
-    (tmp_path / "recipe.yaml").write_text(json.dumps({**given, "output_dir": str(tmp_path / "run")}))
-    words = [*ON_GYM[2:], "--dataset_name", file, "--config", str(tmp_path / "recipe.yaml")]
-    trainer = build_trainer(*arguments_of(given_fields(words)))
-    sampling = SamplingArguments(output_dir="", **given)
-    evaluated = load_checked(file, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
+    prompts = {"system_prompt": "1 + 2\n", "chat_template": template}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(prompts))
+    words = ["--config", str(tmp_path / "recipe.yaml"), "--dataset_name", file, "--model_name_or_path", model]
+    trainer, trained_ids = make_trainer(*words)
+    evaluated = sampled_prompts(file, model=model, **prompts)
     system = SYSTEM["content"] if rows == "messages with a system" else "1 + 2\n"
     assert [[message["role"] for message in prompt] for prompt in evaluated] == [["system", "user"]] * len(QUESTIONS)
     assert {prompt[0]["content"] for prompt in evaluated} == {system}
-    trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
     tokenizer = AutoTokenizer.from_pretrained(model)
-    assert trained == prompt_ids(tokenizer, evaluated, **sampling.plan().chat_template_kwargs)
-    assert trained[0] == tokenizer(template_text(evaluated[0]))["input_ids"]
+    plan = SamplingArguments(output_dir="", model_name_or_path=model, **prompts).plan()
+    assert trained_ids == prompt_ids(tokenizer, evaluated, **plan.chat_template_kwargs)
+    assert trained_ids[0] == tokenizer(template_text(evaluated[0]))["input_ids"]
     trainer.save_model()
     assert AutoTokenizer.from_pretrained(tmp_path / "run").chat_template == template
 
@@ -180,19 +199,14 @@ def test_a_system_prompt_without_a_chat_template_is_an_error():
 
 
 @pytest.mark.parametrize("rows", ["problem and answer", "strings with the suffix"])
-def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
-    base, path = tmp_path / "base", write_rows(tmp_path / "rows.jsonl", rows_of(rows))
-    shutil.copytree(gym.CHECKPOINT, base)
-    (base / "chat_template.jinja").unlink()
-    texts, on_base = [text + BOXED_SUFFIX for text in QUESTIONS], ["--model_name_or_path", str(base)]
-    words = [*ON_GYM, "--dataset_name", path, *on_base, "--output_dir", str(tmp_path / "run")]
-    trainer = build_trainer(*arguments_of(given_fields(words)))
-    sampling = SamplingArguments(output_dir="", model_name_or_path=str(base))
-    evaluated = load_checked(path, sampling, "benchmark", tokenizer_of(sampling))["prompt"][:]
-    assert evaluated == trainer.train_dataset["prompt"][:] == texts
-    assert trainer._tokenize_prompts(texts)[0] == prompt_ids(trainer.processing_class, texts)
-    short = ["--limit", "2", "--num_samples", "2", "--max_new_tokens", "4", "--output_dir", str(tmp_path / "eval")]
-    assert main(["eval", "--benchmarks", path, *on_base, *short]) == 0
+def test_a_base_model_without_chat_template_gets_strings_alike(rows, base_model, tmp_path, make_trainer):
+    file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
+    trainer, trained_ids = make_trainer("--dataset_name", file, "--model_name_or_path", base_model)
+    texts = [text + BOXED_SUFFIX for text in QUESTIONS]
+    assert sampled_prompts(file, model=base_model) == trainer.train_dataset["prompt"][:] == texts
+    assert trained_ids == prompt_ids(trainer.processing_class, texts)
+    words = f"eval --benchmarks {file} --model_name_or_path {base_model} --output_dir {tmp_path / 'eval'}"
+    assert main(f"{words} --limit 2 --num_samples 2 --max_new_tokens 4".split()) == 0
 
 
 @pytest.mark.parametrize("suffix", ["", " Be brief."])
@@ -238,20 +252,19 @@ def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, 
 
 
 def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):
-    good, blank = {"prompt": "1 + 1 = ?", "solution": "2"}, {"prompt": " ", "solution": "2"}
-    for split, rows in (("train", [good]), ("test", [good, blank])):
-        write_rows(tmp_path / "folder" / f"{split}.jsonl", rows)
-    where = ["--dataset_name", str(tmp_path / "folder")]
-    assert trained_on(*where)[1] is None
+    rows = [{"prompt": "1 + 1 = ?", "solution": "2"}, {"prompt": " ", "solution": "2"}]
+    write_rows(tmp_path / "folder" / "train.jsonl", rows[:1])
+    write_rows(tmp_path / "folder" / "test.jsonl", rows)
+    words = ["--dataset_name", str(tmp_path / "folder")]
+    assert trained_on(*words)[1] is None
     with pytest.raises(ValueError, match="row 1 "):
-        trained_on(*where, evaluates=True)
+        trained_on(*words, evaluates=True)
 
 
 def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path):
     prompts = load_gym("gym")["train"]["prompt"][:9]
-    assert trained_on("--dataset_name", "gym", "--prompt_suffix", " Be brief.")[0]["prompt"][:9] == prompts
-    short = {"limit": 6, "num_samples": 1, "temperature": 1, "max_new_tokens": 4, "min_passes": 0, "max_passes": 1}
-    given = {"dataset_name": "gym", "model_name_or_path": "gym", "output_dir": tmp_path, **short}
-    assert main(["filter", *(word for key, value in given.items() for word in (f"--{key}", str(value)))]) == 0
-    written = trained_on("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))[0]
-    assert written["prompt"][:] == prompts[:6]
+    assert trained_prompts("--dataset_name", "gym", "--prompt_suffix", " Be brief.")[:9] == prompts
+    words = "filter --dataset_name gym --model_name_or_path gym --limit 6 --num_samples 1 --temperature 1"
+    words += f" --max_new_tokens 4 --min_passes 0 --max_passes 1 --output_dir {tmp_path}"
+    assert main(words.split()) == 0
+    assert trained_prompts("--dataset_name", str(tmp_path / "dataset" / "train.jsonl")) == prompts[:6]

@@ -1,9 +1,11 @@
 """Which reward function a name, an import path or a place in a file means."""
 
+import sys
+
 import pytest
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.reward_functions import deciding_function, reward_functions
+from leash_trl.reward_functions import deciding_function, reward_functions
 from leash_trl.rewards import math_reward
 
 
@@ -11,7 +13,7 @@ from leash_trl.rewards import math_reward
 def folder(tmp_path, monkeypatch):
     """The working folder, and below it another with the user's recipe and reward."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
     (tmp_path / "task").mkdir()
     return tmp_path
 
@@ -24,12 +26,15 @@ def test_names_import_paths_and_files(folder):
     assert (near([]), far([])) == ([0.25], [0.75])
 
 
-def test_what_decides_is_a_reward_function_or_another_one(folder):
+def test_the_deciding_function_is_a_reward_function_or_another_one(folder):
     (folder / "first.py").write_text("def score(**kwargs):\n    return [1]\ndef form(**kwargs):\n    return [0]\n")
     (folder / "second.py").write_text("def score(**kwargs):\n    return [2]\n")
-    score, form = functions = reward_functions(["first.py:score", "first.py:form"])
-    for text, expected in (("score", score), ("first.py:form", form), ("first.score", score), (None, None)):
-        assert deciding_function(text, functions) is expected
+    functions = reward_functions(["first.py:score", "first.py:form"])
+    score, form = functions
+    assert deciding_function(None, functions) is None
+    assert deciding_function("score", functions) is score
+    assert deciding_function("first.score", functions) is score
+    assert deciding_function("first.py:form", functions) is form
     assert deciding_function("second.py:score", functions)() == [2]  # not the one of its name
     assert deciding_function("math_reward", functions) is math_reward
     assert deciding_function("judge-7b-v0.2", ["someone/judge-7b-v0.2", *functions]) == "judge-7b-v0.2"

@@ -3,11 +3,14 @@
 import errno
 import json
 import re
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import yaml
+from published_rows import user, write_rows
 
 from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line
 from leash_trl.cli.main import main
@@ -23,26 +26,33 @@ def command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "tensorboard")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(__import__("sys").modules, "my_rewards", raising=False)
-    rows = [json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) for i in range(1, 9)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
-    (tmp_path / "my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [1.0 for _ in prompts]\n")
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": f"{i} + 1 = ?", "solution": str(i + 1)} for i in range(1, 9)])
+    Path("my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [1.0 for _ in prompts]\n")
     words = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
     words += "--target_length 10 --reward_funcs my_rewards.even "
     words += "--max_completion_length 16 --max_steps 2 --logging_steps 1 --gradient_checkpointing false"
     return words.split()
 
 
-def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsys):
+def training_log():
+    return json.loads(Path("run/trainer_state.json").read_text())["log_history"]
+
+
+def saved_recipe():
+    return yaml.safe_load(Path("run/leash_recipe.yaml").read_text())
+
+
+def test_training_from_a_file_with_a_reward_of_ones_own(command, capsys):
     assert main(command) == 0
-    (lam,) = length_control_state("run")["state"]["lambdas"].values()
-    assert f"lambda={lam:.4g}" in capsys.readouterr().out
-    assert "rewards/even/mean" in json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"][0]
-    assert {"model.safetensors", "training_curves.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
-    given = {"target_length": 10, "reward_funcs": ["my_rewards.even"], "dataset_name": "rows.jsonl"}
-    recipe = yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())
-    assert given.items() <= recipe.items()
-    assert recipe["prompt_suffix"] == ""  # nothing was appended, since the reward grades no mathematics
+    (multiplier,) = length_control_state("run")["state"]["lambdas"].values()
+    assert f"lambda={multiplier:.4g}" in capsys.readouterr().out
+    assert "rewards/even/mean" in training_log()[0]
+    assert Path("run/model.safetensors").is_file()
+    assert Path("run/training_curves.png").is_file()
+    fields = {"target_length": 10, "reward_funcs": ["my_rewards.even"], "dataset_name": "rows.jsonl"}
+    # nothing was appended, since the reward grades no mathematics
+    assert {**fields, "prompt_suffix": ""}.items() <= saved_recipe().items()
 
 
 def log_of(accuracies, lengths, zero_signal_shares, key="leash/accuracy"):
@@ -57,91 +67,90 @@ def log_of(accuracies, lengths, zero_signal_shares, key="leash/accuracy"):
 
 def test_the_closing_line_has_accuracy_and_length_at_the_start_and_the_end():
     """Means over a tenth of the updates at each end."""
-    log = log_of([0.25, 0.75, *[0.4] * 16, 0.875, 0.625], [50, 60, *[9] * 16, 20, 30.5], [0.5] * 20)
-    said = closing_line({"lambda": 0.75639}, log)
-    assert re.findall(r"lambda=0.7564|accuracy \S+|\S+ tokens|updates \d+ to \d+", said) == [
-        *("lambda=0.7564", "accuracy 0.500", "55.0 tokens", "updates 1 to 2"),
-        *("accuracy 0.750", "25.2 tokens", "updates 19 to 20"),
+    log = log_of([0.25, 0.75] + [0.4] * 16 + [0.875, 0.625], [50, 60] + [9] * 16 + [20, 30.5], [0.5] * 20)
+    line = closing_line({"lambda": 0.75639}, log)
+    assert re.findall(r"lambda=0.7564|accuracy \S+|\S+ tokens|updates \d+ to \d+", line) == [
+        "lambda=0.7564",
+        "accuracy 0.500",
+        "55.0 tokens",
+        "updates 1 to 2",
+        "accuracy 0.750",
+        "25.2 tokens",
+        "updates 19 to 20",
     ]
-    assert "signal" not in said
-    assert "correct" not in said
-    assert "\n" not in said
+    assert not re.search("signal|correct|\n", line)
 
 
 def test_a_tenth_of_a_long_run_is_no_start():
     """Ten updates at most are averaged."""
-    log = log_of([*[0.5] * 10, *[0.1] * 390], [*[50] * 10, *[9] * 390], [0.5] * 400)
-    said = closing_line({}, log)
-    assert re.findall(r"accuracy \S+|updates \d+ to \d+", said) == [
-        *("accuracy 0.500", "updates 1 to 10", "accuracy 0.100", "updates 391 to 400")
+    line = closing_line({}, log_of([0.5] * 10 + [0.1] * 390, [50] * 10 + [9] * 390, [0.5] * 400))
+    assert re.findall(r"accuracy \S+|updates \d+ to \d+", line) == [
+        "accuracy 0.500",
+        "updates 1 to 10",
+        "accuracy 0.100",
+        "updates 391 to 400",
     ]
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "shares", "said_of_the_end"),
+    ("accuracies", "shares", "missing"),
     [
-        ([0.5, *[0.0] * 19], [0.5] * 18 + [1.0, 1.0], {"signal", "correct"}),
-        ([0.5, *[0.0] * 19], [0.5] * 20, {"correct"}),  # wrong answers differ in length
-        ([0.5, *[1.0] * 19], [0.5] * 18 + [1.0, 1.0], {"signal"}),
-        ([0.5, *[0.0] * 18, 0.1], [1.0] * 19 + [0.9], set()),
+        ([0.5] + [0.0] * 19, [0.5] * 18 + [1.0] * 2, ["signal", "correct"]),
+        ([0.5] + [0.0] * 19, [0.5] * 20, ["correct"]),  # wrong answers differ in length
+        ([0.5] + [1.0] * 19, [0.5] * 18 + [1.0] * 2, ["signal"]),
+        ([0.5] + [0.0] * 18 + [0.1], [1.0] * 19 + [0.9], []),
     ],
 )
-def test_a_run_that_ended_without_a_signal_says_so_in_its_closing_line(accuracies, shares, said_of_the_end):
-    said = closing_line({"lambda": 0.5}, log_of(accuracies, [9.0] * 20, shares))
-    assert {word for word in ("signal", "correct") if word in said} == said_of_the_end
-    assert said.count("updates 19 to 20") == (2 if said_of_the_end else 1)
+def test_a_run_that_ended_without_a_signal_says_so_in_its_closing_line(accuracies, shares, missing):
+    line = closing_line({"lambda": 0.5}, log_of(accuracies, [9.0] * 20, shares))
+    assert [word for word in ("signal", "correct") if word in line] == missing
+    assert line.count("updates 19 to 20") == (2 if missing else 1)
 
 
 def test_where_accuracy_is_not_known_the_closing_line_has_the_reward():
-    said = closing_line({}, log_of([-0.25] * 10, [9.0] * 10, [1.0] * 10, key="leash/task_reward"))
-    assert "reward -0.250" in said
-    assert "signal" in said
-    assert "accuracy" not in said
-    assert "correct" not in said
+    line = closing_line({}, log_of([-0.25] * 10, [9.0] * 10, [1.0] * 10, key="leash/task_reward"))
+    assert "reward -0.250" in line
+    assert "signal" in line
+    assert not re.search("accuracy|correct", line)
 
 
-def test_the_closing_line_of_a_run_that_collapsed_is_no_praise(command, tmp_path, capsys):
-    (tmp_path / "my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [-1.0 for _ in prompts]\n")
+def test_the_closing_line_of_a_run_that_collapsed_is_no_praise(command, capsys):
+    Path("my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [-1.0 for _ in prompts]\n")
     assert main(command) == 0
-    last = capsys.readouterr().out.strip().splitlines()[-1]
-    log = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
-    assert f"{log[0]['leash/mean_length']:.1f} tokens" in last
-    assert f"{log[1]['leash/mean_length']:.1f} tokens" in last
-    assert "accuracy 0.000" in last
-    assert "signal" in last
-    assert last.endswith("run")
+    line = capsys.readouterr().out.strip().splitlines()[-1]
+    for row in training_log()[:2]:
+        assert f"{row['leash/mean_length']:.1f} tokens" in line
+    assert "accuracy 0.000" in line
+    assert "signal" in line
+    assert line.endswith("run")
 
 
-def test_the_card_of_prompts_that_came_as_messages_asks_without_a_suffix(command, tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": f"{i} + 1 = ?"}], "solution": "2"} for i in range(8)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+def test_prompts_that_came_as_messages_have_no_suffix_in_card_and_recipe(command, tmp_path):
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": user(f"{i} + 1 = ?"), "solution": "2"} for i in range(8)])
     assert main([*command, "--prompt_suffix", " Be brief."]) == 0
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert re.search(r"content': '\d \+ 1 = \?'|content\": \"\d \+ 1 = \?\"", card)
+    card = Path("run/README.md").read_text()
+    assert " + 1 = ?" in card
     assert "Be brief." not in card
-    assert yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())["prompt_suffix"] == ""
+    assert saved_recipe()["prompt_suffix"] == ""
 
 
 @pytest.mark.parametrize(
-    ("content", "suffix"),
-    [("1 + 1 = ?", BOXED_SUFFIX), ([{"role": "user", "content": "1 + 1 = ?"}], None)],
-    ids=["text", "messages"],
+    ("prompt", "suffix"), [("1 + 1 = ?", BOXED_SUFFIX), (user("1 + 1 = ?"), None)], ids=["text", "messages"]
 )
-def test_the_recipe_records_the_suffix_that_prompts_got(content, suffix, command, tmp_path):
-    rows = [{"prompt": content, "solution": "2"}] * 8
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+def test_the_recipe_records_the_suffix_that_prompts_got(prompt, suffix, command, tmp_path):
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": prompt, "solution": "2"}] * 8)
     assert main([*command, "--reward_funcs", "math_reward"]) == 0
-    assert yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text()).get("prompt_suffix") == suffix
+    assert saved_recipe().get("prompt_suffix") == suffix
 
 
 def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
-    made = Mock(side_effect=InterruptedError)
-    monkeypatch.setattr("leash_trl.cli.commands.train.LeashGRPOTrainer", made)
+    trainer_class = Mock(side_effect=InterruptedError)
+    monkeypatch.setattr("leash_trl.cli.commands.train.LeashGRPOTrainer", trainer_class)
     words = [*command[1:], "--use_peft", "true", "--lora_r", "8", "--load_in_4bit", "true"]
     with pytest.raises(InterruptedError):
         build_trainer(*arguments_of(given_fields(words)))
-    given = made.call_args.kwargs
-    assert (given["peft_config"].r, given["quantization_config"].load_in_4bit) == (8, True)
+    arguments = trainer_class.call_args.kwargs
+    assert (arguments["peft_config"].r, arguments["quantization_config"].load_in_4bit) == (8, True)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +161,8 @@ def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
     ],
     ids=["function", "partial"],
 )
-def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path, capsys):
-    (tmp_path / "my_rewards.py").write_text(code)
+def test_a_reward_that_raises_shows_its_own_frames_only(code, command, capsys):
+    Path("my_rewards.py").write_text(code)
     assert main(command) == 2
     error = capsys.readouterr().err
     trace = error[error.index("Traceback") :]
@@ -162,6 +171,21 @@ def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path,
     assert "leash_trl/" not in trace
     assert "grpo_trainer" not in trace
     assert trace.splitlines()[-1].startswith("leash train: ")
+
+
+BAD_REWARDS = """
+def texts(prompts, **kwargs):
+    return ["a" for _ in prompts]
+
+def pairs(prompts, **kwargs):
+    return [(1.0, 0.5) for _ in prompts]
+
+def nothing(prompts, **kwargs):
+    return None
+
+async def later(prompts, **kwargs):
+    return ["a" for _ in prompts]
+"""
 
 
 @pytest.mark.parametrize(
@@ -181,13 +205,9 @@ def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path,
 def test_what_cannot_be_trained_is_one_line(words, named, command, tmp_path, capsys):
     if find_spec(named) or find_spec(f"{named}_kernel"):
         pytest.skip(f"{named} is installed")
-    rows = [{"prompt": f"{i} + 1 = ?", "completions": ["2"]} for i in range(8)]
-    (tmp_path / "completed.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    bad = {"texts": "['a' for _ in prompts]", "pairs": "[(1.0, 0.5) for _ in prompts]", "nothing": "None"}
-    code = [f"def {name}(prompts, **kwargs):\n    return {value}\n" for name, value in bad.items()]
-    code += [f"async def later(prompts, **kwargs):\n    return {bad['texts']}\n"]
-    with (tmp_path / "my_rewards.py").open("a") as file:
-        file.writelines(code)
+    write_rows(tmp_path / "completed.jsonl", [{"prompt": f"{i} + 1 = ?", "completions": ["2"]} for i in range(8)])
+    with open("my_rewards.py", "a") as file:
+        file.write(BAD_REWARDS)
     assert main([*command, *words.split()]) == 2
     error = capsys.readouterr().err
     assert "Traceback" not in error
@@ -229,12 +249,19 @@ def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, com
     assert "in run with --resume_from_checkpoint true" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-def test_only_what_there_is_is_resumed_and_true_and_false_on_a_command_line_are_no_folders(command, tmp_path):
-    (tmp_path / "x").mkdir()
-    for word, found in {"true": True, "True": True, "false": False, "x": "x"}.items():
-        _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
-        assert _checkpoint_to_resume(args) == found
+@pytest.mark.parametrize(("word", "checkpoint"), [("true", True), ("True", True), ("false", False), ("x", "x")])
+def test_true_and_false_on_a_command_line_are_no_checkpoints(word, checkpoint, command):
+    Path("run").mkdir()
+    Path("x").mkdir()
+    _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
+    assert _checkpoint_to_resume(args) == checkpoint
+
+
+def test_without_a_checkpoint_nothing_is_resumed(command):
     assert main([*command, "--resume_from_checkpoint", "true"]) == 2
-    (tmp_path / "run" / "checkpoint-1").mkdir()
-    (tmp_path / "run" / "checkpoint-1" / "trainer_state.json").write_text("{}")
+
+
+def test_a_run_in_the_folder_is_not_overwritten(command):
+    Path("run/checkpoint-1").mkdir(parents=True)
+    Path("run/checkpoint-1/trainer_state.json").write_text("{}")
     assert main(command) == 2

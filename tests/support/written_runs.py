@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.comparison_tables import comparison_markdown, comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison
 from leash_trl.evaluation.runs import load_evaluated_run
 
 

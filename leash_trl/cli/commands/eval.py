@@ -26,12 +26,14 @@ class EvalArguments(SamplingArguments):
 
 
 def main(argv: list[str]) -> None:
-    """Runs `leash eval`."""
+    """Samples and grades the benchmarks, writes the results and prints their table."""
     arguments = parse(EvalArguments, argv, "leash eval", takes_recipe=True)
     folder = Path(arguments.output_dir)
-    with user_errors():
-        baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline")) if arguments.baseline else None
-    sample_all(arguments, arguments.benchmarks, "benchmark", baseline.run if baseline else None)
+    baseline = None
+    if arguments.baseline:
+        with user_errors():
+            baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
+    sample_all(arguments, arguments.benchmarks, "benchmark", baseline=baseline.run if baseline else None)
     with user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

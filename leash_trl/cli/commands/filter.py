@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
@@ -38,26 +39,52 @@ class FilterArguments(SamplingArguments):
 
 
 def main(argv: list[str]) -> None:
-    """Runs `leash filter`."""
+    """Samples and grades the problems, and writes those to keep into a file for `leash train`.
+
+    Raises:
+        `UserError`: If no problem is left.
+    """
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
-    folder, k = Path(arguments.output_dir), arguments.num_samples
-    max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
-    ((name, problems),) = sample_all(arguments, [arguments.dataset_name], "train").items()
+    folder = Path(arguments.output_dir)
+    num_samples = arguments.num_samples
+    max_passes = num_samples - 1 if arguments.max_passes is None else arguments.max_passes
+    problems_by_name = sample_all(arguments, [arguments.dataset_name], "train")
+    name = next(iter(problems_by_name))  # the only data set
     samples = read_lines(samples_path(folder, name))
     with user_errors():
-        rows = list(filtered_rows(problems, samples, arguments.min_passes, max_passes, arguments.target_quantile))
-    verdicts = [Counter(completion["is_correct"] for completion in problem["completions"]) for problem in samples]
-    passes = Counter(verdict[True] for verdict in verdicts)
-    counts = ", ".join(f"{passes[number]} with {number}" for number in range(k + 1))
-    print(f"{len(samples)} problems by number of right completions out of {k}: {counts}. Kept {len(rows)}.")
-    cut = [completion["finish_reason"] == "length" for problem in samples for completion in problem["completions"]]
-    if warned := truncation_warning({name: sum(cut) / len(cut)}):
-        print(warned)
-    if num_ungraded := sum(verdict[None] for verdict in verdicts):
+        kept = list(
+            filtered_rows(
+                problems_by_name[name],
+                samples,
+                min_passes=arguments.min_passes,
+                max_passes=max_passes,
+                target_quantile=arguments.target_quantile,
+            )
+        )
+    print(summary(samples, num_samples, num_kept=len(kept)))
+    completions: list[dict[str, Any]] = []
+    for problem in samples:
+        completions.extend(problem["completions"])
+    num_truncated = sum(completion["finish_reason"] == "length" for completion in completions)
+    warning = truncation_warning({name: num_truncated / len(completions)})
+    if warning:
+        print(warning)
+    num_ungraded = sum(completion["is_correct"] is None for completion in completions)
+    if num_ungraded:
         print(f"{num_ungraded} completions could not be graded; problems for which they matter are left out.")
-    if not rows:
+    if not kept:
         raise UserError("nothing is left to train on; use other problems, another model or other bounds")
     with user_errors():
-        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)  # str for dates
+        lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
         write_whole(folder / DATASET_FILE, "".join(lines))
     print(f"Train on it with --dataset_name {folder / DATASET_FILE}; raw generations are in {folder / 'samples'}")
+
+
+def summary(samples: list[dict[str, Any]], num_samples: int, num_kept: int) -> str:
+    """Returns a line on how many problems have how many right completions, and how many are kept."""
+    num_problems: Counter[int] = Counter()  # by number of right completions
+    for problem in samples:
+        num_right = sum(completion["is_correct"] is True for completion in problem["completions"])
+        num_problems[num_right] += 1
+    counts = ", ".join(f"{num_problems[num_right]} with {num_right}" for num_right in range(num_samples + 1))
+    return f"{len(samples)} problems by number of right completions out of {num_samples}: {counts}. Kept {num_kept}."

@@ -1,10 +1,10 @@
 """`leash merge`: merges an adapter with its base model into one model for vLLM, `leash eval` and the Hub."""
 
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from leash_trl import process
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import check_writable, user_errors
 from leash_trl.paths import path_or_hub_id
@@ -34,10 +34,9 @@ class MergeArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Runs `leash merge`."""
+    """Merges the adapter and prints where the merged model is."""
     arguments = parse(MergeArguments, argv, "leash merge")
-
-    warnings.filterwarnings("ignore", category=FutureWarning)  # from transformers' own code, while saving
+    process.ignore_future_warnings()  # from transformers' own code, while saving
     from leash_trl.merging import merge_adapter
 
     with user_errors():

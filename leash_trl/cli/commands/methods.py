@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -29,13 +29,16 @@ class MethodsArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Runs `leash methods`."""
+    """Prints the page about the method that is named, or else the table of all methods."""
     arguments = parse(MethodsArguments, argv, "leash methods")
+    if not arguments.method:
+        print(table())
+        return
 
     from leash_trl.length_control.methods import find_method
 
     with user_errors():
-        print(description(find_method(arguments.method), arguments.method) if arguments.method else table())
+        print(description(find_method(arguments.method), arguments.method))
 
 
 def table() -> str:
@@ -44,8 +47,10 @@ def table() -> str:
 
     lines = []
     for name, method in METHODS.items():
-        origin = f" Formula from {method.formula_from}, not from the paper." if method.formula_from else ""
-        lines.append(f"{name:<18}{first_line(method)}{origin}")
+        line = f"{name:<18}{first_line(method)}"
+        if method.formula_from:
+            line += f" Formula from {method.formula_from}, not from the paper."
+        lines.append(line)
     return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and use of a method."])
 
 
@@ -69,11 +74,16 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     from leash_trl.length_control.methods import METHODS
 
     is_ours = method in METHODS.values()
-    name = method.name if is_ours else path or f"{method.__module__}.{method.__qualname__}"
-    target = {"target_length": EXAMPLE_TARGET} if method.target_use == "required" else {}
+    import_path = path or f"{method.__module__}.{method.__qualname__}"
+    recipe: dict[str, Any] = {"length_control": method.name if is_ours else import_path}
+    if method.target_use == "required":
+        recipe["target_length"] = EXAMPLE_TARGET
     with_defaults = method()
-    defaults = {each.name: getattr(with_defaults, each.name) for each in fields(method) if each.init}
-    recipe = {"length_control": name, **target, "length_control_kwargs": defaults}
+    recipe["length_control_kwargs"] = {
+        hyperparameter.name: getattr(with_defaults, hyperparameter.name)
+        for hyperparameter in fields(method)
+        if hyperparameter.init  # the other fields are state
+    }
     return yaml.safe_dump(recipe, sort_keys=False).strip()
 
 
@@ -82,13 +92,14 @@ def description(method: "type[LengthControl]", path: str | None = None) -> str:
     methods."""
     from leash_trl.length_control.method import LengthControl
 
+    recipe = textwrap.indent(recipe_lines(method, path), "    ")  # raises if the method has no name
     example = " and a target as an example" if method.target_use == "required" else ""
-    recipe = f"In a recipe, with its defaults{example}:\n\n{textwrap.indent(recipe_lines(method, path), '    ')}"
     title = f"{method.name}\n{'=' * len(method.name)}"
-    inherited = []
+    docstring = inspect.getdoc(method) or ""
+    paragraphs = [title, docstring, f"In a recipe, with its defaults{example}:", recipe]
     for base in method.__mro__[1:]:
         if issubclass(base, LengthControl) and fields(base):
             name = getattr(base, "name", base.__name__)
             arguments = textwrap.dedent((inspect.getdoc(base) or "").partition("Args:")[2]).strip()
-            inherited.append(f"From {name}:\n\n{arguments}")
-    return "\n\n".join([title, inspect.getdoc(method) or "", recipe, *inherited])
+            paragraphs += [f"From {name}:", arguments]
+    return "\n\n".join(paragraphs)

@@ -1,10 +1,10 @@
 """`leash plan`: estimates memory per GPU and tokens per step of a recipe, without any GPU."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import user_errors
 from leash_trl.planning import plan
@@ -36,16 +36,18 @@ class PlanArguments:
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     """Returns the options of the plan, and the training and model arguments of the recipe for that number of GPUs."""
-    arguments, rest = parse_known(PlanArguments, argv, "leash plan")
+    arguments, training_words = parse_known(PlanArguments, argv, "leash plan")
     from leash_trl.cli.training_arguments import arguments_of, given_fields
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
-        world_size = property(lambda self: arguments.num_gpus)
+        world_size = property(
+            lambda self: arguments.num_gpus
+        )  # transformers would count the processes of this machine
 
     # without a GPU, which planning does not need, transformers would refuse bf16
-    given = given_fields(["--use_cpu", "true", *rest], prog="leash plan")
-    _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
+    recipe = given_fields(["--use_cpu", "true", *training_words], prog="leash plan")
+    _, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
     if model_args.model_name_or_path is None:
         raise ValueError("--model_name_or_path is missing: neither --config RECIPE nor the command line names it")
     return arguments, training_args, model_args
@@ -58,61 +60,94 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
 
     from leash_trl.microbatching import batch_fields, loss_weights
 
-    _check_known(training_args, model_args)
-    limit, longest = training_args.vllm_max_model_length, training_args.generation_limit
-    prompt, model = arguments.prompt_length, model_args.model_name_or_path
-    if prompt is None:
-        prompt = limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH
+    unmodeled = unmodeled_settings(training_args, model_args)
+    if unmodeled:
+        raise ValueError(
+            f"the memory of {' and '.join(unmodeled)} is not modeled; plan without it or change its value"
+        )
+    model = model_args.model_name_or_path
     with user_errors(only_loads=True, model_config=arguments.model_config, model_name_or_path=model):
         config = plan.load_model_config(model, arguments.model_config)
-    rope_type = (config.rope_parameters or {}).get("rope_type")
+    completion_length = training_args.generation_limit
+    prompt_length = planned_prompt_length(arguments, training_args)
     # no model that can be planned has a router
     reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
-    is_tied = bool(reasons) or rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
-    given = vars(model_args) | vars(training_args) | vars(arguments)
-    same = {name: given[name] for name in given.keys() & {field.name for field in fields(plan.Settings)}}
+    rope_type = (config.rope_parameters or {}).get("rope_type")
+    depends_on_length = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
     is_half = model_args.dtype in ("bfloat16", "float16")
-    worked_out = {
+    derived = {
         "architecture": plan.read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
         "weight_bytes": 2 if is_half else 4,
         "compute_bytes": 2 if training_args.bf16 or is_half else 4,
         "attn_implementation": model_args.attn_implementation or "sdpa",
-        "groups_lengths": training_args.length_grouped_microbatches and not is_tied,
-        "max_length": prompt + longest,
-        "max_completion_length": longest,
+        "groups_lengths": training_args.length_grouped_microbatches and not reasons and not depends_on_length,
+        "max_length": prompt_length + completion_length,
+        "max_completion_length": completion_length,
         "vllm_mode": training_args.vllm_mode if training_args.use_vllm else None,
-        "vllm_max_model_length": limit or prompt + longest,
+        "vllm_max_model_length": training_args.vllm_max_model_length or prompt_length + completion_length,
     }
-    return plan.Settings(**same | worked_out)
+    # the other settings are fields of the same name
+    values = {**vars(model_args), **vars(training_args), **vars(arguments), **derived}
+    settings = {field.name: values[field.name] for field in fields(plan.Settings) if field.name in values}
+    return plan.Settings(**settings)
 
 
-def _check_known(training_args: Any, model_args: Any) -> None:
-    unknown = {
-        "load_in_4bit, which needs use_peft,": model_args.load_in_4bit and not model_args.use_peft,
-        "load_in_8bit": model_args.load_in_8bit,
-        "cast_lm_head_to_fp32": training_args.cast_lm_head_to_fp32,
-        "fp16": training_args.fp16,
-        "dtype auto": model_args.dtype == "auto",
-        "attn_implementation eager": model_args.attn_implementation == "eager",
-        f"optim {training_args.optim.value}": training_args.optim not in OPTIMIZERS,
-    }
-    if names := [name for name, is_set in unknown.items() if is_set]:
-        raise ValueError(f"the memory of {' and '.join(names)} is not modeled; plan without it or change its value")
+def planned_prompt_length(arguments: PlanArguments, training_args: Any) -> int:
+    """Returns the length of prompts to plan with, in tokens."""
+    if arguments.prompt_length is not None:
+        return arguments.prompt_length
+    context_length = training_args.vllm_max_model_length
+    completion_length = training_args.generation_limit
+    if context_length and context_length > completion_length:
+        return context_length - completion_length
+    return DEFAULT_PROMPT_LENGTH
+
+
+def unmodeled_settings(training_args: Any, model_args: Any) -> list[str]:
+    """Returns the settings of a recipe whose memory is not modeled."""
+    unmodeled = []
+    if model_args.load_in_4bit and not model_args.use_peft:
+        unmodeled.append("load_in_4bit, which needs use_peft,")
+    if model_args.load_in_8bit:
+        unmodeled.append("load_in_8bit")
+    if training_args.cast_lm_head_to_fp32:
+        unmodeled.append("cast_lm_head_to_fp32")
+    if training_args.fp16:
+        unmodeled.append("fp16")
+    if model_args.dtype == "auto":
+        unmodeled.append("dtype auto")
+    if model_args.attn_implementation == "eager":
+        unmodeled.append("attn_implementation eager")
+    if training_args.optim not in OPTIMIZERS:
+        unmodeled.append(f"optim {training_args.optim.value}")
+    return unmodeled
+
+
+def headline(settings: plan.Settings, training_args: Any, model_args: Any) -> str:
+    """Returns one line on the model, the GPUs and the types of numbers."""
+    parameters = f"{settings.architecture.num_parameters:,} parameters"
+    if settings.adapter_parameters:
+        parameters += f" and {settings.adapter_parameters:,} of an adapter, which are trained,"
+    types = f"{model_args.dtype} weights"
+    if training_args.bf16:
+        types += ", computed in bfloat16"
+    return (
+        f"{model_args.model_name_or_path}: {parameters} on {settings.num_gpus} x {settings.gpu_memory:g} GiB, "
+        f"sharding {settings.sharding}; {types}"
+    )
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash plan` and returns 0 if the run fits, else 1."""
-    warnings.simplefilter("ignore", FutureWarning)  # about names that TRL itself sets
+    """Prints the memory and the tokens of a recipe, and returns 0 if the run fits, else 1."""
+    process.ignore_future_warnings()  # about names that TRL itself sets
     with user_errors():
         arguments, training_args, model_args = parse_plan(argv)
         settings = make_settings(arguments, training_args, model_args)
-    adapter = settings.adapter_parameters
-    print(
-        f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters"
-        f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {settings.num_gpus} x "
-        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {model_args.dtype} weights"
-        f"{', computed in bfloat16' if training_args.bf16 else ''}\n"
-    )
-    steps = plan.step_lines(settings, training_args.num_iterations)
-    print("\n".join([*plan.memory_lines(settings), "", *steps, "", *plan.verdict_lines(settings)]))
+    sections = [
+        [headline(settings, training_args, model_args)],
+        plan.memory_lines(settings),
+        plan.step_lines(settings, training_args.num_iterations),
+        plan.verdict_lines(settings),
+    ]
+    print("\n\n".join("\n".join(lines) for lines in sections))
     return 1 if plan.refusal(settings) else 0

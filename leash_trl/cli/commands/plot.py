@@ -34,7 +34,7 @@ class PlotArguments:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs `leash plot`."""
+    """Draws the figure into a file and prints its name."""
     arguments = parse(PlotArguments, argv, "leash plot")
     output = arguments.output or f"{arguments.figure}.png"
 

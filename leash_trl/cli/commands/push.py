@@ -36,7 +36,7 @@ class PushArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Runs `leash push`."""
+    """Pushes the files of a run and prints the address of the commit, or without a repository lists the files."""
     arguments = parse(PushArguments, argv, "leash push")
     from leash_trl.hub.repository import HubRepository
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
         folder = Path(existing_path(arguments.run, "run"))
         files = _written_files(arguments, folder)
         if arguments.repo is None:
-            print(*sorted(files), sep="\n")
+            print("\n".join(sorted(files)))
             print(f"Nothing was pushed: give --repo owner/name. The model card is {folder / 'README.md'}.")
             return
         repository = HubRepository(arguments.repo, revision=arguments.revision)
@@ -62,35 +62,64 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     trainer_state = run_folder.read_trainer_state(folder)
     if trainer_state is None or run_folder.length_control_state(folder) is None:
         raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
-    whole = {path.name: path for path in run_folder.whole_checkpoints(folder)}
-    last = dict(zip([repository.LAST_CHECKPOINT], whole.values(), strict=False))
-    checkpoints = {"none": {}, "last": last, "all": whole}[arguments.checkpoints]
-    if arguments.checkpoints != "none" and not checkpoints:
-        raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
-    table = _evaluation(arguments, folder)
+    checkpoints = _checkpoints(arguments, folder)
+    table = _evaluation_table(arguments, folder)
     adapter = folder / run_folder.ADAPTER_FILE
-    if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
-        print(f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr)
+    is_adapter = adapter.is_file()
+    if is_adapter:
+        base = json.loads(adapter.read_text())["base_model_name_or_path"]
+        if Path(base).is_dir():
+            print(
+                f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr
+            )
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = run_folder.read_saved_recipe(folder)
-    write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table)
-    files: dict[str, Path | bytes] = {**repository.model_files(folder)}
-    for place, path in checkpoints.items():
-        files |= repository.checkpoint_files(path, place)
+    write_model_card(folder, trainer_state, recipe, arguments.repo, is_adapter, table)
+    files: dict[str, Path | bytes] = dict(repository.model_files(folder))
+    for path_in_repo, checkpoint in checkpoints.items():
+        files.update(repository.checkpoint_files(checkpoint, path_in_repo))
     return files
 
 
-def _evaluation(arguments: PushArguments, folder: Path) -> str:
-    """Returns the table of the card; empty if there is no evaluation."""
+def _checkpoints(arguments: PushArguments, folder: Path) -> dict[str, Path]:
+    """Returns the checkpoints to push, by their folders in the repository.
+
+    Raises:
+        `ValueError`: If some are requested, and the run has no complete one.
+    """
+    from leash_trl.hub.repository import LAST_CHECKPOINT
+    from leash_trl.run_folder import whole_checkpoints
+
+    if arguments.checkpoints == "none":
+        return {}
+    newest_first = list(whole_checkpoints(folder))
+    if not newest_first:
+        raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
+    if arguments.checkpoints == "last":
+        return {LAST_CHECKPOINT: newest_first[0]}
+    return {checkpoint.name: checkpoint for checkpoint in newest_first}
+
+
+def _evaluation_table(arguments: PushArguments, folder: Path) -> str:
+    """Returns the table of the card; empty if there is no evaluation.
+
+    Raises:
+        `ValueError`: If the evaluation is of another model, whose numbers the card would show.
+    """
     from leash_trl.evaluation.runs import load_evaluated_run
     from leash_trl.evaluation.tables import summary_markdown
 
     if arguments.evaluation is None:
         return ""
-    results = load_evaluated_run(existing_path(arguments.evaluation, "evaluation"))
-    baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline")) if arguments.baseline else None
-    model, pushed = results.run["model"], folder.resolve()
-    is_same = Path(model).resolve() == pushed if Path(model).exists() else Path(model).name == pushed.name
-    if model != arguments.repo and not is_same:  # the card would show the numbers of another model
+    evaluated = load_evaluated_run(existing_path(arguments.evaluation, "evaluation"))
+    baseline = None
+    if arguments.baseline:
+        baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
+    model = evaluated.run["model"]
+    pushed = folder.resolve()
+    # the folder is not here if the model was evaluated on another machine, or was moved since
+    is_here = Path(model).exists()
+    is_same_folder = Path(model).resolve() == pushed if is_here else Path(model).name == pushed.name
+    if model != arguments.repo and not is_same_folder:
         raise ValueError(f"--evaluation is of the model {model}, but --run is {folder}; evaluate the latter")
-    return summary_markdown(results, baseline)
+    return summary_markdown(evaluated, baseline)

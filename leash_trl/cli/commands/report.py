@@ -27,11 +27,13 @@ class ReportArguments:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs `leash report`."""
+    """Writes the page in both formats and prints where it is."""
     arguments = parse(ReportArguments, argv, "leash report")
-    folder, baseline = Path(arguments.output_dir), Path(arguments.baseline) if arguments.baseline else None
+    folder = Path(arguments.output_dir)
+    baseline = Path(arguments.baseline) if arguments.baseline else None
+    paths = [Path(path) for path in arguments.paths]
     from leash_trl.figures.report import write_report
 
     with user_errors():
-        write_report([*map(Path, arguments.paths)], folder, arguments.title, baseline)
+        write_report(paths, folder, arguments.title, baseline)
     print(f"wrote {folder / 'report.html'} and report.md beside it")

@@ -1,7 +1,7 @@
 """Runs commands as child processes, several at a time, with their output in files; all end with this process.
 
-A child is `python -m leash_trl.cli.run_queue MODULE ARGUMENT...`. It runs the module in its own process group, which
-ends when the pipe that is its standard input is closed, however the parent process has ended.
+A child is `python -m leash_trl.comparison.queue MODULE ARGUMENT...`. It runs the module in its own process group,
+which ends when the pipe that is its standard input is closed, however the parent process has ended.
 """
 
 import os
@@ -16,19 +16,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
+from typing import NamedTuple
 
 
 Commands = Callable[[], Iterable[list[str]]]
 
 GRACE = 30  # seconds between SIGTERM and SIGKILL
+LONGEST_CAUSE = 300  # characters
 
 # the line of an exception below its traceback, or the error line of a `leash` command
 CAUSE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
 
 
-def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Iterator[tuple[Path, int, float]]:
-    """Runs jobs and yields log file, exit code and duration in seconds of each job when it ends. A failed job does not
-    stop the others.
+class EndedJob(NamedTuple):
+    """How a job ended.
+
+    Args:
+        log_file (`Path`): File with the output of its commands.
+        exit_code (`int`): Exit code of its last command, which is not 0 if the job failed.
+        seconds (`float`): Duration of the job.
+    """
+
+    log_file: Path
+    exit_code: int
+    seconds: float
+
+
+def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Iterator[EndedJob]:
+    """Runs jobs and yields each job when it ends. A failed job does not stop the others.
 
     Args:
         jobs (`Mapping[Path, Commands]`): Functions that return the commands of a job when it starts, by the log file
@@ -36,31 +51,37 @@ def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Ite
         devices (`Sequence[str | None]`): `CUDA_VISIBLE_DEVICES` for each of the jobs that run at the same time,
             written at the top of a job's log; `None` keeps the environment unchanged.
     """
-    lifeline, ours = os.pipe()
-    pool, free = ThreadPoolExecutor(len(devices)), SimpleQueue[str | None]()
-    for each in devices:
-        free.put(each)
+    # nobody writes into this pipe: its writing end is closed when this process ends, which the children notice
+    lifeline, writing_end = os.pipe()
+    free_devices: SimpleQueue[str | None] = SimpleQueue()
+    for visible in devices:
+        free_devices.put(visible)
+    pool = ThreadPoolExecutor(len(devices))
     try:
-        started = {
-            pool.submit(_run, log_file, commands, free, lifeline): log_file for log_file, commands in jobs.items()
-        }
-        for ended in as_completed(started):
-            yield started[ended], *ended.result()
+        running = [
+            pool.submit(_run, log_file, commands, free_devices, lifeline) for log_file, commands in jobs.items()
+        ]
+        for job in as_completed(running):
+            yield job.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # so that no further job starts when one ends
-        os.close(ours)
+        os.close(writing_end)
         pool.shutdown()
         os.close(lifeline)
 
 
-def _run(log_file: Path, commands: Commands, free: SimpleQueue[str | None], lifeline: int) -> tuple[int, float]:
+def _run(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | None], lifeline: int) -> EndedJob:
     """Runs commands one after the other on free devices until one fails."""
-    start, exit_code, devices = time.monotonic(), 0, free.get()
-    environment = os.environ if devices is None else {**os.environ, "CUDA_VISIBLE_DEVICES": devices}
+    start = time.monotonic()
+    exit_code = 0
+    devices = free_devices.get()
+    environment = {**os.environ}
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as log:
-        log.write(b"" if devices is None else f"CUDA_VISIBLE_DEVICES={devices}\n".encode())
-        log.flush()
+        if devices is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = devices
+            log.write(f"CUDA_VISIBLE_DEVICES={devices}\n".encode())
+            log.flush()  # before the first command writes
         for command in commands():
             child = [sys.executable, "-m", __name__, *command]
             exit_code = subprocess.call(
@@ -68,20 +89,23 @@ def _run(log_file: Path, commands: Commands, free: SimpleQueue[str | None], life
             )
             if exit_code != 0:
                 break
-    free.put(devices)
-    return exit_code, time.monotonic() - start
+    free_devices.put(devices)
+    return EndedJob(log_file, exit_code, seconds=time.monotonic() - start)
 
 
 def cause(log_file: Path) -> str:
     """Returns why a command failed, by its log: the last exception or error line between progress bars, else the last
     line."""
     text = log_file.read_text(encoding="utf-8", errors="replace")
-    found = ["".join(parts) for parts in CAUSE.findall(text)]
-    return (found or re.split(r"[\r\n]", text.strip()))[-1].strip()[:300]
+    lines = re.split(r"[\r\n]", text.strip())  # a progress bar ends with a carriage return
+    # of the two groups of a match, one is empty
+    causes = [exception or error_line for exception, error_line in CAUSE.findall(text)]
+    last = causes[-1] if causes else lines[-1]
+    return last.strip()[:LONGEST_CAUSE]
 
 
 def _end_with_parent() -> None:
-    os.read(sys.stdin.fileno(), 1)
+    os.read(sys.stdin.fileno(), 1)  # returns when the parent has ended
     os.killpg(0, signal.SIGTERM)
     time.sleep(GRACE)  # torchrun first ends its workers, which are not in this process group
     os.killpg(0, signal.SIGKILL)

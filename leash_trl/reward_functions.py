@@ -29,9 +29,12 @@ def default_reward(columns: Collection[str]) -> str:
 
 def named_reward_funcs(script_args: Any) -> list[Any]:
     """Returns the reward functions and models that the arguments of `leash train` name."""
+    named: list[Any] = []
     model = script_args.reward_model_name_or_path
-    models = [path_or_hub_id(model, "reward_model_name_or_path")] if model else []
-    return models + reward_functions(script_args.reward_funcs or [])
+    if model:
+        named.append(path_or_hub_id(model, "reward_model_name_or_path"))
+    named.extend(reward_functions(script_args.reward_funcs or []))
+    return named
 
 
 def default_suffix(reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
@@ -50,12 +53,19 @@ def default_suffix(reward_funcs: Sequence[Any], columns: Collection[str]) -> str
         ('', '')
     """
     graders = reward_funcs or reward_functions([default_reward(columns)])
-    return BOXED_SUFFIX if any(grader in MATH_REWARDS for grader in graders) else ""
+    grades_mathematics = any(grader in MATH_REWARDS for grader in graders)
+    return BOXED_SUFFIX if grades_mathematics else ""
 
 
 def reward_functions(names: Sequence[str]) -> list[Any]:
     """Returns the reward functions with these names, import paths or `file.py:name`."""
-    return [REWARD_FUNCS.get(name) or imported("reward_funcs", name, *REWARD_FUNCS) for name in names]
+    functions = []
+    for name in names:
+        function = REWARD_FUNCS.get(name)
+        if function is None:
+            function = imported("reward_funcs", name, *REWARD_FUNCS)
+        functions.append(function)
+    return functions
 
 
 def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
@@ -69,22 +79,29 @@ def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
     Raises:
         `ValueError`: If there is no such function.
     """
+    # TRL calls a reward model by the last part of its Hub id
     models = [model.split("/")[-1] for model in functions if isinstance(model, str)]
     if text is None or text in models:
         return text
     by_name = {get_callable_name(function): function for function in functions if callable(function)}
-    named = by_name.get(text) or REWARD_FUNCS.get(text)
-    return named or imported("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
+    if text in by_name:
+        return by_name[text]
+    if text in REWARD_FUNCS:
+        return REWARD_FUNCS[text]
+    return imported("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
 
 
 def code_digest(objects: Iterable[Any]) -> str:
     """Returns the [`digest`] of the modules that define the given classes and functions."""
-    modules = {getattr(each, "func", each).__module__ for each in objects}  # of partial functions, the function's
+    modules = set()
+    for function in objects:
+        unwrapped = getattr(function, "func", function)  # a partial function has no module of its own
+        modules.add(unwrapped.__module__)
     return digest(Path(str(sys.modules[name].__file__)) for name in sorted(modules))
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Returns the SHA-256 of the contents of files."""
+    """Returns the SHA-256 of the contents of files; anything that is no file counts as empty."""
     sha = hashlib.sha256()
     for file in files:
         sha.update(file.read_bytes() if file.is_file() else b"")

@@ -1,4 +1,4 @@
-"""The child processes of `leash compare`: how many at once, why one failed, and that none outlives its parent."""
+"""The child processes of a comparison: how many at once, why one failed, and that none outlives its parent."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from leash_trl.cli.run_queue import cause, run_all
+from leash_trl.comparison.queue import cause, run_all
 
 
 @pytest.fixture
@@ -24,7 +24,10 @@ def module(tmp_path, monkeypatch):
 
 
 def jobs_of(folder, commands):
-    return {folder / f"{place}.log": lambda own=own: own for place, own in enumerate(commands)}
+    return {
+        folder / f"{number}.log": lambda commands_of_job=commands_of_job: commands_of_job
+        for number, commands_of_job in enumerate(commands)
+    }
 
 
 def test_as_many_run_at_once_as_there_are_devices_and_no_two_on_the_same(module, tmp_path):
@@ -37,35 +40,38 @@ print(len(list(taken.parent.glob("*.taken"))))
 taken.rmdir()
 """
     jobs = jobs_of(tmp_path, [[[module("takes", code)]]] * 4)
-    assert {exit_code for _, exit_code, _ in run_all(jobs, ["0,1", "2,3"])} == {0}
+    assert {job.exit_code for job in run_all(jobs, ["0,1", "2,3"])} == {0}
     devices, numbers = zip(*(log.read_text().splitlines() for log in jobs), strict=True)
     assert {*devices} == {"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=2,3"}
     assert max(numbers) == "2"
 
 
 def test_a_job_ends_with_its_first_failing_command_and_stops_no_other(module, tmp_path):
-    says, fails = [module("says", "import sys; print(*sys.argv[1:])"), "yes"], [module("fails", "raise SystemExit(3)")]
+    says = [module("says", "import sys; print(*sys.argv[1:])"), "yes"]
+    fails = [module("fails", "raise SystemExit(3)")]
     jobs = jobs_of(tmp_path, [[says, fails, says], [says, says]])
-    assert {log.name: exit_code for log, exit_code, _ in run_all(jobs, [None])} == {"0.log": 3, "1.log": 0}
+    assert {job.log_file.name: job.exit_code for job in run_all(jobs, [None])} == {"0.log": 3, "1.log": 0}
     assert [log.read_text() for log in jobs] == ["yes\n", "yes\nyes\n"]
 
 
 BAR = "\r 40%|####      | 2/5 [00:01<00:01,  1.8it/s]"
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
-LOGS = {
-    f"{BAR}{TRACEBACK}ValueError: a bad value\nmore of it\n{BAR}": "ValueError: a bad value",
-    f"{BAR}leash train: target_length is -4\n{BAR}": "target_length is -4",
-    f"{TRACEBACK}KeyError: 'a'\n\nDuring it:\n\n{TRACEBACK}OSError: b\n": "OSError: b",
-    f"{TRACEBACK}OSError: a\nleash train: b\nleash train: warning: c\n{BAR}": "b",
-    f"{BAR}\nSegmentation fault\n": "Segmentation fault",
-    "": "",
-}
 
 
-@pytest.mark.parametrize("log", LOGS)
-def test_the_cause_of_a_failure_is_its_error_and_no_progress_bar(log, tmp_path):
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (f"{BAR}{TRACEBACK}ValueError: a bad value\nmore of it\n{BAR}", "ValueError: a bad value"),
+        (f"{BAR}leash train: target_length is -4\n{BAR}", "target_length is -4"),
+        (f"{TRACEBACK}KeyError: 'a'\n\nDuring it:\n\n{TRACEBACK}OSError: b\n", "OSError: b"),
+        (f"{TRACEBACK}OSError: a\nleash train: b\nleash train: warning: c\n{BAR}", "b"),
+        (f"{BAR}\nSegmentation fault\n", "Segmentation fault"),
+        ("", ""),
+    ],
+)
+def test_the_cause_of_a_failure_is_its_error_and_no_progress_bar(log, expected, tmp_path):
     (tmp_path / "log.txt").write_text(log)
-    assert cause(tmp_path / "log.txt") == LOGS[log]
+    assert cause(tmp_path / "log.txt") == expected
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -74,15 +80,15 @@ def test_no_child_outlives_its_parent(sent, module, tmp_path):
     module("sleeper", f"import os, subprocess as s, time\n{sleeper}")
     code = f"""
 from pathlib import Path
-from leash_trl.cli.run_queue import run_all
+from leash_trl.comparison.queue import run_all
 list(run_all({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, [None, None]))
 """
-    logs = [tmp_path / "a", tmp_path / "b"]
+    logs = [tmp_path / "a", tmp_path / "b"]  # two run at once, so the third is not started
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as parent:
         wait_for(lambda: all(log.is_file() and log.read_text().endswith("\n") for log in logs))
         parent.send_signal(sent)
         parent.wait(30)
-    pids = [int(pid) for log in logs for pid in log.read_text().split()]
+    pids = " ".join(log.read_text() for log in logs).split()
     assert len(pids) == 4
     wait_for(lambda: not any(is_alive(pid) for pid in pids))
     assert not (tmp_path / "c").exists()

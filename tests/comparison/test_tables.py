@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from written_runs import evaluated, said
 
-from leash_trl.evaluation.comparison_tables import (
+from leash_trl.comparison.tables import (
     comparison_markdown,
     comparison_rows,
     measure_of,

@@ -1,0 +1,148 @@
+"""Table and page of a comparison's finished runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from leash_trl.comparison import tables
+from leash_trl.comparison.arms import BASE
+from leash_trl.comparison.run import ComparedRun, LengthRequest
+from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
+from leash_trl.evaluation.tables import csv
+from leash_trl.files import write_whole
+
+
+class TrainingCurves(NamedTuple):
+    """What a training logged for one request of length, indexed by policy update; empty if it was not logged.
+
+    Args:
+        lengths (`pd.Series`): Mean lengths of training batches, in tokens.
+        multipliers (`pd.Series`): Penalty coefficient lambda.
+        accuracies (`pd.Series`): Share of correct completions of training batches.
+        generated_tokens (`pd.Series`): Number of tokens that the training had generated, for all requests.
+    """
+
+    lengths: "pd.Series[float]"
+    multipliers: "pd.Series[float]"
+    accuracies: "pd.Series[float]"
+    generated_tokens: "pd.Series[float]"
+
+
+@dataclass(frozen=True)
+class FinishedEvaluation:
+    """One evaluation of a finished run.
+
+    Args:
+        run (`ComparedRun`), request (`LengthRequest`): The run, and what this evaluation requested of its model.
+        evaluated (`EvaluatedRun`): Samples and metrics.
+        curves (`TrainingCurves`): What the training of the model logged, all empty if there was none.
+    """
+
+    run: ComparedRun
+    request: LengthRequest
+    evaluated: EvaluatedRun
+    curves: TrainingCurves
+
+
+def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> pd.DataFrame:
+    """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
+    measure = tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
+    base_row = tables.measured(base, measure)
+    rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_row}]
+    for evaluation in evaluations:
+        run = evaluation.run
+        curves = evaluation.curves
+        results = tables.seed_row(
+            evaluation.evaluated,
+            base_row,
+            target_length=evaluation.request.target_length,
+            mean_lengths=run.lengths_since_change(curves.lengths),
+            multipliers=curves.multipliers,
+            controlled="num_thinking_tokens" if run.controls_thinking else "num_tokens",
+        )
+        num_generated = int(max(curves.generated_tokens, default=0))
+        row = {"name": run.label, "seeds": str(run.seed), **results, "generated_tokens": num_generated}
+        # the settings in which rows of one name differ; the target has a column of its own
+        row.update({name: str(value) for name, value in run.point.items() if name != "target_length"})
+        if evaluation.request.effort is not None:
+            row["effort"] = evaluation.request.effort
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def accuracies_by_method(
+    seeds: pd.DataFrame, evaluations: Sequence[FinishedEvaluation]
+) -> dict[str, list["pd.Series[float]"]]:
+    """Returns the accuracies of training batches, indexed by the number of tokens generated until then, of all seeds
+    of each method with its settings.
+
+    `seeds` is the result of [`seed_rows`] for the same evaluations.
+    """
+    accuracies_by_words: dict[str, list[pd.Series[float]]] = {}
+    for row, evaluation in zip(seeds[1:].to_dict("records"), evaluations, strict=True):
+        accuracies = evaluation.curves.accuracies
+        if not len(accuracies):
+            continue
+        num_generated = evaluation.curves.generated_tokens.reindex(accuracies.index)
+        curve = accuracies.set_axis(num_generated)
+        accuracies_by_words.setdefault(tables.in_words(row), []).append(curve)
+    return accuracies_by_words
+
+
+def truncated_shares(
+    base_run: ComparedRun, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
+) -> dict[str, float]:
+    """Returns the mean share of truncated completions of the base and of each trained arm, by label. Arms that are not
+    trained may be cut on purpose."""
+    rows = [(base_run.label, _truncated_share(base))]
+    rows.extend((evaluation.run.label, _truncated_share(evaluation.evaluated)) for evaluation in evaluations)
+    shares = pd.DataFrame(rows, columns=["label", "share"]).groupby("label", sort=False)["share"].mean()
+    cut_on_purpose = [evaluation.run.label for evaluation in evaluations if not evaluation.run.is_trained]
+    return shares.drop(cut_on_purpose).to_dict()
+
+
+def _truncated_share(evaluated: EvaluatedRun) -> float:
+    return (evaluated.samples["finish_reason"] == "length").mean()
+
+
+def page_text(
+    command: str,
+    runs: Sequence[ComparedRun],
+    base: EvaluatedRun,
+    evaluations: Sequence[FinishedEvaluation],
+    seeds: pd.DataFrame,
+) -> str:
+    """Returns the page of a comparison as Markdown: how it was made, what is missing, and the tables.
+
+    Args:
+        command (`str`): Command line that made the comparison.
+        runs (`Sequence[ComparedRun]`): All planned runs, the base first.
+        base (`EvaluatedRun`), evaluations (`Sequence[FinishedEvaluation]`): The model before training, and the
+            evaluations of the other finished runs.
+        seeds (`DataFrame`): The result of [`seed_rows`].
+    """
+    options = runs[0].evaluation
+    num_problems = base.results["num_problems"].max()
+    benchmarks = ", ".join(options["benchmarks"])
+    paragraphs = [
+        f"`{command}`: {num_problems} problems of {benchmarks}, {options['num_samples']} samples each at temperature "
+        f"{options['temperature']:g}; last checkpoint."
+    ]
+    missing = ", ".join(run.name for run in runs if not run.is_done())
+    if missing:
+        paragraphs.append(f"Missing: {missing}.")
+    warning = truncation_warning(truncated_shares(runs[0], base, evaluations))
+    if warning:
+        paragraphs.append(warning)
+    paragraphs.append(tables.comparison_markdown(seeds))
+    return "\n\n".join(paragraphs)
+
+
+def write_tables(output_dir: Path, text: str, table: pd.DataFrame, seeds: pd.DataFrame) -> None:
+    """Writes the page, the means over seeds and the rows of the seeds into a comparison's folder."""
+    write_whole(output_dir / "table.md", text + "\n")
+    write_whole(output_dir / "table.csv", csv(table))
+    write_whole(output_dir / "seeds.csv", csv(seeds))

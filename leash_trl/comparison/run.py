@@ -1,0 +1,247 @@
+"""One run of a comparison: its recipe, its evaluations, the files that identify it, and its commands."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from leash_trl.errors import TrainingError
+from leash_trl.run_folder import (
+    checkpoint_path,
+    length_control_state,
+    read_trainer_state,
+    whole_checkpoints,
+)
+from leash_trl.saved_recipe import mapping_field
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leash_trl.length_control.method import LengthControl
+
+RUN_RECIPE_FILE = "recipe.yaml"
+EVALUATION_FILE = "eval.yaml"
+EVALUATION = "eval"  # folder of the evaluation; with several efforts, the beginning of the folder names
+
+
+class LengthRequest(NamedTuple):
+    """What one evaluation requests of the model.
+
+    Args:
+        effort (`str`): Name of the effort; `None` if the model was trained without efforts.
+        target_length (`float`): Target in tokens; `None` if there is none.
+    """
+
+    effort: str | None = None
+    target_length: float | None = None
+
+
+@dataclass(frozen=True)
+class PromptEndings:
+    """What a training appends to its prompts for a request of length.
+
+    Args:
+        make_length_control (`Callable`): Returns the method in its initial state.
+        generation_limit (`float`): Most tokens that a completion of the training may have.
+        effort_suffix (`str`): Text in which {effort} is replaced by the name of the effort.
+    """
+
+    make_length_control: Callable[[], "LengthControl"]
+    generation_limit: float
+    effort_suffix: str
+
+    def text(self, folder: Path, request: LengthRequest) -> str:
+        """Returns the text at the end of prompts: the effort, and the suffix of the method in the state that the
+        training in the folder left."""
+        from leash_trl.completions.prompts import effort_suffix
+
+        method = self.make_length_control()
+        saved = length_control_state(folder)
+        if saved is not None:
+            method.load_state_dict(saved["state"])
+        method_suffix = method.prompt_suffix(request.target_length, self.generation_limit)
+        if request.effort is None:
+            return method_suffix
+        return effort_suffix(request.effort, self.effort_suffix) + method_suffix
+
+
+@dataclass(eq=False)
+class ComparedRun:
+    """One seed of one arm at one point of its grid. An arm that is not trained is the base model with the arm's
+    options of evaluation.
+
+    Args:
+        arm (`str`): Name of the arm with its point, such as `leash-target_length-12`.
+        label (`str`): Name of the arm in table and figure, the same at all points.
+        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of the recipe, and the fields of the grid, which
+            are among them.
+        evaluation (`dict[str, Any]`): Options of `leash eval`.
+        is_trained (`bool`), seed (`int`): Whether the run trains a model, and its seed for training or else for
+            sampling; the base has no seed.
+        folder (`Path`): Folder of the run.
+        prompt_endings ([`PromptEndings`]): What the training appends to prompts; `None` if the run trains no model.
+    """
+
+    arm: str
+    label: str
+    recipe: dict[str, Any]
+    point: dict[str, Any]
+    evaluation: dict[str, Any]
+    is_trained: bool
+    seed: int | None
+    folder: Path
+    prompt_endings: PromptEndings | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the run in the comparison."""
+        return self.arm if self.seed is None else f"{self.arm}/{self.folder.name}"
+
+    @property
+    def requests(self) -> dict[str, LengthRequest]:
+        """What each evaluation of the run requests, by the name of the evaluation's folder: one evaluation, or one
+        per effort."""
+        if not self.is_trained:
+            return {EVALUATION: LengthRequest()}
+        efforts = mapping_field("efforts", self.recipe.get("efforts"))
+        if not efforts:
+            return {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
+        return {f"{EVALUATION}-{effort}": LengthRequest(effort, target) for effort, target in efforts.items()}
+
+    @property
+    def last_target_change(self) -> int:
+        """Policy update at which the target changed last; 0 if it did not."""
+        milestones = mapping_field("target_milestones", self.recipe.get("target_milestones"))
+        return max(int(update) for update in milestones) if milestones else 0
+
+    @property
+    def controls_thinking(self) -> bool:
+        """Whether the controlled length is that of the thinking, and not that of the completion."""
+        return self.recipe.get("length_of") == "thinking"
+
+    @property
+    def multiplier_per(self) -> str | None:
+        """What has a penalty coefficient of its own: an effort, a target or a level; `None` if all share one."""
+        kwargs = mapping_field("length_control_kwargs", self.recipe.get("length_control_kwargs")) or {}
+        return kwargs.get("multiplier_per")
+
+    def lengths_since_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
+        """Returns those mean lengths of training batches, indexed by policy update, that come after the last change of
+        the target, indexed by the number of updates since then."""
+        since_change = lengths.loc[self.last_target_change + 1 :]
+        return since_change.set_axis(since_change.index - self.last_target_change)
+
+    def is_done(self) -> bool:
+        """Returns whether all results of the run exist."""
+        return all((self.folder / name / "results.json").is_file() for name in self.requests)
+
+    def claim(self) -> dict[str, str]:
+        """Returns the content of the files of the run: recipe and evaluation, with comments that have digests of
+        everything they name."""
+        recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
+        evaluation = yaml.safe_dump(self.evaluation)
+        for name, digest in self._digests().items():
+            evaluation += f"# {name}: {digest}\n"
+        return {RUN_RECIPE_FILE: yaml.safe_dump(recipe), EVALUATION_FILE: evaluation}
+
+    def _digests(self) -> dict[str, str]:
+        """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
+        from leash_trl.evaluation.sampling import weights_fingerprint
+        from leash_trl.reward_functions import code_digest, digest
+
+        model = checkpoint_path(self.recipe["model_name_or_path"])
+        revision = self.recipe.get("model_revision")
+        return {
+            "model": str(weights_fingerprint(model, revision)),
+            "data": digest(self._data_files()),
+            "code": code_digest(self._code()),
+        }
+
+    @property
+    def _training_fields(self) -> dict[str, Any]:
+        """The fields of the recipe that decide the result of the run: none if it trains no model."""
+        return self.recipe if self.is_trained else {}
+
+    def _data_files(self) -> Iterator[Path]:
+        """Yields the local files of training and evaluation, those of a folder in the order of their names."""
+        from leash_trl.data.sources import parse_reference
+
+        fields = self._training_fields
+        paths = []
+        for part in fields.get("datasets") or []:
+            paths.append(Path(str(part.get("data_files") or part["path"])))
+        references = list(self.evaluation["benchmarks"])
+        if fields.get("dataset_name"):
+            references.insert(0, fields["dataset_name"])
+        for reference in references:
+            path = parse_reference(reference).path
+            if path is not None:
+                paths.append(path)
+        for path in paths:
+            yield from sorted(path.rglob("*")) or [path]
+
+    def _code(self) -> list[Any]:
+        """Returns the classes of the method and the reward functions."""
+        from leash_trl.length_control.methods import find_method
+        from leash_trl.reward_functions import deciding_function, reward_functions
+
+        fields = self._training_fields
+        method = find_method(fields.get("length_control", "leash"))
+        classes = [base for base in method.__mro__ if base is not object]
+        names = [*(fields.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
+        rewards = reward_functions(names)
+        deciding_names = {fields.get("correctness_func"), self.evaluation.get("correctness_func")}
+        deciding = [deciding_function(name, rewards) for name in deciding_names]
+        # one that is no function is the name of a reward model
+        return [*classes, *rewards, *filter(callable, deciding)]
+
+    def check_claim(self, files: dict[str, str]) -> None:
+        """Raises `TrainingError` if the folder holds another run, which this one would otherwise resume.
+
+        Args:
+            files (`dict[str, str]`): Content of the files of this run, as [`claim`] returns it.
+        """
+        for name, content in files.items():
+            file = self.folder / name
+            if not file.is_file():
+                continue
+            lines_there = set(file.read_text(encoding="utf-8").splitlines())
+            changed = lines_there ^ set(content.splitlines())
+            if changed:
+                lines = "; ".join(sorted(changed))
+                raise TrainingError(
+                    f"{self.folder} holds another run: {lines}; remove it or choose another output_dir"
+                )
+
+    def commands(self, num_devices: int) -> Iterator[list[str]]:
+        """Yields the remaining commands that train and evaluate the run, as modules with their arguments."""
+        if self.is_trained and read_trainer_state(self.folder) is None:  # there is no final model yet
+            yield self._training_command(num_devices)
+        for name, request in self.requests.items():
+            yield self._evaluation_command(self.folder / name, request)
+
+    def _training_command(self, num_devices: int) -> list[str]:
+        """Returns the command that trains the model, or resumes its training, with one process per device."""
+        recipe = str(self.folder / RUN_RECIPE_FILE)
+        command = ["leash_trl", "train", "--config", recipe, "--output_dir", str(self.folder)]
+        if any(whole_checkpoints(self.folder)):
+            command += ["--resume_from_checkpoint", "true"]
+        if num_devices == 1:
+            return command
+        return ["torch.distributed.run", "--standalone", f"--nproc_per_node={num_devices}", "--module", *command]
+
+    def _evaluation_command(self, folder: Path, request: LengthRequest) -> list[str]:
+        """Returns the command that evaluates the trained model, or the model that is not trained, into a folder."""
+        model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
+        command = ["leash_trl", "eval", "--config", str(self.folder / EVALUATION_FILE)]
+        command += ["--model_name_or_path", model, f"--label={self.name}"]
+        revision = self.recipe.get("model_revision")
+        if revision and not self.is_trained:
+            command += ["--revision", revision]
+        command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
+        if self.prompt_endings is not None:
+            command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")
+        return command

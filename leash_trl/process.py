@@ -1,0 +1,53 @@
+"""What a command changes of its process, for as long as it lives: environment variables, warnings and `sys.path`.
+
+All such changes are made here, so that somebody who calls a command from Python can see them.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+
+def set_environment(variables: Mapping[str, Any]) -> None:
+    """Sets the environment variables of a recipe, for this process and its children."""
+    for name, value in variables.items():
+        os.environ[name] = str(value)
+
+
+def use_one_thread() -> None:
+    """Lets each child process compute with one thread, unless the user chose a number: several runs at once use the
+    cores better than several threads in one run."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def ignore_future_warnings(module: str = "") -> None:
+    """Ignores warnings about future versions of libraries, which a user of a command cannot act on.
+
+    Args:
+        module (`str`): Regular expression for the modules whose warnings are ignored; all by default.
+    """
+    warnings.filterwarnings("ignore", category=FutureWarning, module=module)
+
+
+def warn_in_one_line(prog: str) -> None:
+    """Shows warnings as a line of a command, without the line of code that warns."""
+
+    def formatted(message: Warning | str, *args: Any, **kwargs: Any) -> str:
+        return f"\n{prog}: warning: {message}\n"  # the first line break ends the line of a progress bar
+
+    warnings.formatwarning = formatted
+
+
+def silence_experimental_notices() -> None:
+    """Keeps TRL from warning that rollout functions are experimental."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+def import_first_from(folder: str) -> None:
+    """Makes Python look for modules in a folder before all others. It stays there: a function of the user may import a
+    module beside it when it is called."""
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
