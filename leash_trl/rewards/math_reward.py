@@ -68,4 +68,5 @@ def lenient_math_reward(
     completions: list, solution: list[str | float | None], opens_thinking: bool = False, **kwargs: Any
 ) -> list[float | None]:
     """[`math_reward`] that also accepts answers in an `<answer>` tag and bare answers, as in "So it is 12."."""
-    return math_reward(completions, solution, opens_thinking=opens_thinking, **{**kwargs, "lenient": True})
+    kwargs["lenient"] = True
+    return math_reward(completions, solution, opens_thinking=opens_thinking, **kwargs)
