@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from conftest import gym_tokenizer, log_rows, quiet
 from gradient_run import scripted_rollout
 
@@ -31,17 +32,28 @@ def odd_length_reward(completion_ids, **kwargs) -> list[float]:
 
 def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, Any]:
     """Trains four steps and returns what this process saw."""
-    fields = {"max_completion_length": 40, "per_device_train_batch_size": 6, "max_steps": 4}
-    fields |= {"save_strategy": "steps", **SCENARIOS[scenario], **changes}
+    fields = {
+        "max_completion_length": 40,
+        "per_device_train_batch_size": 6,
+        "max_steps": 4,
+        "save_strategy": "steps",
+        **SCENARIOS[scenario],
+        **changes,
+    }
     resume = fields.pop("resume_from_checkpoint", None)
     args = LeashGRPOConfig(**quiet(folder / scenario, **fields))
     # an epoch of eight prompts a batch has two batches
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 16))
     tokenizer = gym_tokenizer()
     answer = [*tokenizer.encode("</think>7"), tokenizer.eos_token_id]
-    token = answer[1]
-    trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + answer)
-    rounds, new_batch = [], trainer._new_batch
+    thinking_token = answer[1]
+
+    def completion(_, place, code):
+        return [thinking_token] * (1 + code % 30) + answer
+
+    trainer.rollout_func = scripted_rollout(tokenizer, completion)
+    rounds = []
+    new_batch = trainer._new_batch
 
     def spy(inputs):
         round_, generated = new_batch(inputs)
@@ -50,15 +62,17 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
 
     trainer._new_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
-    keys = ["loss", *(key for key in log_rows(trainer)[0] if key.startswith("leash/"))]
+    rows = log_rows(trainer)
+    keys = ["loss", *(key for key in rows[0] if key.startswith("leash/"))]
     last = rounds[-1]
+    trained_lengths = [part["completion_mask"].sum(dim=1) for part in trainer._buffered_inputs]
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
-        "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
+        "log": [{key: row[key] for key in keys if key in row} for row in rows],
         "state": trainer.state.stateful_callbacks[STATE_ENTRY],
         "lengths": last.rollouts.completion_lengths.tolist(),
         "advantages": last.score.advantages.tolist(),
-        "trained": [int(n) for part in trainer._buffered_inputs for n in part["completion_mask"].sum(dim=1)],
+        "trained": torch.cat(trained_lengths).tolist(),
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "table": (list(trainer._logs["advantages"]), list(trainer._logs["extra"]["length"])),
     }

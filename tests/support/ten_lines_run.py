@@ -13,9 +13,14 @@ from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlCallback
 from leash_trl.length_control.leash import Leash
 
 
-SECTION = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8").partition("## Do you need this?")[2]
+TEXT = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8")
+_, _, SECTION = TEXT.partition("## Do you need this?")
+# the cells of the page's table by the first cell of a row
 PAGE = {first: rest for first, *rest in re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \| (.+) \|$", SECTION, re.M)}
-COLUMNS = OWN, STOCK, SUBCLASS = "ten lines", "reward and callback", "LeashGRPOTrainer"
+OWN = "ten lines"
+STOCK = "reward and callback"
+SUBCLASS = "LeashGRPOTrainer"
+COLUMNS = (OWN, STOCK, SUBCLASS)
 CHANGES = f"""
 target, lr, lam = {TARGET}, {LAMBDA_LR}, {LAMBDA_INIT}
 
@@ -38,13 +43,17 @@ class Calls:
 
 def lambdas_by_hand(calls: list[tuple[str, int, list[int]]], num_updates: int) -> list[float]:
     """Lambda after each update: Algorithm 1 of the paper, in plain numbers."""
-    lam, after = LAMBDA_INIT, []
+    lam = LAMBDA_INIT
+    lambdas = []
     for update in range(num_updates):
-        pool = [length for split, step, lengths in calls if split == "train" and step == update for length in lengths]
-        if pool:
-            lam = min(1.0, max(0.0, lam + LAMBDA_LR * sum(length / TARGET - 1 for length in pool) / len(pool)))
-        after.append(lam)
-    return after
+        excess = []
+        for split, step, lengths in calls:
+            if split == "train" and step == update:
+                excess += [length / TARGET - 1 for length in lengths]
+        if excess:
+            lam = min(1.0, max(0.0, lam + LAMBDA_LR * sum(excess) / len(excess)))
+        lambdas.append(lam)
+    return lambdas
 
 
 def write_module(folder: Path) -> None:
@@ -61,9 +70,12 @@ def run(column: str, model_path: str, folder: Path, calls=None, start=None, resu
         start (`dict`): `lambda_init` and `lambda_lr`, by default those of `stock_run`.
         resume (`str`): Name of a checkpoint in the folder.
     """
-    calls, start = calls or Calls(), start or {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
-    own = importlib.reload(importlib.import_module("ten_lines"))
-    own.math_reward, own.lam, own.lr = calls, start["lambda_init"], start["lambda_lr"]
+    calls = calls or Calls()
+    start = start or {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
+    ten_lines = importlib.reload(importlib.import_module("ten_lines"))
+    ten_lines.math_reward = calls
+    ten_lines.lam = start["lambda_init"]
+    ten_lines.lr = start["lambda_lr"]
     if column == SUBCLASS:
         fields = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "max_steps": 5, **start, **settings}
         args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(gym_tokenizer()))
@@ -71,14 +83,19 @@ def run(column: str, model_path: str, folder: Path, calls=None, start=None, resu
         method = trainer.length_control
     else:
         method = Leash(**start)
-        trainer = stock_trainer("GRPO", model_path, folder, method, reward_func=calls, **own.config, **settings)
+        trainer = stock_trainer("GRPO", model_path, folder, method, reward_func=calls, **ten_lines.config, **settings)
     if column == OWN:
         trainer.pop_callback(LengthControlCallback)
-        trainer.reward_funcs, method = [own.leash_reward], own
+        trainer.reward_funcs = [ten_lines.leash_reward]
+        method = ten_lines
     trainer.rollout_func = rollout
     trainer.train(resume_from_checkpoint=resume and str(folder / resume))
-    lengths, advantages = logged(trainer, "completions/mean_length"), [*trainer._logs["advantages"]]
-    return {"lambda": method.lam, "calls": calls.lengths, "mean lengths": lengths, "advantages": advantages}
+    return {
+        "lambda": method.lam,
+        "calls": calls.lengths,
+        "mean lengths": logged(trainer, "completions/mean_length"),
+        "advantages": [*trainer._logs["advantages"]],
+    }
 
 
 def run_all(model_path: str, folder: Path, **settings) -> dict[str, dict]:
