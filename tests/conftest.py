@@ -209,10 +209,3 @@ def make_rollouts():
     from toy_rollouts import toy_rollouts
 
     return toy_rollouts
-
-
-def pytest_terminal_summary(terminalreporter) -> None:
-    """Says how many tests a machine without the public data leaves out; CI leaves out none."""
-    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    count = sum("shared/data" in reason for reason in reasons)
-    terminalreporter.write_line(f"{count} tests skipped without ../shared/data")

@@ -137,16 +137,22 @@ def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding
     assert planned.vllm_mode == fields["vllm_mode"] == ("server" if name == "leash_server" else "colocate")
 
 
+def check_served(words: list[str], fields: dict) -> ScriptArguments:
+    """Checks that `trl vllm-serve` serves what a trainer with these fields asks for; returns how it does."""
+    (served,) = TrlParser(ScriptArguments).parse_args_and_config(words)
+    assert served.model == fields["model_name_or_path"]
+    assert served.max_model_len == fields["vllm_max_model_length"]
+    assert served.port == fields["vllm_server_port"]
+    return served
+
+
 def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_script):
     _, _, started = run_script("leash_server")
     command, *argv = started["trl-0"]
     assert command == "vllm-serve"
-    (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv)
     _, train = launched(started["accelerate-0"])
-    assert served.model == train["model_name_or_path"]
-    assert served.max_model_len == train["vllm_max_model_length"]
+    served = check_served(argv, train)
     assert train["vllm_server_host"] == "node4"
-    assert train["vllm_server_port"] == served.port
     # engines beside each other would share each prompt's completions and the seed
     assert (served.tensor_parallel_size, served.data_parallel_size) == (8, 1)
     # the other processes wait in NCCL while one waits for all completions
@@ -279,12 +285,9 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(i
 @pytest.mark.parametrize("index", SERVERS)
 def test_the_server_serves_what_the_trainer_after_it_asks_for(index):
     server, trainer = COMMANDS[index : index + 2]
-    (served,) = TrlParser(ScriptArguments).parse_args_and_config(server.words)
     launch, fields = launched(["launch", *trainer.words])
-    assert served.model == fields["model_name_or_path"]
-    assert served.max_model_len == fields["vllm_max_model_length"]
+    served = check_served(server.words, fields)
     assert served.host == fields["vllm_server_host"]
-    assert served.port == fields["vllm_server_port"]
     server_gpus = server.environment["CUDA_VISIBLE_DEVICES"].split(",")
     trainer_gpus = trainer.environment["CUDA_VISIBLE_DEVICES"].split(",")
     assert sorted(server_gpus + trainer_gpus) == [*"01234567"]
