@@ -57,7 +57,7 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
         if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
         effort_suffix(name, suffix)
-    columns = rows.column_names or ["prompt"]
+    columns = rows.column_names or ["prompt"]  # some streams do not state their columns
     if taken := {EFFORT_COLUMN, TARGET_COLUMN}.intersection(columns):
         raise ValueError(f"the data set already has a column {taken.pop()!r}; rename it, or remove efforts")
     arguments = {"efforts": dict(efforts), "suffix": suffix}

@@ -206,21 +206,23 @@ def _folder_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         builders = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
         if len(builders) > 1:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
-        # without a file that we know, subfolders or files such as .tsv may still be tables
+        # subfolders, and files such as .tsv whose type we do not know by name, may also hold tables
         if builders <= {"csv"}:
-            builder = load_dataset_builder(str(path))
-            if builder.name == "csv":
-                files_by_split = builder.config.data_files or {}
-                return {str(split): _read_csv(files, builder.config.sep) for split, files in files_by_split.items()}
+            datasets_builder = load_dataset_builder(str(path))
+            if datasets_builder.name == "csv":
+                sep = datasets_builder.config.sep
+                files_by_split = datasets_builder.config.data_files or {}
+                return {str(split): _read_csv(files, sep) for split, files in files_by_split.items()}
     return load_dataset(str(path), config, streaming=streaming)
 
 
 def _read_csv(paths: Iterable[str | Path], sep: str = ",") -> Dataset:
     """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
     their values are the same as text."""
+    # every cell is text, an empty one the empty text
     tables = [pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths]
     frame = pd.concat(tables)
-    if "target_length" in frame:
+    if "target_length" in frame:  # a row may have none
         frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
     schema = detect_schema(frame.columns, needs_gold=False)
     stays_text = columns_to_read(schema, frame.columns)
@@ -259,7 +261,7 @@ def _read_rows(
     columns. If a gold is needed, they also get an `id`."""
     # some streams do not state their features
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
-    schema = detect_schema(features, needs_gold)
+    schema = detect_schema(features, needs_gold)  # `None` if there is only a prompt
     types = _types_of_read_columns(features, schema, needs_gold=needs_gold, has_chat_template=has_chat_template)
     text = suffix if isinstance(suffix, str) else suffix(features)
     arguments = {
@@ -276,7 +278,7 @@ def _read_rows(
         _say_what_is_appended(stream, text)
         return stream
     needed = columns_to_read(schema, features)
-    read = raw.select_columns(needed).map(
+    rows = raw.select_columns(needed).map(
         _read_batch,
         with_indices=True,
         batched=True,
@@ -286,12 +288,12 @@ def _read_rows(
         load_from_cache_file=False,  # the key of the cache does not depend on the code of this package
         desc=f"reading {name}",
     )
-    _say_what_is_appended(read, text)
+    _say_what_is_appended(rows, text)
     others = [column for column in features if column not in types]
     if not others:
-        return read
+        return rows
     # joined as columns, so that the other columns are neither read nor copied
-    return concatenate_datasets([read, raw.select_columns(others)], axis=1)
+    return concatenate_datasets([rows, raw.select_columns(others)], axis=1)
 
 
 def _types_of_read_columns(
@@ -325,15 +327,16 @@ def _say_what_is_appended(rows: Rows, suffix: str) -> None:
 def _read_batch(
     batch: Mapping[str, list[Any]], indices: list[int], name: str, **arguments: Any
 ) -> dict[str, list[Any]]:
-    read = []
+    """Applies `_read_row` to each row of a batch, which maps columns to lists."""
+    rows = []
     values_by_row = zip(*batch.values(), strict=True)
     for index, values in zip(indices, values_by_row, strict=True):
         row = dict(zip(batch, values, strict=True))
         try:
-            read.append(_read_row(row, default_id=f"{name}-{index}", **arguments))
+            rows.append(_read_row(row, default_id=f"{name}-{index}", **arguments))
         except ValueError as error:
             raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
-    return {column: [row[column] for row in read] for column in read[0]}
+    return {column: [row[column] for row in rows] for column in rows[0]}
 
 
 def _read_row(

@@ -49,5 +49,4 @@ def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -
         f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded and are dropped: {examples} "
         "(rows counted from 0)"
     )
-    is_faulty = {*faulty_rows}
-    return problems.select([row for row in range(len(problems)) if row not in is_faulty])
+    return problems.select([row for row, gold in enumerate(golds) if gold not in faults])

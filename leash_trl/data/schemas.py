@@ -143,7 +143,7 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
 
 def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
     """Reads question and gold; in GSM8K, the answer is a worked solution with the gold after `####`."""
-    _, _, answer = read_text(row, gold).rpartition("####")
+    _, _, answer = read_text(row, gold).rpartition("####")  # all of the text where there is no mark
     return read_text(row, question), read_text({gold: answer}, gold)
 
 

@@ -290,7 +290,7 @@ def test_the_server_serves_what_the_trainer_after_it_asks_for(index):
     assert served.host == fields["vllm_server_host"]
     server_gpus = server.environment["CUDA_VISIBLE_DEVICES"].split(",")
     trainer_gpus = trainer.environment["CUDA_VISIBLE_DEVICES"].split(",")
-    assert sorted(server_gpus + trainer_gpus) == [*"01234567"]
+    assert sorted(server_gpus + trainer_gpus) == list("01234567")
     assert len(server_gpus) == served.tensor_parallel_size * served.data_parallel_size
     assert len(trainer_gpus) == processes(launch)
     # two listen on one machine, and a third port takes the weights
