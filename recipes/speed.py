@@ -7,6 +7,7 @@ Models have random weights and completions drawn lengths. Each arm runs in a pro
 else the CPU. Results and logs are in `--output_dir`.
 """
 
+import itertools
 import json
 import os
 import platform
@@ -39,6 +40,7 @@ from leash_trl.planning.plan import PAPER_MODELS
 # its end; at 32,768 tokens.
 PAPER_LIMIT = 32_768
 PAPER = {
+    # shift, and mean and standard deviation of the logarithm
     "paper-start": (1846.3821936022375, 8.665216938060484, 0.5581233112515733),
     "paper-end": (0.0, 7.505226132702646, 0.4386939152640985),
 }
@@ -83,11 +85,15 @@ def drawn_lengths(settings: Settings, count: int, seed: int) -> list[int]:
     """Lengths in tokens, from 1 to `max_length`."""
     rng = random.Random(seed)
     if settings.lengths not in PAPER:
-        return rng.choices(pd.read_csv(settings.lengths)["length"].clip(1, settings.max_length).tolist(), k=count)
+        measured = pd.read_csv(settings.lengths)["length"].clip(1, settings.max_length)
+        return rng.choices(measured.tolist(), k=count)
     shift, mu, sigma = PAPER[settings.lengths]
     scale = settings.max_length / PAPER_LIMIT
-    drawn = (round(scale * (shift + rng.lognormvariate(mu, sigma))) for _ in range(count))
-    return [min(settings.max_length, max(1, length)) for length in drawn]
+    lengths = []
+    for _ in range(count):
+        length = round(scale * (shift + rng.lognormvariate(mu, sigma)))
+        lengths.append(min(settings.max_length, max(1, length)))
+    return lengths
 
 
 def random_model(settings: Settings) -> transformers.PreTrainedModel:
@@ -121,25 +127,32 @@ class ScriptedRollouts:
     """Completions of drawn lengths with drawn tokens, and rewards by coin; dead groups have equal ones."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.tokenizer = settings, transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
-        self.lengths: list[list[int]] = []
+        self.settings = settings
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
+        self.lengths: list[list[int]] = []  # of each generation batch
 
     def __call__(self, prompts: Sequence[list[dict[str, str]]], trainer: Any) -> dict[str, Any]:
-        tokenizer, size = self.tokenizer, self.settings.num_generations
+        tokenizer = self.tokenizer
+        group_size = self.settings.num_generations
         seed = self.settings.seed * 1_000_003 + len(self.lengths)
         rng = random.Random(seed)
-        self.lengths.append(drawn_lengths(self.settings, len(prompts), seed))
-        ordinary = sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids))
-        completions = [[*rng.choices(ordinary, k=n - 1), tokenizer.eos_token_id] for n in self.lengths[-1]]
-        num_groups = len(prompts) // size
-        coins = [[1.0, -1.0, *rng.choices((-1.0, 1.0), k=size - 2)] for _ in range(num_groups)]
-        for dead in rng.sample(range(num_groups), round(self.settings.dead_share * num_groups)):
-            coins[dead] = [1.0] * size
+        lengths = drawn_lengths(self.settings, len(prompts), seed)
+        self.lengths.append(lengths)
+        ordinary_ids = sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids))
+        completion_ids = []
+        for length in lengths:
+            completion_ids.append([*rng.choices(ordinary_ids, k=length - 1), tokenizer.eos_token_id])
+        num_groups = len(prompts) // group_size
+        # both rewards are in every group, but for the dead ones
+        groups = [[1.0, -1.0, *rng.choices((-1.0, 1.0), k=group_size - 2)] for _ in range(num_groups)]
+        num_dead_groups = round(self.settings.dead_share * num_groups)
+        for dead in rng.sample(range(num_groups), num_dead_groups):
+            groups[dead] = [1.0] * group_size
         return {
             "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
-            "completion_ids": completions,
+            "completion_ids": completion_ids,
             "logprobs": None,
-            "coins": [coin for group in coins for coin in group],
+            "coins": [*itertools.chain.from_iterable(groups)],
         }
 
 
@@ -174,8 +187,11 @@ class StepMeter(transformers.TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self.steps:
-            named = kwargs["model"].named_parameters()
-            torch.save({name: w.grad.cpu() for name, w in named if w.grad is not None}, self.gradient_file)
+            gradients = {}
+            for name, parameter in kwargs["model"].named_parameters():
+                if parameter.grad is not None:
+                    gradients[name] = parameter.grad.cpu()
+            torch.save(gradients, self.gradient_file)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         totals = self.totals
@@ -208,38 +224,56 @@ def measure_step(settings: Settings) -> dict[str, Any]:
         use_cpu=DEVICE.type == "cpu",
         bf16=False,
     )
-    model, data, tokenizer = random_model(settings), gym_problems("train", 64), rollouts.tokenizer
-    trainer = ARMS[settings.arm](model, coin_reward, args, data, None, tokenizer, rollout_func=rollouts)
+    trainer = ARMS[settings.arm](
+        random_model(settings),
+        coin_reward,
+        args,
+        train_dataset=gym_problems("train", 64),
+        processing_class=rollouts.tokenizer,
+        rollout_func=rollouts,
+    )
     meter = StepMeter(trainer, Path(settings.output_dir, f"{settings.arm}.pt"))
     trainer.train()
-    medians = pd.DataFrame(meter.steps[1:]).median().to_dict()
-    tokens = statistics.median(map(sum, rollouts.lengths[1:]))
+    medians = pd.DataFrame(meter.steps[1:]).median().to_dict()  # the first step is slower
+    tokens = statistics.median(sum(lengths) for lengths in rollouts.lengths[1:])
     return {**medians, "completion tokens per s": tokens / medians["forward and backward, s"]}
 
 
 def gradient_difference(folder: Path) -> float:
     """Relative l2 of ours minus TRL's in the first step."""
-    ours, stock = (
-        torch.load(folder / f"{arm}.pt", mmap=True, map_location=DEVICE, weights_only=True)
-        for arm in ("ours", "stock")
+    ours = load_gradients(folder / "ours.pt")
+    stock = load_gradients(folder / "stock.pt")
+    difference = sum(
+        (ours[name].double() - stock[name].double()).square().sum() for name in ours.keys() | stock.keys()
     )
-    squares = sum((ours[name].double() - stock[name].double()).square().sum() for name in ours.keys() | stock.keys())
-    return float((squares / sum(gradient.double().square().sum() for gradient in stock.values())).sqrt())
+    norm = sum(gradient.double().square().sum() for gradient in stock.values())
+    return float((difference / norm).sqrt())
+
+
+def load_gradients(file: Path) -> dict[str, torch.Tensor]:
+    return torch.load(file, mmap=True, map_location=DEVICE, weights_only=True)
 
 
 def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
+    """The numbers of tokens that transformers generates, of which each row keeps as many as its limit."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
     batch = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt").to(DEVICE)
-    width, ends = batch["input_ids"].shape[1], torch.tensor(limits, device=DEVICE)
+    prompt_width = batch["input_ids"].shape[1]
+    limits_of_rows = torch.tensor(limits, device=DEVICE)
+
+    def has_reached_limit(ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        return ids.shape[1] >= prompt_width + limits_of_rows
+
     model.generation_config = transformers.GenerationConfig(do_sample=True, top_k=0, pad_token_id=pad)
-    criteria = transformers.StoppingCriteriaList([lambda ids, scores, **kwargs: ends + width <= ids.shape[1]])
+    criteria = transformers.StoppingCriteriaList([has_reached_limit])
     output = model.generate(**batch, max_new_tokens=max(limits), stopping_criteria=criteria)
-    return ends.clamp(max=output.shape[1] - width).tolist()
+    return limits_of_rows.clamp(max=output.shape[1] - prompt_width).tolist()
 
 
 def shrinking(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
-    # no token ends a completion
-    return [len(ids) for ids in sample_tokens(model, prompts, [-1], pad, limits, get_warpers())]
+    """The numbers of tokens that our engine generates."""
+    no_token = [-1]  # ends a completion
+    return [len(ids) for ids in sample_tokens(model, prompts, no_token, pad, limits, get_warpers())]
 
 
 ENGINES = {"generate": generate, "shrinking": shrinking}
@@ -250,58 +284,69 @@ def measure_rollout(settings: Settings) -> dict[str, Any]:
     problems = gym_problems("train", settings.num_completions, seed=settings.seed)
     prompts = [tokenizer.encode(prompt[0]["content"]) for prompt in problems["prompt"]]
     limits = drawn_lengths(settings, len(prompts), settings.seed)
-    model, seconds = random_model(settings).eval(), []
+    model = random_model(settings).eval()
+    tokens_per_second = []
     for _ in range(settings.steps + 1):
         start = now()
         lengths = ENGINES[settings.arm](model, prompts, limits, tokenizer.pad_token_id)
-        seconds.append(now() - start)
+        tokens_per_second.append(sum(limits) / (now() - start))
         if lengths != limits:
             raise RuntimeError(f"{settings.arm} generated {lengths} tokens, but was asked for {limits}")
-    first, *rest = (sum(limits) / round_seconds for round_seconds in seconds)
+    first, *rest = tokens_per_second
     return {"completion tokens per s": statistics.median(rest), "the same in the first round": first}
 
 
 def run_arm(arm: str, output: Path, words: list[str]) -> dict[str, Any]:
     """One arm's result from a process of its own; how it failed, if it did."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "CUDA_VISIBLE_DEVICES": visible}
+    first_gpu, _, _ = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "CUDA_VISIBLE_DEVICES": first_gpu}
     result = output / f"{arm}.json"
     result.unlink(missing_ok=True)
     with open(output / f"{arm}.log", "w", encoding="utf-8") as log:
         subprocess.run([sys.executable, __file__, *words, "--arm", arm], stdout=log, stderr=log, env=environment)
     if result.exists():
         return json.loads(result.read_text(encoding="utf-8"))
-    lines = Path(log.name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = (output / f"{arm}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return {"failed": lines[-1] if lines else "it was ended from outside, without a word"}
 
 
+def measure_arm(benchmark: str, settings: Settings, output: Path) -> None:
+    """Writes the result of one arm, in the process that `run_arm` has started for it."""
+    torch.backends.cuda.enable_cudnn_sdp(settings.cudnn_attention)
+    memory_before = memory_gib()
+    result = measure_step(settings) if benchmark == "step" else measure_rollout(settings)
+    result["peak memory, GiB"] = memory_gib() - memory_before
+    result["device"] = DEVICE_NAME
+    (output / f"{settings.arm}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
 def main(argv: list[str]) -> int:
-    what = argv[0] if argv else ""
-    if what not in ("step", "rollout"):
+    benchmark = argv[0] if argv else ""
+    if benchmark not in ("step", "rollout"):
         print(__doc__, file=sys.stderr)
         return 2
     (settings,) = transformers.HfArgumentParser(Settings).parse_args_into_dataclasses(argv[1:])
     output = Path(settings.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     if settings.arm:
-        torch.backends.cuda.enable_cudnn_sdp(settings.cudnn_attention)
-        before = memory_gib()
-        result = measure_step(settings) if what == "step" else measure_rollout(settings)
-        result |= {"peak memory, GiB": memory_gib() - before, "device": DEVICE_NAME}
-        (output / f"{settings.arm}.json").write_text(json.dumps(result), encoding="utf-8")
+        measure_arm(benchmark, settings, output)
         return 0
-    results = {arm: run_arm(arm, output, argv) for arm in (ENGINES if what == "rollout" else ARMS)}
-    frame = pd.DataFrame(results)
-    difference = gradient_difference(output) if what == "step" and "failed" not in frame.index else None
+    arms = ARMS if benchmark == "step" else ENGINES
+    results = {arm: run_arm(arm, output, argv) for arm in arms}
+    has_failed = any("failed" in result for result in results.values())
+    difference = gradient_difference(output) if benchmark == "step" and not has_failed else None
     report = {"settings": vars(settings), "results": results, "gradient_difference": difference}
-    (output / f"{what}.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    (output / f"{benchmark}.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    frame = pd.DataFrame(results)
     packages = ", ".join(f"{name} {version(name)}" for name in ("leash-trl", "torch", "trl", "transformers"))
     print(packages, frame.to_string(), sep="\n\n")
-    if "failed" in frame.index:
+    if has_failed:
         return 1
     numbers = frame.drop(index="device").astype(float)
-    print(f"\nIn times of {frame.columns[0]}:\n{numbers.div(numbers.iloc[:, 0], axis=0).round(3).to_string()}")
-    print(f"\nGradients of the first step, ours - TRL's, relative l2: {difference}" if difference else "")
+    ratios = numbers.div(numbers.iloc[:, 0], axis=0).round(3)
+    print(f"\nIn times of {frame.columns[0]}:\n{ratios.to_string()}")
+    if difference is not None:
+        print(f"\nGradients of the first step, ours - TRL's, relative l2: {difference}")
     return 0
 
 

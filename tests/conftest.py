@@ -27,14 +27,14 @@ import pytest
 from hypothesis import settings
 
 
-for name, number in {"thirty": 30, "two-hundred": 200}.items():  # the latter in make test-slow
-    settings.register_profile(name, max_examples=number, deadline=None)
+settings.register_profile("thirty", max_examples=30, deadline=None)
+settings.register_profile("two-hundred", max_examples=200, deadline=None)  # in make test-slow
 settings.load_profile("thirty")
 
 
 # accelerate and TRL look for installed packages again at every step and for every model card
-for name in ("metadata", "version"):
-    setattr(importlib.metadata, name, functools.cache(getattr(importlib.metadata, name)))
+importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)
+importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 
 # A shell that starts us in the background makes us, and whatever we start, ignore Ctrl-C, which some tests send.
@@ -75,10 +75,18 @@ def tiny_model_path(tmp_path_factory, tokenizer) -> str:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
     path = tmp_path_factory.mktemp("tiny-model")
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **ends)).save_pretrained(path)
+    LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
     keep_imports_out_of_collections()
     return str(path)
@@ -118,11 +126,13 @@ def logged(trainer, key: str) -> list[float]:
 
 def generation_batches(trainer) -> list[dict]:
     """Fills while the trainer trains: each generation batch as TRL gets it, its groups in order."""
-    batches, original = [], trainer._generate_and_score_completions
+    batches = []
+    original = trainer._generate_and_score_completions
 
     def spy(inputs):
-        batches.append(original(inputs))
-        return batches[-1]
+        batch = original(inputs)
+        batches.append(batch)
+        return batch
 
     trainer._generate_and_score_completions = spy
     return batches
@@ -160,25 +170,26 @@ def make_args(tmp_path, tokenizer):
     from leash_trl import LeashGRPOConfig
 
     def make(**overrides):
-        return LeashGRPOConfig(**{**quiet(tmp_path / "run"), "generation_kwargs": eos_bias(tokenizer), **overrides})
+        overrides.setdefault("generation_kwargs", eos_bias(tokenizer))
+        overrides.setdefault("output_dir", tmp_path / "run")
+        return LeashGRPOConfig(**quiet(**overrides))
 
     return make
 
 
 @pytest.fixture
 def make_trainer(make_args, tiny_model_path, problems):
-    """Factory of trainers on the tiny model."""
+    """Factory of trainers on the tiny model; `overrides` are arguments of the trainer or of its configuration."""
     from leash_trl import LeashGRPOTrainer
 
     def make(reward_funcs=parity_reward, trainer_class=LeashGRPOTrainer, args=None, dataset=None, **overrides):
-        of_trainer = {"tools", "peft_config", "eval_dataset", "callbacks", "rollout_func"} & overrides.keys()
+        names = {"tools", "peft_config", "eval_dataset", "callbacks", "rollout_func"}
         if callable(overrides.get("correctness_func")):
-            of_trainer.add("correctness_func")
-        extra = {key: overrides.pop(key) for key in of_trainer}
+            names.add("correctness_func")
+        arguments = {name: overrides.pop(name) for name in names & overrides.keys()}
+        args = args or make_args(**overrides)
         dataset = problems if dataset is None else dataset
-        return trainer_class(
-            tiny_model_path, reward_funcs, args or make_args(**overrides), train_dataset=dataset, **extra
-        )
+        return trainer_class(tiny_model_path, reward_funcs, args, train_dataset=dataset, **arguments)
 
     return make
 
@@ -198,9 +209,3 @@ def make_rollouts():
     from toy_rollouts import toy_rollouts
 
     return toy_rollouts
-
-
-def pytest_terminal_summary(terminalreporter) -> None:
-    """Says how many tests a machine without the public data leaves out; CI leaves out none."""
-    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    terminalreporter.write_line(f"{sum('shared/data' in why for why in skipped)} tests skipped without ../shared/data")

@@ -281,6 +281,13 @@ class Grader:
         if self.own_rewards is not None:
             self.own_rewards.correctness.require("leash filter")
 
+    def warn_of_partial_credit(self) -> None:
+        """Warns if the function that decides correctness gave partial credit, which then counts as correct."""
+        if self.own_rewards is not None:
+            doubt = self.own_rewards.correctness.problem()
+            if doubt is not None:
+                logger.warning(doubt)
+
 
 def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) -> list[str]:
     """Returns the name of the reward function for these data sets, if the user names none.
@@ -381,12 +388,10 @@ def sample_all(
             with tqdm(total=len(rows), initial=num_done[name], desc=name, unit="problem") as bar:
                 units = sampling.sample_problems(engine, name, rows, plan, folder, grader.own_rewards)
                 show_progress(units, grader, bar, needs_correctness=kind == "train")
-        if not grader.knows_correctness:
+        if grader.knows_correctness:
+            grader.warn_of_partial_credit()
+        else:
             sampling.forget_correctness(folder, names)
-        elif grader.own_rewards is not None:
-            doubt = grader.own_rewards.correctness.problem()
-            if doubt is not None:
-                logger.warning(doubt)
     return problems
 
 

@@ -1,7 +1,6 @@
 """Loads problems to evaluate on or to filter, and rows to train on, from published data, files and the Hub."""
 
 import hashlib
-import itertools
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 from leash_trl.data.prompts import as_conversation, has_suffix, say_suffix
 from leash_trl.data.reasoning_gym import load_reasoning_gym
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
-from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, file_builder, parse_reference
+from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, Source, file_builder, parse_reference
 from leash_trl.gym.dataset import load_gym
 
 
@@ -75,17 +74,20 @@ def load_problems(
         raise ValueError(f"limit is {limit}, but must be 1 or more")
     named = parse_reference(reference, field="reference")
     splits = load_splits(named)
-    usual = None if named.source is None else "train" if kind == "train" else named.source.split
-    split = split or (next(iter(splits)) if len(splits) == 1 else usual)
-    raw = _split(splits, "split", split, named.name)
-    needs_gold = "reasoning_gym" not in (raw.column_names or ()) if needs_gold is None else needs_gold
-    problems = _read_rows(raw, named.name, needs_gold, **rule)
-    is_benchmark = (kind or (named.source and named.source.kind)) == "benchmark"
+    if not split:
+        split = _default_split(splits, named.source, kind)
+    raw = _split(splits, field="split", split=split, name=named.name)
+    if needs_gold is None:
+        needs_gold = "reasoning_gym" not in (raw.column_names or ())
+    problems = _read_rows(raw, named.name, needs_gold=needs_gold, **rule)
+    if kind is None and named.source is not None:
+        kind = named.source.kind
     if needs_gold:
-        problems = _without_repeats(problems, named.name, is_benchmark)
+        problems = _without_repeats(problems, named.name, is_benchmark=kind == "benchmark")
     else:
-        problems = _with_ids(problems, named.name, range(len(problems)))
-    return problems.select(range(min(limit or len(problems), len(problems))))
+        problems = _with_ids(problems, named.name, rows=range(len(problems)))
+    num_kept = len(problems) if limit is None else min(limit, len(problems))
+    return problems.select(range(num_kept))
 
 
 def load_training_rows(
@@ -101,9 +103,9 @@ def load_training_rows(
     source.
 
     Named sources are read like training data in [`load_problems`], without repeats and contradictions. The user's
-    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, a suffix is appended to it, and a
-    gold in another column (verl, slime) becomes `solution`, which is `None` if the value is not a gold, but for
-    example a label for a reward function.
+    files, other Hub ids and mixtures keep all rows. If they have a column `prompt`, a suffix is appended to it. The
+    gold of verl's column `reward_model` or slime's `label` is copied to `solution`; where such a column holds
+    something else, for example a label for a reward function, `solution` is `None`.
 
     Args:
         data (`str` or `Mapping`): As for [`load_problems`], or the splits of a mixture.
@@ -116,33 +118,47 @@ def load_training_rows(
         `ValueError`: If a split or schema is unknown, a prompt is blank, or the rows are the evaluation split of a
             benchmark.
     """
-    named = parse_reference(data, config) if isinstance(data, str) else Reference("the mixture")
-    splits = load_splits(named, streaming) if isinstance(data, str) else data
-    if named.source and named.source.kind == "benchmark" and (len(splits) == 1 or train_split == named.source.split):
-        remedy = f"but {named.name} is a benchmark for evaluation; name its train split, or train on other data"
-        raise ValueError(f"dataset_train_split is {train_split!r}, {remedy}")
-    if named.source and streaming:
+    if isinstance(data, str):
+        named = parse_reference(data, config)
+        splits = load_splits(named, streaming)
+    else:
+        named = Reference("the mixture")
+        splits = data
+    source = named.source
+    if source is not None and source.kind == "benchmark":
+        # the only split of a benchmark, whatever its name, is the one for evaluation
+        is_for_evaluation = len(splits) == 1 or train_split == source.split
+        if is_for_evaluation:
+            raise ValueError(
+                f"dataset_train_split is {train_split!r}, but {named.name} is a benchmark for evaluation; name its "
+                "train split, or train on other data"
+            )
+    if source is not None and streaming:
         logger.warning("%s is streamed, so repeated and contradictory rows are kept", named.name)
-    is_published = named.source is not None and not streaming
+    drops_repeats = source is not None and not streaming
 
     def read(field: str, split: str) -> Rows:
-        raw = _split(splits, field, split, named.name)
+        raw = _split(splits, field=field, split=split, name=named.name)
         if streaming and isinstance(raw, Dataset):
             raw = raw.to_iterable_dataset()
-        rows = _read_rows(raw, named.name, is_published, **rule)
-        return _without_repeats(rows, named.name) if is_published else rows
+        rows = _read_rows(raw, named.name, needs_gold=drops_repeats, **rule)
+        return _without_repeats(rows, named.name) if drops_repeats else rows
 
     train = read("dataset_train_split", train_split)
-    return train, read("dataset_test_split", test_split) if test_split is not None else None
+    test = None if test_split is None else read("dataset_test_split", test_split)
+    return train, test
 
 
 def fingerprint(problems: Dataset, columns: Iterable[str] = ("id", "prompt", "solution")) -> str:
     """Returns sixteen hexadecimal digits that depend on these columns of the problems and on their order."""
-    sha, columns = hashlib.sha256(), [*columns]
-    known = problems.select_columns([*{*columns}.intersection(problems.column_names)]).with_format("arrow")
-    for row in itertools.chain.from_iterable(batch.to_pylist() for batch in known.iter(1000)):
-        sha.update(json.dumps([row.get(name) for name in columns], sort_keys=True, default=str).encode())
-    return sha.hexdigest()[:16]
+    columns = [*columns]
+    present = sorted({*columns}.intersection(problems.column_names))
+    digest = hashlib.sha256()
+    for batch in problems.select_columns(present).with_format("arrow").iter(batch_size=1000):
+        for row in batch.to_pylist():
+            values = [row.get(name) for name in columns]
+            digest.update(json.dumps(values, sort_keys=True, default=str).encode())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
@@ -170,14 +186,7 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Returns the splits of a file (only `train`), of a folder of files, or of a folder of `save_to_disk`."""
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        kinds = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
-        if len(kinds) > 1 and not is_saved and config is None:  # datasets would silently read only one type
-            raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(kinds))}; keep one")
-        if kinds <= {"csv"} and not (is_saved or config) and (found := load_dataset_builder(str(path))).name == "csv":
-            files = found.config.data_files or {}
-            return {str(split): _read_csv(own, found.config.sep) for split, own in files.items()}
-        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
-        return {"train": dataset} if isinstance(dataset, Dataset) else dataset
+        return _saved_splits(path) if is_saved else _folder_splits(path, config, streaming)
     builder = file_builder(path)
     if builder is None:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
@@ -186,23 +195,62 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     return load_dataset(builder, data_files=str(path), streaming=streaming)
 
 
+def _saved_splits(path: Path) -> Splits:
+    saved = load_from_disk(str(path))
+    return {"train": saved} if isinstance(saved, Dataset) else saved
+
+
+def _folder_splits(path: Path, config: str | None, streaming: bool) -> Splits:
+    """Returns the splits that `datasets` finds in a folder of files. Like single files, CSV files are read here."""
+    if not config:
+        builders = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
+        if len(builders) > 1:  # datasets would silently read only one type
+            raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
+        # subfolders, and files such as .tsv whose type we do not know by name, may also hold tables
+        if builders <= {"csv"}:
+            datasets_builder = load_dataset_builder(str(path))
+            if datasets_builder.name == "csv":
+                sep = datasets_builder.config.sep
+                files_by_split = datasets_builder.config.data_files or {}
+                return {str(split): _read_csv(files, sep) for split, files in files_by_split.items()}
+    return load_dataset(str(path), config, streaming=streaming)
+
+
 def _read_csv(paths: Iterable[str | Path], sep: str = ",") -> Dataset:
     """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
     their values are the same as text."""
-    frame = pd.concat([pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths])
-    if "target_length" in frame:
+    # every cell is text, an empty one the empty text
+    tables = [pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths]
+    frame = pd.concat(tables)
+    if "target_length" in frame:  # a row may have none
         frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
-    for name in frame.columns.difference(columns_to_read(detect_schema(frame.columns, False), frame.columns)):
+    schema = detect_schema(frame.columns, needs_gold=False)
+    stays_text = columns_to_read(schema, frame.columns)
+    for name in frame.columns.difference(stays_text):
         numbers = pd.to_numeric(frame[name], errors="coerce").convert_dtypes()
-        if numbers.notna().any() and ((numbers.astype(str) == frame[name]) | frame[name].isin(["", np.nan])).all():
+        is_same_as_text = numbers.astype(str) == frame[name]
+        is_empty = frame[name].isin(["", np.nan])
+        if numbers.notna().any() and (is_same_as_text | is_empty).all():
             frame[name] = numbers
     return Dataset.from_pandas(frame, preserve_index=False)
 
 
+def _default_split(splits: Splits, source: Source | None, kind: Kind | None) -> str | None:
+    """Returns the split to read where the user named none; `None` if the data leaves the choice open."""
+    if len(splits) == 1:
+        return next(iter(splits))
+    if source is None:
+        return None
+    return "train" if kind == "train" else source.split
+
+
 def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
+    """Returns the rows of a split, which the user named in the argument `field`."""
     if split is None or split not in splits:
-        remedy = "name one of them, or a folder with a file for each, such as train.jsonl and test.jsonl"
-        raise ValueError(f"{field} is {split!r}, but {name} has the splits {', '.join(splits)}; {remedy}")
+        raise ValueError(
+            f"{field} is {split!r}, but {name} has the splits {', '.join(splits)}; name one of them, or a folder with "
+            "a file for each, such as train.jsonl and test.jsonl"
+        )
     return splits[split]
 
 
@@ -213,17 +261,10 @@ def _read_rows(
     columns. If a gold is needed, they also get an `id`."""
     # some streams do not state their features
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
-    schema = detect_schema(features, needs_gold)
-    types: dict[str, Any] = {"id": TEXT} if needs_gold else {}
-    types["prompt"] = [{"role": TEXT, "content": TEXT}] if has_chat_template else TEXT
-    if (schema is None or "prompt" in schema.columns) and not isinstance(features["prompt"], Value):
-        types["prompt"] = features["prompt"]
-    if schema is not None:
-        gold = features["solution"] if "solution" in schema.columns else TEXT
-        is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
-        types["solution"] = TEXT if needs_gold or is_number else gold
+    schema = detect_schema(features, needs_gold)  # `None` if there is only a prompt
+    types = _types_of_read_columns(features, schema, needs_gold=needs_gold, has_chat_template=has_chat_template)
     text = suffix if isinstance(suffix, str) else suffix(features)
-    how = {
+    arguments = {
         "name": name,
         "schema": schema,
         "needs_gold": needs_gold,
@@ -233,24 +274,47 @@ def _read_rows(
     }
     if isinstance(raw, IterableDataset):
         all_types = raw.features and Features({**raw.features, **types})
-        stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=all_types)
+        stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=arguments, features=all_types)
         _say_what_is_appended(stream, text)
         return stream
     needed = columns_to_read(schema, features)
-    made = raw.select_columns(needed).map(
+    rows = raw.select_columns(needed).map(
         _read_batch,
         with_indices=True,
         batched=True,
-        fn_kwargs=how,
+        fn_kwargs=arguments,
         remove_columns=needed,
         features=Features(types),
         load_from_cache_file=False,  # the key of the cache does not depend on the code of this package
         desc=f"reading {name}",
     )
-    _say_what_is_appended(made, text)
-    # joined as columns, so that the other columns are neither read nor copied
+    _say_what_is_appended(rows, text)
     others = [column for column in features if column not in types]
-    return concatenate_datasets([made, raw.select_columns(others)], axis=1) if others else made
+    if not others:
+        return rows
+    # joined as columns, so that the other columns are neither read nor copied
+    return concatenate_datasets([rows, raw.select_columns(others)], axis=1)
+
+
+def _types_of_read_columns(
+    features: Features, schema: Schema | None, needs_gold: bool, has_chat_template: bool
+) -> dict[str, Any]:
+    """Returns the types of the columns that `_read_row` makes."""
+    types: dict[str, Any] = {}
+    if needs_gold:
+        types["id"] = TEXT
+    reads_prompt = schema is None or "prompt" in schema.columns
+    if reads_prompt and not isinstance(features["prompt"], Value):
+        types["prompt"] = features["prompt"]  # messages keep all their fields
+    elif has_chat_template:
+        types["prompt"] = [{"role": TEXT, "content": TEXT}]
+    else:
+        types["prompt"] = TEXT
+    if schema is not None:
+        gold = features["solution"] if "solution" in schema.columns else TEXT
+        is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
+        types["solution"] = TEXT if needs_gold or is_number else gold
+    return types
 
 
 def _say_what_is_appended(rows: Rows, suffix: str) -> None:
@@ -260,58 +324,74 @@ def _say_what_is_appended(rows: Rows, suffix: str) -> None:
         say_suffix(suffix)
 
 
-def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, **how: Any) -> dict[str, list[Any]]:
-    made = []
-    for index, values in zip(indices, zip(*batch.values(), strict=True), strict=True):
+def _read_batch(
+    batch: Mapping[str, list[Any]], indices: list[int], name: str, **arguments: Any
+) -> dict[str, list[Any]]:
+    """Applies `_read_row` to each row of a batch, which maps columns to lists."""
+    rows = []
+    values_by_row = zip(*batch.values(), strict=True)
+    for index, values in zip(indices, values_by_row, strict=True):
         row = dict(zip(batch, values, strict=True))
         try:
-            made.append(_read_row(row, f"{name}-{index}", **how))
+            rows.append(_read_row(row, default_id=f"{name}-{index}", **arguments))
         except ValueError as error:
             raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
-    return {column: [row[column] for row in made] for column in made[0]}
+    return {column: [row[column] for row in rows] for column in rows[0]}
 
 
 def _read_row(
     row: Mapping[str, Any],
-    own_id: str,
+    default_id: str,
     schema: Schema | None,
     needs_gold: bool,
     has_chat_template: bool,
     suffix: str,
     **rule: Any,
 ) -> dict[str, Any]:
-    made: dict[str, Any] = {"id": row_id(row) or own_id} if needs_gold else {}
-    asked = dict(row)
+    """Returns `prompt`, with `id` if a gold is needed, and with `solution` if the data has a schema."""
+    columns: dict[str, Any] = {}
+    if needs_gold:
+        columns["id"] = row_id(row) or default_id
+    row_to_ask = dict(row)
     if schema is not None:
         has_prompt = "prompt" in schema.columns
-        has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages need no template
+        if has_prompt and not isinstance(row["prompt"], str):
+            has_chat_template = True  # messages need no template
         try:
-            question, made["solution"] = schema.read(row, keeps_template=not suffix)  # which a suffix replaces
-            stays = has_prompt and not isinstance(question, str)  # keep all fields of the messages
-            asked["prompt"] = row["prompt"] if stays else question
-        # the value may be a label or a list for the user's own reward function
+            # a suffix replaces the template that the data has around a question
+            question, gold = schema.read(row, keeps_template=not suffix)
         except (AttributeError, TypeError, ValueError) as error:
             if needs_gold or not has_prompt:
                 raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
-            made["solution"] = row["solution"] if "solution" in schema.columns else None
-    return {**made, **as_conversation(asked, suffix, has_chat_template, **rule)}
+            # the value may be a label or a list for the user's own reward function
+            columns["solution"] = row["solution"] if "solution" in schema.columns else None
+        else:
+            columns["solution"] = gold
+            # messages in column `prompt` stay, with all their fields
+            if isinstance(question, str) or not has_prompt:
+                row_to_ask["prompt"] = question
+    return {**columns, **as_conversation(row_to_ask, suffix, has_chat_template, **rule)}
 
 
 def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:
     """Drops repeats and contradictions unless the problems are a benchmark; a warning states their number."""
     # hashes need less memory than questions, and are compared only within this process
-    batches = problems.select_columns("prompt").iter(10_000)
-    frame = pd.DataFrame({"question": [hash(str(prompt)) for batch in batches for prompt in batch["prompt"]]})
+    hashes: list[int] = []
+    for batch in problems.select_columns("prompt").iter(batch_size=10_000):
+        hashes.extend(hash(str(prompt)) for prompt in batch["prompt"])
+    frame = pd.DataFrame({"question": hashes})
     for column in {"solution", "target_length"}.intersection(problems.column_names):
         frame[column] = problems[column][:]
-    repeats = frame.duplicated()
-    contradicts = frame.groupby("question")["solution"].transform("nunique") > 1
-    rows = range(len(problems)) if is_benchmark else np.flatnonzero(~(repeats | contradicts))
+    is_repeat = frame.duplicated()
+    is_contradicted = frame.groupby("question")["solution"].transform("nunique") > 1
+    rows = range(len(problems)) if is_benchmark else np.flatnonzero(~(is_repeat | is_contradicted))
     kept = problems if len(rows) == len(problems) else problems.select(rows)
-    if repeats.any() or contradicts.any():
-        repeated, contradicted = repeats.sum(), frame["question"][contradicts].nunique()
-        found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
-        logger.warning(f"{name}: {len(kept):,} problems of {len(problems):,} rows; {found}")
+    if is_repeat.any() or is_contradicted.any():
+        num_contradicted_prompts = frame["question"][is_contradicted].nunique()
+        logger.warning(
+            f"{name}: {len(kept):,} problems of {len(problems):,} rows; {is_repeat.sum():,} repeats of prompt and "
+            f"answer, {num_contradicted_prompts:,} prompts with different answers"
+        )
     return _with_ids(kept, name, rows)
 
 
@@ -319,10 +399,12 @@ def _with_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
     """Returns the problems with unique ids: their own or, if these are missing or not unique, names with their row
     numbers in `rows`."""
     ids = problems["id"][:] if "id" in problems.column_names else []
-    if len({each for each in ids if isinstance(each, str | int)}) == len(problems):
+    unique_ids = {value for value in ids if isinstance(value, str | int)}
+    if len(unique_ids) == len(problems):
         return problems
     if ids:
-        doubt = "ids are not unique, or are neither text nor 64-bit integers"
-        logger.warning(f"{name}: {doubt}, so {name}-ROW replaces them")
+        logger.warning(
+            f"{name}: ids are not unique, or are neither text nor 64-bit integers, so {name}-ROW replaces them"
+        )
         problems = problems.remove_columns("id")
     return problems.add_column("id", [f"{name}-{row}" for row in rows])

@@ -1,6 +1,7 @@
 """Turns prompts into conversations, so that the model's chat template applies, including its thinking block."""
 
 import functools
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,16 +51,17 @@ def is_blank(row: Mapping[str, Any]) -> bool:
 
 def check_not_blank(dataset: "Dataset") -> None:
     """Raises `ValueError`, which names the first row, if a prompt is neither text nor messages, or is blank."""
-    batches = dataset.select_columns("prompt").iter(1000)
-    for row, prompt in enumerate(prompt for batch in batches for prompt in batch["prompt"]):
+    batches = dataset.select_columns("prompt").iter(batch_size=1000)
+    prompts = itertools.chain.from_iterable(batch["prompt"] for batch in batches)
+    for row, prompt in enumerate(prompts):
         is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
-        is_known = is_messages or isinstance(prompt, str)
+        is_text = isinstance(prompt, str)
         # the complete row, whose images take long to decode, is read only if the text is blank
-        if not is_known or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
-            raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_problem(prompt)}")
+        if not (is_messages or is_text) or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
+            raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_message(prompt)}")
 
 
-def _blank_problem(prompt: Any) -> str:
+def _blank_message(prompt: Any) -> str:
     """Returns the error message for a blank prompt, with its remedy."""
     return f"prompt is {prompt!r}, but must be text or messages that are not blank; fill it or drop the row"
 
@@ -109,15 +111,17 @@ def as_conversation(
     """
     prompt = row["prompt"]
     if is_blank(row):
-        raise ValueError(_blank_problem(prompt))
+        raise ValueError(_blank_message(prompt))
     if isinstance(prompt, str):
         text = prompt.strip()
-        asked = text if text.endswith(suffix.strip()) else text + suffix
-        prompt = [{"role": "user", "content": asked}] if has_chat_template else asked
+        if not text.endswith(suffix.strip()):
+            text += suffix
+        prompt = [{"role": "user", "content": text}] if has_chat_template else text
     # TRL would end this message and begin another one of the assistant
     elif prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
         raise ValueError("prompt ends with a message of the assistant, but must end with one of the user; drop it")
-    if system_prompt is None or (not isinstance(prompt, str) and prompt[0].get("role") == "system"):
+    has_system_prompt = not isinstance(prompt, str) and prompt[0].get("role") == "system"
+    if system_prompt is None or has_system_prompt:
         return {"prompt": prompt}
     if isinstance(prompt, str):
         raise ValueError("system_prompt needs a chat template, which the tokenizer does not have; set chat_template")
@@ -171,5 +175,8 @@ def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
         <BLANKLINE>
         Answer with the LETTER of the right choice within \boxed{}.
     """
-    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS[: len(choices)], choices, strict=True)]
-    return "\n".join([question, "", *lines, "", "Answer with the LETTER of the right choice within \\boxed{}."])
+    lines = [question, ""]
+    for letter, choice in zip(LETTERS[: len(choices)], choices, strict=True):
+        lines.append(f"{letter}. {choice}")
+    lines += ["", "Answer with the LETTER of the right choice within \\boxed{}."]
+    return "\n".join(lines)

@@ -16,10 +16,15 @@ def question_of(row: Mapping[str, Any]) -> int:
 
     For a row without a prompt, it identifies the row.
     """
-    prompt, images = row.get("prompt", row), row.get("images", row.get("image"))
-    pictures = images if isinstance(images, list) or images is None else [images]
-    text = json.dumps([prompt, pictures] if pictures else prompt, sort_keys=True, default=_content)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    prompt = row.get("prompt", row)
+    images = row.get("images", row.get("image"))
+    if images is not None and not isinstance(images, list):
+        images = [images]
+    question = [prompt, images] if images else prompt
+    text = json.dumps(question, sort_keys=True, default=_content)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    # without the lowest of 64 bits, so that it fits into a signed integer of torch
+    return int.from_bytes(digest, "big") >> 1
 
 
 def _content(value: Any) -> Any:
@@ -30,4 +35,6 @@ def _content(value: Any) -> Any:
     if isinstance(value, np.ndarray | torch.Tensor):
         array = np.asarray(value)
         return str(array.dtype), array.shape, _content(array.tobytes())
-    return hashlib.blake2b(value).hexdigest() if isinstance(value, bytes) else repr(value)
+    if isinstance(value, bytes):
+        return hashlib.blake2b(value).hexdigest()
+    return repr(value)

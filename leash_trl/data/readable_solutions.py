@@ -29,15 +29,24 @@ def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -
             )
     # integers need no check, and most of a million golds are integers or occur several times
     doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
-    known = {doubtful[place]: fault for place, fault in unreadable_solutions(doubtful).items()}
-    known |= {gold: "is no answer" for gold in doubtful if gold in NO_ANSWER}
-    faults = {row: known[gold] for row, gold in enumerate(golds) if gold in known}
-    if not faults:
+    faults = {doubtful[index]: fault for index, fault in unreadable_solutions(doubtful).items()}
+    for gold in doubtful:
+        if gold in NO_ANSWER:
+            faults[gold] = "is no answer"
+    faulty_rows = [row for row, gold in enumerate(golds) if gold in faults]
+    if not faulty_rows:
         return problems
-    message = f"{len(faults)} of {len(problems)} solutions of {name} cannot be graded"
-    shown = [f"row {row}: {golds[row]!r:.80} {fault}" for row, fault in [*faults.items()][:MOST_SHOWN]]
-    faulty = f"{'; '.join(shown)}{', ...' if len(faults) > MOST_SHOWN else ''} (rows counted from 0)"
+    shown = [f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MOST_SHOWN]]
+    examples = "; ".join(shown)
+    if len(faulty_rows) > MOST_SHOWN:
+        examples += ", ..."
     if not drops:
-        raise ValueError(f"{message}; fix them, or drop their rows, as leash filter does: {faulty}")
-    logger.warning("%s and are dropped: %s", message, faulty)
-    return problems.select([row for row in range(len(problems)) if row not in faults])
+        raise ValueError(
+            f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded; fix them, or drop their "
+            f"rows, as leash filter does: {examples} (rows counted from 0)"
+        )
+    logger.warning(
+        f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded and are dropped: {examples} "
+        "(rows counted from 0)"
+    )
+    return problems.select([row for row, gold in enumerate(golds) if gold not in faults])

@@ -5,7 +5,7 @@ import json
 from datasets import Dataset, DatasetDict
 
 from leash_trl.data.sources import task_settings
-from leash_trl.rewards.reasoning_gym_reward import procedural_dataset
+from leash_trl.reasoning_gym_tasks import procedural_dataset
 
 
 TEST_SEED = 2**31  # added to the seed for the split `test`, since problem i of a task has the seed `seed + i`
@@ -28,12 +28,15 @@ def load_reasoning_gym(text: str) -> DatasetDict:
     splits: dict[str, Dataset] = {}
     in_training: set[str] = set()
     for split, offset in (("train", 0), ("test", TEST_SEED)):
-        own = json.dumps({**settings, "seed": settings["seed"] + offset}, default=str)
-        rows = [
-            {"question": entry["question"], "answer": str(entry["answer"]), "reasoning_gym": f"{index} {own}"}
-            for index, entry in enumerate(procedural_dataset(own))
-            if entry["question"] not in in_training and str(entry["answer"]).strip()
-        ]
+        split_settings = json.dumps({**settings, "seed": settings["seed"] + offset}, default=str)
+        rows = []
+        for index, entry in enumerate(procedural_dataset(split_settings)):
+            question = entry["question"]
+            answer = str(entry["answer"])
+            if question not in in_training and answer.strip():
+                # with number and settings, the reward makes the problem again and lets its task score an answer
+                reference = f"{index} {split_settings}"
+                rows.append({"question": question, "answer": answer, "reasoning_gym": reference})
         if not rows:
             raise ValueError(
                 f"reasoning_gym:{text} has no problem for the split {split}; lower size or vary its settings"

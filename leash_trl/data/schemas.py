@@ -19,12 +19,19 @@ Messages = list[dict[str, Any]]
 GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 
 QUESTION_AND_GOLD = (
-    *(("question", "final_answer"), ("problem", "answer"), ("question", "answer")),
-    *(("problem", "solution"), ("question", "solution"), ("question", "ground_truth")),
+    ("question", "final_answer"),
+    ("problem", "answer"),
+    ("question", "answer"),
+    ("problem", "solution"),
+    ("question", "solution"),
+    ("question", "ground_truth"),
 )
 
 # names of roles in ShareGPT
 CHAT_ROLES = {"human": "user", "gpt": "assistant"}
+
+# columns beside a conversation that may hold its gold
+CHAT_GOLDS = ("final_answer", "answer", "solution", "ground_truth")
 
 # In this order: if a row has several ids, the first that is not empty is used.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
@@ -55,10 +62,12 @@ def read_text(row: Row, column: str) -> str:
         (value,) = value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    # bool is a subclass of int, but not a gold answer
-    if value is None or isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+    is_answer = isinstance(value, str | int | float) and not isinstance(value, bool)  # bool is a subclass of int
+    is_nan = value != value
+    if not is_answer or is_nan:
         raise ValueError(f"column {column!r} is {value!r}, but must be text or a number; fix or drop the row")
-    if not (text := str(value).strip()):
+    text = str(value).strip()
+    if not text:
         raise ValueError(f"column {column!r} is empty; fill it or drop the row")
     return text
 
@@ -82,31 +91,49 @@ def _question_of_messages(row: Row) -> str | Messages:
     return _text_of_only_message(_messages(row))
 
 
-def _read_chat(column: str, role: str, content: str, gold: str, row: Row) -> tuple[str | Messages, str]:
+@dataclass(frozen=True)
+class ChatFormat:
+    """Column of a conversation, and the keys of its messages."""
+
+    column: str
+    role: str
+    content: str
+
+
+def _read_chat(chat: ChatFormat, gold_column: str | None, row: Row) -> tuple[str | Messages, str]:
     """Reads a conversation without the assistant's last message as the prompt. The gold is in a column of its own, or
     it is that message."""
-    messages = [
-        {"role": CHAT_ROLES.get(message[role], message[role]), "content": message[content]}
-        for message in row[column] or []
-    ]
+    messages: Messages = []
+    for message in row[chat.column] or []:
+        role = message[chat.role]
+        messages.append({"role": CHAT_ROLES.get(role, role), "content": message[chat.content]})
     is_answered = len(messages) > 1 and messages[-1]["role"] == "assistant"
-    if not messages or not (is_answered or gold):
-        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
-    asked = _text_of_only_message(messages[:-1] if is_answered else messages)
-    return asked, read_text(row, gold) if gold else read_text(messages[-1], "content")
+    has_gold = is_answered or gold_column is not None
+    if not messages or not has_gold:
+        raise ValueError(f"column {chat.column!r} must end with an answer of the assistant; fix or drop the row")
+    question = _text_of_only_message(messages[:-1] if is_answered else messages)
+    if gold_column is not None:
+        return question, read_text(row, gold_column)
+    return question, read_text(messages[-1], "content")
 
 
 def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
-    texts = [read_text(row, "instruction"), str(row.get("input") or "").strip()]
-    return "\n\n".join(filter(None, texts)), read_text(row, "output")
+    question = read_text(row, "instruction")
+    context = str(row.get("input") or "").strip()
+    if context:
+        question = f"{question}\n\n{context}"
+    return question, read_text(row, "output")
 
 
 def _read_verl(row: Row) -> tuple[str | Messages, str]:
+    reward_model = row["reward_model"] or {}
     column = "reward_model.ground_truth"
-    gold = read_text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
+    gold = read_text({column: reward_model.get("ground_truth")}, column)
     # the AMC file of the LEASH release has "142.0" for 142
     integer = re.fullmatch(r"(-?\d+)\.0+", gold)
-    return _question_of_messages(row), integer[1] if integer else gold
+    if integer:
+        gold = integer[1]
+    return _question_of_messages(row), gold
 
 
 def _read_trl(row: Row) -> tuple[str | Messages, str]:
@@ -116,7 +143,8 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
 
 def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
     """Reads question and gold; in GSM8K, the answer is a worked solution with the gold after `####`."""
-    return read_text(row, question), read_text({gold: read_text(row, gold).rpartition("####")[2]}, gold)
+    _, _, answer = read_text(row, gold).rpartition("####")  # all of the text where there is no mark
+    return read_text(row, question), read_text({gold: answer}, gold)
 
 
 def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
@@ -137,12 +165,24 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     """Drops placeholders among the choices, which may change the letter of the answer."""
-    letter, right = row["answer"], row["answer_index"]
-    if right not in range(len(row["options"])) or letter != LETTERS[right]:
+    options = row["options"]
+    letter = row["answer"]
+    right = row["answer_index"]
+    if right not in range(len(options)) or letter != LETTERS[right]:
         raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; fix or drop the row")
-    kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != "N/A"]
-    choices = [row["options"][i].strip() for i in kept]
+    kept = [index for index, option in enumerate(options) if index == right or option.strip() != "N/A"]
+    choices = [options[index].strip() for index in kept]
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
+
+
+def _chat_schemas() -> list[Schema]:
+    """Returns the schemas of conversations: with a gold beside them or, last, with the assistant's answer as gold."""
+    schemas = []
+    for chat in (ChatFormat("messages", "role", "content"), ChatFormat("conversations", "from", "value")):
+        for gold in CHAT_GOLDS:
+            schemas.append(Schema((chat.column, gold), partial(_read_chat, chat, gold), has_template=True))
+        schemas.append(Schema((chat.column,), partial(_read_chat, chat, None), has_template=True))
+    return schemas
 
 
 # In this order: the first schema whose columns all exist is used. Prompt and solution come first, since files of
@@ -154,11 +194,7 @@ SCHEMAS = (
     Schema(("Question", *GPQA_CHOICES), _read_gpqa),
     Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
     *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD),
-    *(
-        Schema((chat[0], *filter(None, [gold])), partial(_read_chat, *chat, gold), has_template=True)
-        for chat in (("messages", "role", "content"), ("conversations", "from", "value"))
-        for gold in ("final_answer", "answer", "solution", "ground_truth", "")
-    ),
+    *_chat_schemas(),
     Schema(("instruction", "output"), _read_alpaca),
 )
 
@@ -188,13 +224,19 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
     """Returns the columns that a schema reads, so that other columns, such as long worked solutions, are not
     decoded."""
-    known = {"prompt", "solution", "input", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info"}
-    return [column for column in columns if column in known]
+    read = {"prompt", "solution", "input", "extra_info", *ID_COLUMNS}
+    if schema is not None:
+        read.update(schema.columns)
+    return [column for column in columns if column in read]
 
 
 def row_id(row: Row) -> str | None:
     """Returns the id that a row has in its source."""
+    ids = [row.get(column) for column in ID_COLUMNS]
     extra_info = row.get("extra_info")
-    index = extra_info.get("index") if isinstance(extra_info, Mapping) else None  # extra_info may be text
-    values = [*(row.get(column) for column in ID_COLUMNS), index]
-    return next((str(value) for value in values if value is not None and str(value)), None)
+    if isinstance(extra_info, Mapping):  # it may be text
+        ids.append(extra_info.get("index"))
+    for value in ids:
+        if value is not None and str(value):
+            return str(value)
+    return None

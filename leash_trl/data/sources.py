@@ -22,7 +22,8 @@ def file_builder(path: Path) -> str | None:
         >>> file_builder(Path("data/train.JSONL.gz")), file_builder(Path("notes.txt"))
         ('json', None)
     """
-    return FILE_BUILDERS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    name = path.name.lower().removesuffix(".gz")
+    return FILE_BUILDERS.get(Path(name).suffix)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def task_settings(text: str) -> dict[str, Any]:
         settings = yaml.safe_load(text)
     except yaml.YAMLError:
         settings = None
-    settings = {"task": settings} if isinstance(settings, str) else settings
+    if isinstance(settings, str):
+        settings = {"task": settings}
     if not isinstance(settings, dict) or not isinstance(settings.get("task"), str):
         raise ValueError(
             f"reasoning_gym:{text} names no task; write 'reasoning_gym:{{task: chain_sum, max_terms: 4}}'"
@@ -130,25 +132,43 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     name, _, task = text.partition(":")
     if name == "reasoning_gym":
         return Reference(task_settings(task)["task"], SOURCES[name], config=task)
-    source = SOURCES.get(text)
-    if source is None and text and (path := Path(text).expanduser()).exists():
-        return Reference(path.stem, path=path, config=config)
-    name, _, rows = text.partition("=")
-    if rows and name in SOURCES:
-        return Reference(name, SOURCES[name], path=Path(existing_path(rows, f"{name} in {field}")), config=config)
-    if source is not None and source.hub_id is None:
-        return Reference(source.name, source)
-    hub_id, _, own_config = ((source and source.hub_id) or text).partition(":")
-    config = config or own_config or None
-    for known in SOURCES.values():
-        if known.hub_id == hub_id and config in (None, known.config or "default"):
-            return Reference(known.name, known, hub_id=hub_id, config=known.config)
+    if text in SOURCES:
+        source = SOURCES[text]
+        if source.hub_id is None:
+            return Reference(source.name, source)
+        hub_id = source.hub_id
+    else:
+        local = _local_reference(text, config, field)
+        if local is not None:
+            return local
+        hub_id, _, config_in_text = text.partition(":")
+        config = config or config_in_text
+    config = config or None
+    for source in SOURCES.values():
+        is_its_config = config in (None, source.config or "default")
+        if source.hub_id == hub_id and is_its_config:
+            return Reference(source.name, source, hub_id=hub_id, config=source.config)
     is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
     if is_file_name or looks_like_path(hub_id):
-        return Reference(Path(text).stem, path=Path(existing_path(text, field)), config=config)
-    if hub_id.count("/") == 1 and all(hub_id.split("/")) and "=" not in hub_id:
-        return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config)
+        path = Path(existing_path(text, field))  # an error, unless the file has just appeared
+        return Reference(path.stem, path=path, config=config)
+    owner, _, repository = hub_id.partition("/")
+    if owner and repository and "/" not in repository and "=" not in hub_id:
+        return Reference(repository, hub_id=hub_id, config=config)
     raise ValueError(
         f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one of "
         f"{', '.join(SOURCES)}, alone or as NAME=PATH"
     )
+
+
+def _local_reference(text: str, config: str | None, field: str) -> Reference | None:
+    """Returns the data set for an existing path or for `NAME=PATH`, or `None` if the text is neither."""
+    if text:
+        path = Path(text).expanduser()
+        if path.exists():
+            return Reference(path.stem, path=path, config=config)
+    name, _, rows = text.partition("=")
+    if rows and name in SOURCES:
+        path = Path(existing_path(rows, f"{name} in {field}"))
+        return Reference(name, SOURCES[name], path=path, config=config)
+    return None

@@ -73,4 +73,5 @@ def lenient_math_reward(
     **kwargs: Any,
 ) -> list[float | None]:
     """[`math_reward`] that also accepts answers in an `<answer>` tag and bare answers, as in "So it is 12."."""
-    return math_reward(completions, solution, thinking_markers=thinking_markers, **{**kwargs, "lenient": True})
+    kwargs["lenient"] = True
+    return math_reward(completions, solution, thinking_markers=thinking_markers, **kwargs)

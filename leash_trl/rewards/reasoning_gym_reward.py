@@ -1,45 +1,10 @@
 """The reward of reasoning-gym's tasks, which score the answers to their problems themselves."""
 
-import functools
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
+from leash_trl.reasoning_gym_tasks import procedural_dataset
 from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, boxes, completion_text
-
-
-# Tasks of reasoning-gym 0.1.25 whose problems differ from process to process, so that no run could be resumed.
-UNREPRODUCIBLE = {"codeio", "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication"}
-UNREPRODUCIBLE |= {"ransom_note", "word_ladder"}
-
-
-@functools.lru_cache(maxsize=64)
-def procedural_dataset(settings: str) -> Any:
-    """Returns the data set of reasoning-gym with these settings, a JSON object with `task` and the fields of its
-    configuration. The task `composite` mixes others: `datasets` lists objects with `name`, `weight` and `config`.
-
-    Raises:
-        `ImportError`: If reasoning-gym is not installed.
-        `ValueError`: If the task or a field is unknown, or a value is out of range.
-    """
-    try:
-        from reasoning_gym.composite import DatasetSpec
-        from reasoning_gym.factory import create_dataset
-    except ImportError as error:
-        raise ImportError(f"{error}; run pip install reasoning-gym") from error
-    fields = json.loads(settings)
-    task = fields.pop("task")
-    if unusable := UNREPRODUCIBLE & {task, *(part.get("name") for part in fields.get("datasets") or [])}:
-        raise ValueError(
-            f"reasoning_gym has {', '.join(unusable)}, whose problems differ between processes; choose another"
-        )
-    try:
-        if "datasets" in fields:
-            fields["datasets"] = [DatasetSpec(**part) for part in fields["datasets"]]
-        return create_dataset(task, **fields)
-    except (AssertionError, TypeError, ValueError) as error:
-        raise ValueError(f"reasoning_gym has the settings {settings}: {error}") from error
 
 
 def reasoning_gym_reward(

@@ -40,84 +40,107 @@ def after(seeds: pd.DataFrame, updates: str) -> pd.DataFrame:
 
 def curves(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The points of each method, means over its seeds, by rising tokens."""
-    points = comparison_rows(seeds)[1:]
-    return {name: own.sort_values("mean_tokens") for name, own in points.groupby("name", sort=False)}
+    points = comparison_rows(seeds)[1:]  # without the base
+    return {name: curve.sort_values("mean_tokens") for name, curve in points.groupby("name", sort=False)}
 
 
-def at_lengths(own: pd.DataFrame) -> pd.Series:
+def at_lengths(points: pd.DataFrame) -> pd.Series:
     """Scores of a seed's points at `LENGTHS`, on lines over the logarithm of tokens; NaN where they do not reach."""
-    own = own.sort_values("mean_tokens")
-    log_tokens = np.log(own["mean_tokens"])
-    scores = np.interp(np.log(LENGTHS), log_tokens, own["score"], left=np.nan, right=np.nan)
+    points = points.sort_values("mean_tokens")
+    log_tokens = np.log(points["mean_tokens"])
+    scores = np.interp(np.log(LENGTHS), log_tokens, points["score"], left=np.nan, right=np.nan)
     return pd.Series(scores, index=LENGTHS)
 
 
 def scores_at_lengths(seeds: pd.DataFrame) -> pd.DataFrame:
     """Scores at `LENGTHS`: a method a row, a seed of a length a column."""
-    return seeds[1:].groupby(["name", "seeds"], sort=False)[["mean_tokens", "score"]].apply(at_lengths).unstack()
+    points_of_seeds = seeds[1:].groupby(["name", "seeds"], sort=False)[["mean_tokens", "score"]]
+    return points_of_seeds.apply(at_lengths).unstack()
 
 
 def told_apart(scores: pd.DataFrame, length: int) -> str:
     """How many pairs of methods differ at a length, by a t test with the spread of seeds pooled over all methods."""
-    known = scores[length].dropna()
-    if len(known) < 2:
-        return f"At {length} tokens, {len(known)} of {len(scores)} curves have all seeds."
-    pairs = [*combinations(known.index, 2)]
-    spread, freedom = np.sqrt(known.var(axis=1, ddof=1).mean()), len(known) * (known.shape[1] - 1)
-    reach = spread * np.sqrt(2 / known.shape[1])
-    gaps = [known.loc[one].mean() - known.loc[other].mean() for one, other in pairs]
-    p_values = np.array([t_p_value(gap / reach, freedom) for gap in gaps])
+    complete = scores[length].dropna()  # a method a row, a seed a column
+    if len(complete) < 2:
+        return f"At {length} tokens, {len(complete)} of {len(scores)} curves have all seeds."
+    num_methods, num_seeds = complete.shape
+    spread = np.sqrt(complete.var(axis=1, ddof=1).mean())
+    freedom = num_methods * (num_seeds - 1)
+    standard_error = spread * np.sqrt(2 / num_seeds)
+    means = complete.mean(axis=1)
+    p_values = []
+    for first, second in combinations(means, 2):
+        p_values.append(t_p_value((first - second) / standard_error, freedom))
+    num_different = sum(p_value < 0.05 for p_value in p_values)
+    num_after_correction = holm(np.array(p_values)).sum()
+    smallest_difference = t_quantile(freedom) * standard_error
     return (
-        f"At {length} tokens {len(known)} of {len(scores)} curves have all seeds. Of their {len(gaps)} pairs "
-        f"{(p_values < 0.05).sum()} are told apart, {holm(p_values).sum()} after Holm's correction: a t test with the "
-        f"spread of seeds pooled over the methods (standard deviation {spread:.3f}, {freedom} degrees of freedom; "
-        f"differences from {t_quantile(freedom) * reach:.3f} on)."
+        f"At {length} tokens {num_methods} of {len(scores)} curves have all seeds. Of their {len(p_values)} pairs "
+        f"{num_different} are told apart, {num_after_correction} after Holm's correction: a t test with the spread of "
+        f"seeds pooled over the methods (standard deviation {spread:.3f}, {freedom} degrees of freedom; differences "
+        f"from {smallest_difference:.3f} on)."
     )
+
+
+def points_text(curve: pd.DataFrame) -> str:
+    return "; ".join(f"{point.score:.3f} at {point.mean_tokens:.1f}" for point in curve.itertuples())
+
+
+def scores_text(scores: pd.Series) -> str:
+    """The mean over seeds and, in brackets, the seeds; empty if no seed reaches the length."""
+    if len(scores) == 0:
+        return ""
+    mean = f"{scores.mean():.3f}"
+    if len(scores) == 1:
+        return mean
+    seeds = ", ".join(f"{score:.3f}" for score in scores)
+    return f"{mean} ({seeds})"
 
 
 def table(seeds: pd.DataFrame) -> str:
     """Each method's scores at `LENGTHS` and its points, sorted by the scores at `SORTED_BY` and then by accuracy."""
-    scores, drawn = (function(after(seeds, END)) for function in (scores_at_lengths, curves))
-    middle, rows = curves(after(seeds, MIDDLE)), []
-    for name, own in drawn.items():
+    scores = scores_at_lengths(after(seeds, END))
+    end = curves(after(seeds, END))
+    middle = curves(after(seeds, MIDDLE))
+
+    def rank(name: str) -> tuple[bool, float, float]:
+        """Methods that do not reach the length come last."""
+        mean = scores.loc[name, SORTED_BY].mean()
+        return np.isnan(mean), -np.nan_to_num(mean), -end[name]["score"].max()
+
+    rows = []
+    for name in sorted(end, key=rank):
         row = {"method": name}
         for length in LENGTHS:
-            each = scores.loc[name, length].dropna()
-            row[f"at {length}"] = f"{each.mean():.3f}" if len(each) else ""
-            if len(each) > 1:
-                row[f"at {length}"] += f" ({', '.join(f'{value:.3f}' for value in each)})"
-        mean = scores.loc[name, SORTED_BY].mean()
-        for updates, points in ((END, own), (MIDDLE, middle[name])):
-            shown = (f"{point.score:.3f} at {point.mean_tokens:.1f}" for point in points.itertuples())
-            row[f"after {updates} updates"] = "; ".join(shown)
-        rows.append(((np.isnan(mean), -np.nan_to_num(mean), -own["score"].max()), row))
-    rows.sort(key=lambda row: row[0])
-    return markdown(pd.DataFrame([row for _, row in rows]))
+            row[f"at {length}"] = scores_text(scores.loc[name, length].dropna())
+        row[f"after {END} updates"] = points_text(end[name])
+        row[f"after {MIDDLE} updates"] = points_text(middle[name])
+        rows.append(row)
+    return markdown(pd.DataFrame(rows))
 
 
 def picture(seeds: pd.DataFrame) -> None:
     """Draws accuracy over tokens, a family a panel, with all other methods in gray behind. Dotted: after `MIDDLE`."""
     figure, axes = style.new_figure(style.NARROW, 13.5, rows=5, columns=2)
-    drawn, middle = (curves(after(seeds, updates)) for updates in (END, MIDDLE))
-    base, ends = seeds.iloc[0], after(seeds, END)
+    seeds_at_end = after(seeds, END)
+    end = curves(seeds_at_end)
+    middle = curves(after(seeds, MIDDLE))
+    base = seeds.iloc[0]
     for axis, (family, names) in zip(axes, FAMILIES.items(), strict=False):
-        for name, own in drawn.items():
+        for name, curve in end.items():
             if name not in names:
-                axis.plot(own["mean_tokens"], own["score"], color=style.NEUTRAL, linewidth=0.8, alpha=0.4, zorder=1)
+                axis.plot(
+                    curve["mean_tokens"], curve["score"], color=style.NEUTRAL, linewidth=0.8, alpha=0.4, zorder=1
+                )
         for index, name in enumerate(names):
-            look = style.marked_style(index)
-            own, each = drawn[name], ends[ends["name"] == name]
-            axis.plot(own["mean_tokens"], own["score"], color=look["color"], linewidth=1.4, zorder=3)
-            early = middle[name][["mean_tokens", "score"]].to_numpy().T
-            axis.plot(*early, color=look["color"], linewidth=0.8, linestyle=":", zorder=2)
-            axis.plot(
-                *each[["mean_tokens", "score"]].to_numpy().T,
-                **{**look, "linestyle": "None"},
-                markersize=4,
-                alpha=0.8,
-                zorder=3,
-                label=name,
-            )
+            dots = style.marked_style(index) | {"linestyle": "None", "markersize": 4, "alpha": 0.8}
+            color = dots["color"]
+            curve = end[name]
+            early = middle[name]
+            of_seeds = seeds_at_end[seeds_at_end["name"] == name]
+            axis.plot(curve["mean_tokens"], curve["score"], color=color, linewidth=1.4, zorder=3)
+            axis.plot(early["mean_tokens"], early["score"], color=color, linewidth=0.8, linestyle=":", zorder=2)
+            axis.plot(of_seeds["mean_tokens"], of_seeds["score"], **dots, zorder=3, label=name)
         axis.plot(base["mean_tokens"], base["score"], color="black", marker="d", zorder=3)
         axis.set_title(family, fontsize=style.LABEL_SIZE)
         axis.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.2)
@@ -132,9 +155,11 @@ def picture(seeds: pd.DataFrame) -> None:
     figure.supxlabel(
         "mean tokens of an answer; diamond: base; points below 0.45 are in the table only", fontsize=style.LABEL_SIZE
     )
-    words = f"accuracy after {END} updates (dotted: {MIDDLE}); a dot is a seed, lines join the means of each setting"
-    figure.supylabel(words, fontsize=style.LABEL_SIZE)
-    figure.set_label("; ".join(f"{name}: {len(own)} settings" for name, own in drawn.items()))
+    figure.supylabel(
+        f"accuracy after {END} updates (dotted: {MIDDLE}); a dot is a seed, lines join the means of each setting",
+        fontsize=style.LABEL_SIZE,
+    )
+    figure.set_label("; ".join(f"{name}: {len(curve)} settings" for name, curve in end.items()))
     style.write_figure(figure, HERE / "all_methods.svg")
 
 

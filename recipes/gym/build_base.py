@@ -71,13 +71,15 @@ class Stage(NamedTuple):
 
 
 def _row(tokenizer: PreTrainedTokenizerBase, stage: Stage, problem: task.Problem, rng: random.Random) -> Row:
-    suffix, style = rng.choice(list(stage.styles.items()))
+    suffix, trace_style = rng.choice([*stage.styles.items()])
     if suffix == OTHER_WORDS:
-        words = "word", "word,", str(rng.randint(0, task.MAX_NUMBER)), "."
+        words = ["word", "word,", str(rng.randint(0, task.MAX_NUMBER)), "."]
         suffix += " ".join(rng.choices(words, k=rng.randint(1, 12)))
-    message = [{"role": "user", "content": problem.question + suffix}]
-    prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
+    messages = [{"role": "user", "content": problem.question + suffix}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    trace = solution_trace(problem, trace_style, rng)
+    completion = [*tokenizer.encode(trace), tokenizer.eos_token_id]
+    # no loss on the prompt
     return {"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion}
 
 
@@ -176,13 +178,19 @@ def styles_figure(points: pd.DataFrame) -> Figure:
     """Accuracy over tokens in each style, a line per level and black markers for the mean of all: what each token left
     out costs. `points` has columns `style`, `level` (terms to add), `tokens` and `accuracy`."""
     figure, (axis,) = style.new_figure(7.0, 4.5)
-    for index, (level, own) in enumerate(points.sort_values("tokens").groupby("level")):
-        look = {**style.marked_style(index), "markersize": 4, "linewidth": 1}
-        axis.plot(own["tokens"], own["accuracy"], label=f"terms to add: {level}", **look)
+    for index, (level, curve) in enumerate(points.sort_values("tokens").groupby("level")):
+        line = style.marked_style(index) | {"markersize": 4, "linewidth": 1}
+        axis.plot(curve["tokens"], curve["accuracy"], label=f"terms to add: {level}", **line)
     means = points.groupby("style", sort=False)[["tokens", "accuracy"]].mean()
     axis.plot(means["tokens"], means["accuracy"], "o", color="black", markersize=7, zorder=4, label="mean of all")
-    for name, place in means.iterrows():
-        axis.annotate(str(name), tuple(place), (6, -10), textcoords="offset points", fontsize=style.LABEL_SIZE)
+    for mean in means.itertuples():
+        axis.annotate(
+            mean.Index,
+            xy=(mean.tokens, mean.accuracy),
+            xytext=(6, -10),
+            textcoords="offset points",
+            fontsize=style.LABEL_SIZE,
+        )
     axis.set_xscale("log")
     axis.set_xticks((5, 10, 20, 50, 100), ("5", "10", "20", "50", "100"))
     axis.minorticks_off()
@@ -195,13 +203,12 @@ def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]
     """Training stories with traces that over-think, in TRL's conversational prompt-completion type; one story may come
     twice, with another trace."""
     rng = random.Random(seed)
-    return [
-        {
-            "prompt": [{"role": "user", "content": story.question}],
-            "completion": [{"role": "assistant", "content": story.trace(STORY_STYLE, rng)}],
-        }
-        for story in itertools.islice(stories(seed, "train"), count)
-    ]
+    rows = []
+    for story in itertools.islice(stories(seed, "train"), count):
+        prompt = [{"role": "user", "content": story.question}]
+        completion = [{"role": "assistant", "content": story.trace(STORY_STYLE, rng)}]
+        rows.append({"prompt": prompt, "completion": completion})
+    return rows
 
 
 def main() -> None:
@@ -212,23 +219,25 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="how many to show or write (default: 2 problems, 3072 stories)")
     parser.add_argument("--output", type=Path, help="build: folder (default: the package's own); stories: the file")
     parser.add_argument("--figure", help="record: file for accuracy over tokens of the styles, .png, .svg or .pdf")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)  # a model this small is slower on two
-    seed = given.seed or 0
-    match given.command:
+    seed = options.seed or 0
+    match options.command:
         case "build":
-            build_checkpoint(given.output or CHECKPOINT, seed)
+            build_checkpoint(options.output or CHECKPOINT, seed)
         case "record":
             write_record()
-            if given.figure:
-                style.write_figure(styles_figure(pd.DataFrame(base_record()["styles"])), given.figure)
+            if options.figure:
+                points = pd.DataFrame(base_record()["styles"])
+                style.write_figure(styles_figure(points), options.figure)
         case "show":
             rng = random.Random(seed)
-            for problem in itertools.islice(problems(seed, task.LEVELS, "train"), given.count or 2):
-                print(f"{problem.question}\n<think>{solution_trace(problem, STAGES[-1].styles[''], rng)}\n")
+            for problem in itertools.islice(problems(seed, task.LEVELS, "train"), options.count or 2):
+                trace = solution_trace(problem, STAGES[-1].styles[""], rng)
+                print(f"{problem.question}\n<think>{trace}\n")
         case "stories":
-            rows = traced_stories(given.count or 3072, 1000 if given.seed is None else given.seed)
-            given.output.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+            rows = traced_stories(options.count or 3072, seed=1000 if options.seed is None else options.seed)
+            options.output.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The words of a trace, its labels and its terms are given; only the totals are the model's own.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -51,25 +52,27 @@ def forced_answers(
 
     Where a total belongs, the model chooses among numbers only; `greedy` takes the likeliest instead of sampling.
     """
-    prompts = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": problem.question}], add_generation_prompt=True, return_dict=False
-        )
-        for problem in problems
-    ]
-    pieces = [[tokenizer.encode(piece) for piece in forced_text(problem, style)] for problem in problems]
-    numbers = torch.tensor(tokenizer.convert_tokens_to_ids([str(number) for number in range(task.MAX_NUMBER + 1)]))
-    cache, written = DynamicCache(config=model.config), torch.tensor(prompts)
-    length = len(pieces[0][-1]) + 1
-    for index in range(len(pieces[0]) - 1):
-        given = torch.tensor([row[index] for row in pieces], dtype=torch.long).reshape(len(problems), -1)
-        length += given.shape[1] + 1
-        logits = model(input_ids=torch.cat([written, given], dim=1), **{ALL_CACHE_NAMES[0]: cache}).logits[:, -1]
-        scores = logits[:, numbers]
+    prompts = []
+    texts = []
+    for problem in problems:
+        messages = [{"role": "user", "content": problem.question}]
+        prompts.append(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+        texts.append([tokenizer.encode(piece) for piece in forced_text(problem, style)])
+    number_ids = torch.tensor(tokenizer.convert_tokens_to_ids([str(number) for number in range(task.MAX_NUMBER + 1)]))
+    # problems of a level have prompts and pieces of the same lengths, so that nothing is padded
+    *pieces, last_piece = zip(*texts, strict=True)
+    length = len(last_piece[0]) + 1  # with the end token
+    cache = {ALL_CACHE_NAMES[0]: DynamicCache(config=model.config)}
+    unread = torch.tensor(prompts)  # what the model has not read, of shape (len(problems), tokens)
+    for piece in pieces:
+        piece_ids = torch.tensor(piece, dtype=torch.long).reshape(len(problems), -1)  # it may be empty
+        length += piece_ids.shape[1] + 1
+        logits = model(input_ids=torch.cat([unread, piece_ids], dim=1), **cache).logits[:, -1]
+        scores = logits[:, number_ids]
         choice = scores.argmax(-1, keepdim=True) if greedy else torch.multinomial(scores.softmax(-1), 1)
-        written = numbers[choice]
+        unread = number_ids[choice]  # the total, of shape (len(problems), 1)
     answers = torch.tensor([tokenizer.convert_tokens_to_ids(str(problem.answer)) for problem in problems])
-    return written[:, 0].eq(answers), length
+    return unread[:, 0].eq(answers), length
 
 
 def force_styles(
@@ -83,7 +86,7 @@ def force_styles(
     torch.manual_seed(seed)
     for level in task.LEVELS:
         stream = task.problems(seed, (level,), "test")
-        problems = [problem for problem, _ in zip(stream, range(num_problems), strict=False)]
+        problems = [*itertools.islice(stream, num_problems)]
         for style in STYLES:
             sampled, tokens = forced_answers(model, tokenizer, problems, style)
             greedy, _ = forced_answers(model, tokenizer, problems, style, greedy=True)

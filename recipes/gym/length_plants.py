@@ -12,13 +12,16 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from leash_trl.length_control.dual import projected_ascent
 from leash_trl.length_control.leash_predictive import Forecast, delayed_momentum
 
 
-CHOICE_SEED, REPORT_SEED = 14, 2026
-COUNT, UPDATES = 40, 600
+CHOICE_SEED = 14
+REPORT_SEED = 2026
+COUNT = 40  # plants of a kind
+UPDATES = 600
 KINDS = {
     "linear": "response and drift are constant, as the rule assumes",
     "falling": "the response falls 5 to 10 times on the way to the target, the needed push stays",
@@ -35,45 +38,71 @@ LOGNORMAL = math.sqrt(math.log1p(0.4**2))  # deviation of the logarithm of a len
 Controller = Callable[["Plant"], Generator[float, float, None]]
 
 
+class Wander(NamedTuple):
+    """By how much response and needed push have changed with time, in their logarithm and logit."""
+
+    response: float
+    holding: float
+
+
 @dataclass
 class Plant:
-    """A policy; `response` is that of the start, and the needed push `holding` that at the target."""
+    """A policy, and how its mean length answers a push."""
 
-    kind: str
-    start: float
-    holding: float
-    momentum: float
-    noise: float
-    seed: int
-    response: float = 1.0
-    falls: float = 1.0
-    core: float = 0.0
-    elastic: float = 0.0
-    wander: float = 0.0
-    delay: int = 0
+    kind: str  # one of KINDS
+    start: float  # length before training
+    holding: float  # push that keeps the length at the target
+    momentum: float  # of the optimizer
+    noise: float  # standard deviation of a batch's length
+    seed: int  # of the noise
+    response: float = 1.0  # by how much the length falls in an update with a push of 1, at the start
+    falls: float = 1.0  # factor by which the response falls on the way to the target
+    core: float = 0.0  # share of the target that cannot be cut
+    elastic: float = 0.0  # 1 if lengths are drawn back to the start, 0 if they rise at a constant rate
+    wander: float = 0.0  # standard deviation, by update, of a walk of response and needed push
+    delay: int = 0  # updates since the policy that a batch shows
 
     def share_of_response(self, length: float) -> float:
         """The response over that at the start."""
-        place = min(max(length / self.start, -0.2), 1.2)
+        way_left = min(max(length / self.start, -0.2), 1.2)  # 1 at the start, 0 at the target
         if self.kind == "gym":
-            place = 0.8 * min(max((place - 0.62) / 0.12, 0.0), 1.0) + 0.2 * min(max(place / 0.62, 0.0), 1.0)
+            # four fifths of the fall in logarithms are in a seventh of the way, at lengths 0.74 to 0.62 of the start
+            steep = min(max((way_left - 0.62) / 0.12, 0.0), 1.0)
+            flat = min(max(way_left / 0.62, 0.0), 1.0)
+            way_left = 0.8 * steep + 0.2 * flat
+        # the part of a length that can be cut, over that at the start
         cuttable = max(1.0 - self.core * math.exp(-length), 0.02) / (1.0 - self.core * math.exp(-self.start))
-        return self.falls ** (place - 1.0) * cuttable
+        return self.falls ** (way_left - 1.0) * cuttable
 
-    def fall_and_drift(self, length: float, wandered: tuple[float, float] = (0.0, 0.0)) -> tuple[float, float]:
+    def fall_and_drift(self, length: float, wander: Wander | None = None) -> tuple[float, float]:
         """By how much the length falls in an update with a push of 1, and rises without."""
-        response = self.response * self.share_of_response(length) * math.exp(wandered[0])
-        holding = self.holding and min(1.0 / (1.0 + (1.0 / self.holding - 1.0) * math.exp(-wandered[1])), 0.9)
+        wander = wander or Wander(0.0, 0.0)
+        response = self.response * self.share_of_response(length) * math.exp(wander.response)
+        holding = self.holding
+        if holding > 0:
+            # the needed push wanders in its logit, which keeps it between 0 and 1
+            odds_against = (1.0 / holding - 1.0) * math.exp(-wander.holding)
+            holding = min(1.0 / (1.0 + odds_against), 0.9)
         drawn_back = math.expm1(self.start - length) / math.expm1(self.start)
         spring = holding * self.response * self.share_of_response(0.0) * min(drawn_back, 2.0)
-        return response, self.elastic * spring + (1.0 - self.elastic) * holding * response
+        drift = self.elastic * spring + (1.0 - self.elastic) * holding * response
+        return response, drift
+
+    def updates_to_target(self) -> float:
+        """How many updates a push of 1 needs from the start to the target, summed over a hundred parts of the way."""
+        updates = 0.0
+        for part in range(100):
+            fall, drift = self.fall_and_drift(self.start * (part + 0.5) / 100)
+            updates += self.start / 100 / (fall - drift)
+        return updates
 
 
 def draw(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
     """Random plants. A full push needs 20 to 250 updates to the target, more where lengths would grow by over 3 % in
     an update without a push.
     """
-    random, plants = Random(f"{kind} {seed}"), []
+    random = Random(f"{kind} {seed}")
+    plants = []
     for _ in range(count):
         plant = Plant(
             kind=kind,
@@ -86,19 +115,36 @@ def draw(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
         if kind in ("falling", "ratchet", "delayed"):
             plant.falls = random.uniform(5.0, 10.0)
         if kind == "mixed":
-            plant.falls, plant.core = random.uniform(1.0, 10.0), random.uniform(0.0, 0.5)
+            plant.falls = random.uniform(1.0, 10.0)
+            plant.core = random.uniform(0.0, 0.5)
         if kind == "hazard":
             plant.core = random.uniform(0.7, 0.85)
-        plant.elastic = {"elastic": 1.0, "gym": 1.0, "mixed": random.random()}.get(kind, 0.0)
-        plant.wander = {"drifting": random.uniform(0.01, 0.04), "mixed": random.uniform(0.0, 0.03)}.get(kind, 0.0)
-        plant.delay = {"delayed": random.randint(5, 20), "mixed": random.randint(0, 20)}.get(kind, 0)
-        steps = [plant.fall_and_drift(plant.start * (i + 0.5) / 100) for i in range(100)]
-        updates = sum(plant.start / 100 / (fall - drift) for fall, drift in steps)
-        plant.response = min(updates / (20 * 12.5 ** random.random()), 0.25)
-        plant.response *= min(1.0, 0.03 / max(plant.fall_and_drift(0.0)[1], 1e-9))
+        # drawn for every kind, also where they are not used: another order of draws gives other plants
+        elastic_if_mixed = random.random()
+        wander_if_drifting = random.uniform(0.01, 0.04)
+        wander_if_mixed = random.uniform(0.0, 0.03)
+        delay_if_delayed = random.randint(5, 20)
+        delay_if_mixed = random.randint(0, 20)
+        if kind in ("elastic", "gym"):
+            plant.elastic = 1.0
+        elif kind == "drifting":
+            plant.wander = wander_if_drifting
+        elif kind == "delayed":
+            plant.delay = delay_if_delayed
+        elif kind == "mixed":
+            plant.elastic = elastic_if_mixed
+            plant.wander = wander_if_mixed
+            plant.delay = delay_if_mixed
+        # so that a full push needs 20 to 250 updates, whose logarithm is uniform
+        plant.response = min(plant.updates_to_target() / (20 * 12.5 ** random.random()), 0.25)
+        _, drift = plant.fall_and_drift(0.0)
+        plant.response *= min(1.0, 0.03 / max(drift, 1e-9))
         if kind == "gym":
-            plant.start, plant.holding = math.log(68 / 16), random.uniform(0.1, 0.45)
-            plant.response, plant.momentum, plant.noise = random.uniform(0.07, 0.1), 0.9, 0.1
+            plant.start = math.log(68 / 16)
+            plant.holding = random.uniform(0.1, 0.45)
+            plant.response = random.uniform(0.07, 0.1)
+            plant.momentum = 0.9
+            plant.noise = 0.1
             plant.falls = plant.response / random.uniform(0.018, 0.03)
         plants.append(plant)
     return plants
@@ -106,18 +152,31 @@ def draw(kind: str, seed: int, count: int = COUNT) -> list[Plant]:
 
 def run(plant: Plant, controller: Controller, updates: int = UPDATES) -> list[float]:
     """The length before each update. A batch is sampled, its update uses the lambda at hand, then it moves lambda."""
-    random, rule, push, wandered = Random(plant.seed), controller(plant), 0.0, (0.0, 0.0)
-    lam, lengths, is_leash = next(rule), [plant.start], getattr(controller, "func", None) is leash
+    random = Random(plant.seed)
+    rule = controller(plant)
+    is_leash = getattr(controller, "func", None) is leash
+    lam = next(rule)
+    push = 0.0  # momentum of what lambda presses
+    wander = Wander(0.0, 0.0)
+    lengths = [plant.start]
+
+    def walked(value: float) -> float:
+        return min(max(value + plant.wander * random.gauss(0.0, 1.0), -1.5), 1.5)
+
     for _ in range(updates):
-        measured = lengths[max(len(lengths) - 1 - plant.delay, 0)] + plant.noise * random.gauss(0.0, 1.0)
-        # LEASH's lambda is in the reward: any lambda presses at full strength on the completions over the target
-        over = 0.5 * math.erfc(-(lengths[-1] / LOGNORMAL - LOGNORMAL / 2) / math.sqrt(2.0))
-        pressed = over * lam / (lam + 5e-4) if is_leash else lam
-        push = plant.momentum * push + (1.0 - plant.momentum) * pressed
-        wandered = tuple(min(max(w + plant.wander * random.gauss(0.0, 1.0), -1.5), 1.5) for w in wandered)
-        fall, drift = plant.fall_and_drift(lengths[-1], wandered)
+        length = lengths[-1]
+        sampled = lengths[max(len(lengths) - 1 - plant.delay, 0)]
+        measured = sampled + plant.noise * random.gauss(0.0, 1.0)
+        pressure = lam
+        if is_leash:
+            # its lambda is in the reward: any lambda presses at full strength on the completions over the target
+            share_over_target = 0.5 * math.erfc(-(length / LOGNORMAL - LOGNORMAL / 2) / math.sqrt(2.0))
+            pressure = share_over_target * lam / (lam + 5e-4)
+        push = plant.momentum * push + (1.0 - plant.momentum) * pressure
+        wander = Wander(response=walked(wander.response), holding=walked(wander.holding))
+        fall, drift = plant.fall_and_drift(length, wander)
         lam = rule.send(math.expm1(measured))
-        lengths.append(max(lengths[-1] - min(fall * push, 0.5) + drift, -3.0))
+        lengths.append(max(length - min(fall * push, 0.5) + drift, -3.0))
     return lengths
 
 
@@ -133,17 +192,24 @@ def leash(plant: Plant, lr: float):
 
 def pid_lagrangian(plant: Plant):
     """Proportional, integral and derivative parts of the smoothed violation, on a length advantage."""
-    lam, integral, smooth = 1.0, 0.0, None
+    lam = 1.0
+    integral = 0.0
+    smoothed = None
     while True:
         violation = yield lam
-        before, smooth = smooth, violation if smooth is None else 0.9 * smooth + 0.1 * violation
+        before = violation if smoothed is None else smoothed
+        smoothed = violation if smoothed is None else 0.9 * smoothed + 0.1 * violation
         integral = clipped(integral + 0.01 * violation)
-        lam = clipped(smooth + integral + 5.0 * (0.0 if before is None else smooth - before))
+        derivative = smoothed - before
+        lam = clipped(smoothed + integral + 5.0 * derivative)
 
 
 def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None):
-    """LEASH-Predictive, which may be told by how many updates batches are late."""
-    lam, forecast = 1.0, Forecast()
+    """LEASH-Predictive, which may be told by how many updates batches are late. `seen` gets its estimates of the
+    response.
+    """
+    lam = 1.0
+    forecast = Forecast()
     momentum = delayed_momentum(plant.momentum, plant.delay * told)
     while True:
         violation = yield lam
@@ -167,9 +233,15 @@ def measures(plant: Plant, controller: Controller) -> tuple[float, float, float]
     the root mean square of the logarithm of length over target in the last quarter.
     """
     lengths = run(plant, controller)
-    ends = (100 if plant.kind == "gym" else 200, len(lengths))
-    early, late = (abs(math.expm1(statistics.fmean(lengths[end - 10 : end]))) < 0.05 for end in ends)
-    return early, late, math.sqrt(statistics.fmean(length**2 for length in lengths[-UPDATES // 4 :]))
+    early_end = 100 if plant.kind == "gym" else 200
+    is_early = is_at_target(lengths[early_end - 10 : early_end])
+    is_late = is_at_target(lengths[-10:])
+    mean_square = statistics.fmean(length**2 for length in lengths[-UPDATES // 4 :])
+    return is_early, is_late, math.sqrt(mean_square)
+
+
+def is_at_target(lengths: list[float]) -> bool:
+    return abs(math.expm1(statistics.fmean(lengths))) < 0.05
 
 
 def learned(response: float, holding: float, count: int = 8) -> tuple[float, float]:
@@ -179,9 +251,22 @@ def learned(response: float, holding: float, count: int = 8) -> tuple[float, flo
     seen: list[float] = []
     lengths: list[float] = []
     for seed in range(count):
-        plant = Plant("linear", math.log(3.0), holding, 0.9, 0.1, seed, response)
+        plant = Plant(
+            kind="linear",
+            start=math.log(3.0),
+            holding=holding,
+            momentum=0.9,
+            noise=0.1,
+            seed=seed,
+            response=response,
+        )
         lengths += run(plant, partial(predictive, seen=seen))[-100:]
-    return statistics.geometric_mean(seen[UPDATES - 1 :: UPDATES]), statistics.fmean(lengths)
+    last_responses = seen[UPDATES - 1 :: UPDATES]
+    return statistics.geometric_mean(last_responses), statistics.fmean(lengths)
+
+
+def column_means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(statistics.fmean(column) for column in zip(*rows, strict=True))
 
 
 if __name__ == "__main__":
@@ -189,12 +274,13 @@ if __name__ == "__main__":
     plants = {kind: draw(kind, seed) for kind in KINDS}
     print(f"{'':28s}" + " ".join(f"{kind:>14s}" for kind in (*KINDS, "mean")))
     for name, rule in RULES.items():
-        rows = {kind: [measures(plant, rule) for plant in plants[kind]] for kind in KINDS}
-        means = [tuple(map(statistics.fmean, zip(*rows[kind], strict=True))) for kind in KINDS]
-        means.append(tuple(map(statistics.fmean, zip(*means, strict=True))))
-        print(f"{name:28s}" + " ".join(f"{a:4.0%} {b:4.0%} {rms:.3f}" for a, b, rms in means), flush=True)
+        means = [column_means([measures(plant, rule) for plant in plants[kind]]) for kind in KINDS]
+        means.append(column_means(means))
+        cells = [f"{early:4.0%} {late:4.0%} {distance:.3f}" for early, late, distance in means]
+        print(f"{name:28s}" + " ".join(cells), flush=True)
     print("response  holding  learned  length off")
     for response in (0.005, 0.02, 0.05):
         for holding in (0.2, 0.5, 0.8):
-            found, off = learned(response, holding)
-            print(f"{response:8.3f}  {holding:7.1f}  {found:7.4f}  {math.expm1(off):+10.1%}")
+            learned_response, log_distance = learned(response, holding)
+            distance = math.expm1(log_distance)
+            print(f"{response:8.3f}  {holding:7.1f}  {learned_response:7.4f}  {distance:+10.1%}")

@@ -29,13 +29,15 @@ CHECKS = ("Wait, let me check that.", "Let me check it once more.", "To be sure,
 
 def pass_over(terms: list[int], rng: random.Random) -> tuple[str, int]:
     """Returns the text of one pass over the terms, and its result, which a slip may have changed."""
-    total, sums = terms[0], [f"Start with {terms[0]}."]
+    total = terms[0]
+    sentences = [f"Start with {total}."]
     for term in terms[1:]:
         slip = rng.choice((-10, -1, 1, 10)) if rng.random() < SLIP_RATE else 0
-        shown = f"{total} {'+' if term >= 0 else '-'} {abs(term)}"
-        total += term + slip
-        sums.append(f"{shown} = {total}.")
-    return " ".join(sums), total
+        result = total + term + slip
+        sign = "+" if term >= 0 else "-"
+        sentences.append(f"{total} {sign} {abs(term)} = {result}.")
+        total = result
+    return " ".join(sentences), total
 
 
 def trace(expression: str, rng: random.Random) -> str:
@@ -43,15 +45,14 @@ def trace(expression: str, rng: random.Random) -> str:
     terms = [int(term.replace(" ", "")) for term in re.findall(r"[+-]? ?\d+", expression)]
     text, result = pass_over(terms, rng)
     parts = [rng.choice(OPENINGS), text]
-    for _ in range(rng.choices(NUM_CHECKS, CHECK_WEIGHTS)[0]):
+    (num_checks,) = rng.choices(NUM_CHECKS, CHECK_WEIGHTS)
+    for _ in range(num_checks):
         text, checked = pass_over(terms, rng)
-        parts += [
-            rng.choice(CHECKS),
-            text,
-            f"Yes, that makes {checked}." if checked == result else f"No, it is {checked}.",
-        ]
+        parts += [rng.choice(CHECKS), text]
+        parts.append(f"Yes, that makes {checked}." if checked == result else f"No, it is {checked}.")
         result = checked
-    return " ".join([*parts, rf"The answer is \boxed{{{result}}}."])
+    parts.append(rf"The answer is \boxed{{{result}}}.")
+    return " ".join(parts)
 
 
 def main(path: Path) -> None:

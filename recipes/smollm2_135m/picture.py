@@ -5,6 +5,7 @@ of 60 updates, to_the_end.svg of those of 160.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -13,76 +14,117 @@ from leash_trl.figures import style
 
 HERE = Path(__file__).parent
 BLUE, ORANGE, TEAL, PINK = style.COLORS[:4]
-# by the number of updates: the file, the updates in a running mean, the targets in tokens, and the runs by the
-# beginning of their names
-PICTURES = {
-    60: (
+
+
+class Arm(NamedTuple):
+    """Runs of one setting, whose names are `prefix`, a hyphen and a seed, and how their lines look."""
+
+    prefix: str
+    label: str
+    color: str
+    linestyle: str
+
+
+class Picture(NamedTuple):
+    """A file and what it shows: runs of `updates` policy updates as running means over `window` of them."""
+
+    file: str
+    updates: int
+    window: int
+    targets: tuple[int, ...]  # in tokens
+    arms: tuple[Arm, ...]
+
+
+PICTURES = (
+    Picture(
         "half_the_tokens.svg",
-        10,
-        (40, 55),
-        {
-            "none": ("no penalty", BLUE, "--"),
-            "leash": ("LEASH", ORANGE, "-"),
-            "predictive-55": ("LEASH-Predictive", TEAL, "-."),
-        },
+        updates=60,
+        window=10,
+        targets=(40, 55),
+        arms=(
+            Arm("none", "no penalty", BLUE, "--"),
+            Arm("leash", "LEASH", ORANGE, "-"),
+            Arm("predictive-55", "LEASH-Predictive", TEAL, "-."),
+        ),
     ),
-    160: (
+    Picture(
         "to_the_end.svg",
-        20,
-        (40,),
-        {
-            "none": ("no penalty", BLUE, "--"),
-            "leash": ("LEASH", ORANGE, "-"),
-            "predictive-40": ("LEASH-Predictive", TEAL, "-."),
-            "both_sides-40": ("LEASH-Predictive, lambda_min -1", PINK, "-"),
-        },
+        updates=160,
+        window=20,
+        targets=(40,),
+        arms=(
+            Arm("none", "no penalty", BLUE, "--"),
+            Arm("leash", "LEASH", ORANGE, "-"),
+            Arm("predictive-40", "LEASH-Predictive", TEAL, "-."),
+            Arm("both_sides-40", "LEASH-Predictive, lambda_min -1", PINK, "-"),
+        ),
     ),
-}
+)
 
 
-def draw(curves: pd.DataFrame, held_out: pd.DataFrame, updates: int) -> None:
-    """Draws tokens and accuracy over the updates."""
-    file, window, targets, kinds = PICTURES[updates]
+class Panel(NamedTuple):
+    """One of a picture's two panels: its title, a column of curves.csv and one of held_out.csv."""
+
+    title: str
+    training_column: str
+    held_out_column: str
+    number_format: str
+
+
+PANELS = (
+    Panel("Tokens per answer", "mean_length", "tokens", "{:.1f}"),
+    Panel("Accuracy", "accuracy", "accuracy", "{:.2f}"),
+)
+
+
+def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None:
+    """Draws tokens and accuracy over the updates, with the held-out results of each arm above."""
     figure, axes = style.new_figure(style.NARROW, 5.4, rows=2)
-    ends = held_out.rename(index=lambda run: run.removesuffix(f" after {updates}"))
-    names, told = curves["run"].unique(), []
-    for axis, column, name, form in zip(
-        axes, ("mean_length", "accuracy"), ("tokens", "accuracy"), ("{:.1f}", "{:.2f}"), strict=True
-    ):
-        titles = [f"before {form.format(held_out.loc['warm start', name])}"]
-        for kind, (label, color, dashes) in kinds.items():
-            runs = [run for run in names if run.rpartition("-")[0] == kind]
+    after = held_out.rename(index=lambda run: run.removesuffix(f" after {picture.updates}"))
+    descriptions = []
+    for axis, panel in zip(axes, PANELS, strict=True):
+        before = panel.number_format.format(held_out.loc["warm start", panel.held_out_column])
+        results = [f"before {before}"]
+        for arm in picture.arms:
+            runs = [run for run in curves["run"].unique() if run.rpartition("-")[0] == arm.prefix]
             for run in runs:
-                values = curves[curves["run"] == run].set_index("step")[column].rolling(window).mean().dropna()
-                axis.plot(values.index, values, color=color, linestyle=dashes, label=label, linewidth=1.8)
-            titles.append(f"{label} {', '.join(form.format(ends.loc[run, name]) for run in runs)}")
-        axis.set_title("Tokens per answer" if name == "tokens" else "Accuracy", loc="left", pad=30)
-        lines = ["; ".join(titles[:2]), "; ".join(titles[2:])]
-        axis.text(0, 1.03, "held out: " + ";\n".join(lines), transform=axis.transAxes, fontsize=8)
-        told.append(f"{name}, held out: {'; '.join(titles)}")
-    for target in targets:
-        axes[0].axhline(target, color="black", linestyle=":", linewidth=1.2)
-        axes[0].text(window, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
-    handles = dict(zip(*reversed(axes[1].get_legend_handles_labels()), strict=True))
-    look = {
-        "loc": "lower right",
-        "ncols": 3 if len(kinds) == 3 else 2,
-        "frameon": False,
-        "fontsize": style.LABEL_SIZE,
-    }
-    axes[1].legend(handles.values(), handles, **look)
-    axes[0].set_ylim(0, 140)
-    axes[1].set_ylim(0.4, 1.0)
-    axes[1].set_xlabel(f"policy updates (running mean over {window} batches; a line per seed)")
-    figure.set_label(". ".join(told))
-    style.write_figure(figure, HERE / file)
+                by_step = curves[curves["run"] == run].set_index("step")[panel.training_column]
+                means = by_step.rolling(picture.window).mean().dropna()
+                axis.plot(means.index, means, color=arm.color, linestyle=arm.linestyle, label=arm.label, linewidth=1.8)
+            numbers = [panel.number_format.format(after.loc[run, panel.held_out_column]) for run in runs]
+            results.append(f"{arm.label} {', '.join(numbers)}")
+        axis.set_title(panel.title, loc="left", pad=30)
+        first_line = "; ".join(results[:2])
+        second_line = "; ".join(results[2:])
+        axis.text(0, 1.03, f"held out: {first_line};\n{second_line}", transform=axis.transAxes, fontsize=8)
+        descriptions.append(f"{panel.held_out_column}, held out: {'; '.join(results)}")
+    tokens, accuracy = axes
+    for target in picture.targets:
+        tokens.axhline(target, color="black", linestyle=":", linewidth=1.2)
+        tokens.text(picture.window, target - 1, f"target {target}", fontsize=style.LABEL_SIZE, va="top")
+    tokens.set_ylim(0, 140)
+    handles, labels = accuracy.get_legend_handles_labels()
+    handle_by_label = dict(zip(labels, handles, strict=True))  # one line of each arm
+    accuracy.legend(
+        handle_by_label.values(),
+        handle_by_label.keys(),
+        loc="lower right",
+        ncols=3 if len(picture.arms) == 3 else 2,
+        frameon=False,
+        fontsize=style.LABEL_SIZE,
+    )
+    accuracy.set_ylim(0.4, 1.0)
+    accuracy.set_xlabel(f"policy updates (running mean over {picture.window} batches; a line per seed)")
+    figure.set_label(". ".join(descriptions))
+    style.write_figure(figure, HERE / picture.file)
 
 
 def main() -> None:
-    curves, held_out = pd.read_csv(HERE / "curves.csv"), pd.read_csv(HERE / "held_out.csv").set_index("run")
-    last = curves.groupby("run")["step"].transform("max")
-    for updates in PICTURES:
-        draw(curves[last == updates], held_out, updates)
+    curves = pd.read_csv(HERE / "curves.csv")
+    held_out = pd.read_csv(HERE / "held_out.csv").set_index("run")
+    last_step = curves.groupby("run")["step"].transform("max")
+    for picture in PICTURES:
+        draw(curves[last_step == picture.updates], held_out, picture)
 
 
 if __name__ == "__main__":

@@ -15,23 +15,32 @@ ROWS = Dataset.from_list([{"prompt": [{"role": "user", "content": f"{n} + 1?"}],
 
 def test_each_question_is_asked_once_per_effort():
     rows = with_efforts(ROWS, {"low": 64, "high": 512})
-    questions = [f"{n} + 1? Effort: {effort}." for n in "12" for effort in ("low", "high")]
-    assert [row["prompt"][-1]["content"] for row in rows] == questions
-    columns = {"effort": ["low", "high"] * 2, "target_length": [64, 512] * 2, "solution": ["1", "1", "2", "2"]}
-    assert {name: rows[name][:] for name in columns} == columns
+    assert [row["prompt"][-1]["content"] for row in rows] == [
+        "1 + 1? Effort: low.",
+        "1 + 1? Effort: high.",
+        "2 + 1? Effort: low.",
+        "2 + 1? Effort: high.",
+    ]
+    assert rows["effort"][:] == ["low", "high", "low", "high"]
+    assert rows["target_length"][:] == [64, 512, 64, 512]
+    assert rows["solution"][:] == ["1", "1", "2", "2"]
 
 
 def test_text_prompts_streams_and_other_words():
     stream = Dataset.from_list([{"prompt": "1 + 1?"}]).to_iterable_dataset()
-    rows = [*with_efforts(stream, {"low": 64, "high": 512}, " ({effort} effort)")]
-    expected = [{"prompt": "1 + 1? (low effort)", "effort": "low", "target_length": 64}]
-    assert rows == [*expected, {"prompt": "1 + 1? (high effort)", "effort": "high", "target_length": 512}]
+    assert [*with_efforts(stream, {"low": 64, "high": 512}, " ({effort} effort)")] == [
+        {"prompt": "1 + 1? (low effort)", "effort": "low", "target_length": 64},
+        {"prompt": "1 + 1? (high effort)", "effort": "high", "target_length": 512},
+    ]
 
 
 @pytest.mark.parametrize("efforts", [{"low": 0}, {"low": "64"}, {1: 64}, {False: 64}], ids=str)
-def test_what_makes_no_sense_is_refused_by_name(efforts):
+def test_an_effort_without_name_or_positive_target_is_refused_by_name(efforts):
     with pytest.raises(ValueError, match=re.escape(str(efforts).strip("{}"))):
         with_efforts(ROWS, efforts)
+
+
+def test_a_suffix_that_does_not_state_the_effort_is_refused():
     with pytest.raises(ValueError, match="effort_suffix is ' brief'"):
         with_efforts(ROWS, {"low": 64}, " brief")
 

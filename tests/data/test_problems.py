@@ -26,12 +26,11 @@ def questions(problems) -> list[str]:
 
 
 def test_a_local_file_becomes_prompts_beside_its_own_columns(write):
-    path = write([problem("What is 2 + 2?", 4, source="me"), problem("Why?", 5, source="you")])
-    own = {"problem": "Why?", "answer": 5, "source": "you"}
-    for suffix in ("", BOXED_SUFFIX):
-        expected = {"id": "rows-1", "prompt": user(f"Why?{suffix}"), "solution": "5", **own}
-        assert load_problems(path, suffix=suffix)[1] == expected
-    assert load_problems(path)["prompt"][1] == user("Why?")
+    row = problem("Why?", 5, source="you")
+    path = write([problem("What is 2 + 2?", 4, source="me"), row])
+    assert load_problems(path)[1] == {**row, "id": "rows-1", "prompt": user("Why?"), "solution": "5"}
+    assert load_problems(path, suffix="")["prompt"][1] == user("Why?")
+    assert load_problems(path, suffix=BOXED_SUFFIX)["prompt"][1] == user(f"Why?{BOXED_SUFFIX}")
 
 
 def test_a_named_source_reads_a_local_copy_with_all_its_columns(write):
@@ -44,25 +43,34 @@ def test_a_named_source_reads_a_local_copy_with_all_its_columns(write):
 
 @pytest.mark.parametrize("row", [dapo_row("Why?", "5"), SLIME, {"messages": SLIME["prompt"], "answer": "42"}])
 def test_a_suffix_replaces_the_template_around_a_question_which_stays_without_one(row, write):
-    (as_written,) = row.get("prompt") or row["messages"]
-    question = bare_question(as_written["content"])
-    for suffix, asked in (("", as_written["content"]), (" Be brief.", f"{question} Be brief.")):
-        assert questions(load_problems(write([row]), suffix=suffix)) == [asked.strip()]
+    path = write([row])
+    (message,) = row.get("prompt") or row["messages"]
+    text = message["content"]
+    assert questions(load_problems(path, suffix="")) == [text.strip()]
+    assert questions(load_problems(path, suffix=" Be brief.")) == [f"{bare_question(text)} Be brief."]
 
 
-def test_what_is_appended_is_said_once_and_nothing_where_prompts_are_messages(write, caplog):
+def test_what_is_appended_is_logged_once(write, caplog):
     say_suffix.cache_clear()
-    text, messages = write([TRL]), write([{**TRL, "prompt": user("Why?")}], "messages.jsonl")
-    load_problems(messages, suffix=" Be brief.")
-    load_problems(text)
-    assert not caplog.records
+    path = write([TRL])
     for _ in range(2):
-        load_problems(text, suffix=" Be brief.")
-        load_training_rows(text, test_split="train", suffix=" Be brief.")
+        load_problems(path, suffix=" Be brief.")
+        load_training_rows(path, test_split="train", suffix=" Be brief.")
     (record,) = caplog.records
     assert "prompt_suffix" in record.getMessage()
     assert "' Be brief.'" in record.getMessage()
-    load_training_rows(text, streaming=True, suffix=lambda columns: f" In {len(columns)} words.")
+
+
+def test_nothing_is_logged_where_nothing_is_appended(write, caplog):
+    say_suffix.cache_clear()
+    load_problems(write([{**TRL, "prompt": user("Why?")}]), suffix=" Be brief.")  # messages stay as they are
+    load_problems(write([TRL]))
+    assert not caplog.records
+
+
+def test_a_suffix_may_depend_on_the_columns(write, caplog):
+    say_suffix.cache_clear()
+    load_training_rows(write([TRL]), streaming=True, suffix=lambda columns: f" In {len(columns)} words.")
     assert "' In 3 words.'" in caplog.records[-1].getMessage()
 
 
@@ -78,10 +86,13 @@ def test_repeats_and_contradictions_of_training_data_are_left_out_and_counted_in
         dapo_row("Four?", "4", "g"),
     ]
     problems = load_problems(write(rows))
-    assert (problems["id"][:], problems["solution"][:]) == (["a", "b", "g"], ["1", "2", "4"])
+    assert problems["id"][:] == ["a", "b", "g"]
+    assert problems["solution"][:] == ["1", "2", "4"]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert all(part in record.getMessage() for part in ("rows: 3 problems of 8", "; 3 repeats", ", 1 prompts"))
+    assert "rows: 3 problems of 8" in record.getMessage()
+    assert "; 3 repeats" in record.getMessage()
+    assert ", 1 prompts" in record.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +123,7 @@ def test_the_same_prompt_with_two_targets_is_two_problems(write):
 
 def test_columns_of_numbers_give_golds_and_ids_as_text(write):
     problems = load_problems(write([{"id": n, "prompt": f"What is {n}?", "solution": n} for n in (7, 8)]))
-    assert (problems["id"][:], problems["solution"][:]) == (["7", "8"], ["7", "8"])
+    assert problems["id"][:] == problems["solution"][:] == ["7", "8"]
 
 
 def test_limit_keeps_the_first_problems_and_is_positive(write):
@@ -124,9 +135,9 @@ def test_limit_keeps_the_first_problems_and_is_positive(write):
 
 
 def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
-    rows = [{"id": "a", "prompt": "What?", "solution": "033", "target_length": 5, "total": 7, "code": "07"}]
-    rows += [
-        {"id": "b", "prompt": "Is there\none?", "solution": "None", "target_length": None, "total": 8, "code": "8"}
+    rows = [
+        {"id": "a", "prompt": "What?", "solution": "033", "target_length": 5, "total": 7, "code": "07"},
+        {"id": "b", "prompt": "Is there\none?", "solution": "None", "target_length": None, "total": 8, "code": "8"},
     ]
     dataset = Dataset.from_list(rows)
     dataset.to_parquet(tmp_path / "a.parquet")
@@ -135,8 +146,9 @@ def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
     dataset.save_to_disk(tmp_path / "saved")
     DatasetDict({"train": dataset, "test": dataset.select([0])}).save_to_disk(tmp_path / "saved_splits")
     write(rows, "folder/train.jsonl")
-    (tmp_path / "tables" / "data").mkdir(parents=True)
-    dataset.to_csv(tmp_path / "tables" / "data" / "train-0.tsv", sep="\t")
+    tables = tmp_path / "tables" / "data"
+    tables.mkdir(parents=True)
+    dataset.to_csv(tables / "train-0.tsv", sep="\t")
     expected = load_problems(write(rows)).to_list()
     assert expected[0]["solution"] == "033"
     for name in ("a.parquet", "a.csv", "a.json", "saved", "folder", "tables"):
@@ -151,9 +163,11 @@ def test_splits_are_named_where_the_choice_is_open_or_wrong(write, tmp_path):
     assert questions(load_problems(folder, split="test", suffix="")) == ["From test?"]
     # a named source knows its split
     assert questions(load_problems(f"math500={folder}", suffix="")) == ["From test?"]
-    for reference, split in ((folder, None), (f"math500={folder}", "dev"), ("gym", "dev")):
-        with pytest.raises(ValueError, match=f"split is {split!r}.*train"):
-            load_problems(reference, split=split)
+    with pytest.raises(ValueError, match=r"split is None.*train"):
+        load_problems(folder)
+    for reference in (f"math500={folder}", "gym"):
+        with pytest.raises(ValueError, match=r"split is 'dev'.*train"):
+            load_problems(reference, split="dev")
 
 
 @pytest.mark.parametrize(
@@ -174,26 +188,32 @@ def test_files_that_hold_no_problems_are_errors(tmp_path, name, text, named):
 
 
 def test_fingerprint_sees_ids_prompts_solutions_and_order_and_of_other_columns_those_asked_for(write):
-    rows = [problem("One?", "1", id="a", level=1), problem("Two?", "2", id="b", level=1)]
-    changes = ({"problem": "Uno?"}, {"answer": "11"}, {"id": "c"})
-    versions = [rows, *([{**rows[0], **change}, rows[1]] for change in changes), rows[::-1], rows[:1]]
-    versions.append([{**row, "level": 2} for row in rows])
-    loaded = [load_problems(write(each, f"{i}.jsonl")) for i, each in enumerate(versions)]
-    first, *others, same = map(fingerprint, loaded)
-    assert first == same
-    assert len({fingerprint(each, ["id", "level"]) for each in (loaded[0], loaded[-1])}) == 2
-    assert len({first, *others}) == 6
-    assert len(bytes.fromhex(first)) == 8
+    first = problem("One?", "1", id="a", level=1)
+    second = problem("Two?", "2", id="b", level=1)
+    different = [
+        [first, second],
+        [{**first, "problem": "Uno?"}, second],
+        [{**first, "answer": "11"}, second],
+        [{**first, "id": "c"}, second],
+        [second, first],
+        [first],
+    ]
+    fingerprints = [fingerprint(load_problems(write(rows))) for rows in different]
+    assert len({*fingerprints}) == len(different)
+    assert all(len(bytes.fromhex(digits)) == 8 for digits in fingerprints)
+    original = load_problems(write([first, second]))
+    harder = load_problems(write([{**first, "level": 2}, {**second, "level": 2}]))
+    assert fingerprint(original) == fingerprint(harder)
+    assert fingerprint(original, ["id", "level"]) != fingerprint(harder, ["id", "level"])
 
 
 def test_real_benchmarks_are_read_whole(shared_data, caplog):
-    files = {
-        "aime24": ("aime24", 30),
-        "amc23": ("amc23", 40),
-        "math500": ("math500", 500),
-        "gsm8k": ("gsm8k_test", 1319),
-    }
-    for name, (file, size) in files.items():
+    for name, file, size in [
+        ("aime24", "aime24", 30),
+        ("amc23", "amc23", 40),
+        ("math500", "math500", 500),
+        ("gsm8k", "gsm8k_test", 1319),
+    ]:
         assert len(load_problems(f"{name}={shared_data / file}.jsonl")) == size
     assert caplog.text == ""
 

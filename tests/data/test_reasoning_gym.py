@@ -1,6 +1,7 @@
 """Tasks of reasoning-gym as a source of problems, with their own reward."""
 
 import json
+from pathlib import Path
 
 import pytest
 from reasoning_gym.factory import create_dataset
@@ -15,19 +16,23 @@ SUMS = "reasoning_gym:{task: chain_sum, max_terms: 2, max_digits: 1, size: 300}"
 PARTS = [{"name": "chain_sum", "weight": 1, "config": {}}, {"name": "basic_arithmetic", "weight": 1, "config": {}}]
 
 
-def test_problems_are_those_of_the_task_and_splits_share_none():
-    train, test = load_training_rows("reasoning_gym:{task: chain_sum, seed: 7, size: 30}", test_split="test")
-    entries = [create_dataset("chain_sum", seed=7, size=30)[index] for index in range(30)]
+def questions(rows) -> list[str]:
+    return [prompt[0]["content"] for prompt in rows["prompt"]]
+
+
+def test_problems_are_those_of_the_task():
+    reference = "reasoning_gym:{task: chain_sum, seed: 7, size: 30}"
+    train, test = load_training_rows(reference, test_split="test")
+    entries = [*create_dataset("chain_sum", seed=7, size=30)]
     assert train["solution"][:] == [entry["answer"] for entry in entries]
-    assert all(
-        entry["question"] in prompt[0]["content"] for entry, prompt in zip(entries, train["prompt"], strict=True)
-    )
-    assert load_problems("reasoning_gym:{task: chain_sum, seed: 7, size: 30}")["prompt"][:] == test["prompt"][:]
-    trained, tested = (
-        {prompt[0]["content"] for prompt in rows["prompt"]} for rows in load_training_rows(SUMS, test_split="test")
-    )
-    assert tested
-    assert not trained & tested
+    assert questions(train) == [entry["question"] for entry in entries]
+    assert load_problems(reference)["prompt"][:] == test["prompt"][:]
+
+
+def test_splits_have_no_question_in_common():
+    train, test = load_training_rows(SUMS, test_split="test")
+    assert len(test) > 0
+    assert not {*questions(train)} & {*questions(test)}
 
 
 @pytest.mark.parametrize(
@@ -43,22 +48,25 @@ def test_problems_are_those_of_the_task_and_splits_share_none():
 )
 def test_the_task_scores_the_answer_where_the_grader_finds_it(completion, reward):
     (row,) = load_training_rows("reasoning_gym:{task: chain_sum, size: 1}")[0]
-    said = completion.replace("ANSWER", row["solution"])
-    assert reasoning_gym_reward([said], [row["reasoning_gym"]]) == [reward]
-    assert reasoning_gym_reward([[{"role": "assistant", "content": said}]], [row["reasoning_gym"]]) == [reward]
-    opened_thinking = ThinkingMarkers(is_opened=True)
-    opened = reasoning_gym_reward([said], [row["reasoning_gym"]], thinking_markers=opened_thinking)
-    assert opened == [reward if "</think>" in completion else -1.0]
+    text = completion.replace("ANSWER", row["solution"])
+    reference = [row["reasoning_gym"]]
+    assert reasoning_gym_reward([text], reference) == [reward]
+    assert reasoning_gym_reward([[{"role": "assistant", "content": text}]], reference) == [reward]
+    # where the prompt opens the thinking, a completion that does not end it has no answer
+    reward_if_opened = reward if "</think>" in completion else -1.0
+    assert reasoning_gym_reward([text], reference, thinking_markers=ThinkingMarkers(is_opened=True)) == [
+        reward_if_opened
+    ]
 
 
 def test_a_partly_right_answer_earns_its_share_and_one_that_the_task_cannot_read_is_wrong():
     (row,) = load_training_rows("reasoning_gym:{task: prime_factorization, size: 1}")[0]
     dataset = create_dataset("prime_factorization", seed=0, size=1)
-    half = f"{row['solution']}7"
-    score = dataset.score_answer(half, dataset[0])
+    partly_right = f"{row['solution']}7"
+    score = dataset.score_answer(partly_right, dataset[0])
     assert 0 < score < 1
-    said = [f"<answer>{half}</answer>", "<answer>two</answer>", "none"]
-    assert reasoning_gym_reward(said, [row["reasoning_gym"]] * 3) == [score - 1, -1.0, -1.0]
+    completions = [f"<answer>{partly_right}</answer>", "<answer>two</answer>", "none"]
+    assert reasoning_gym_reward(completions, [row["reasoning_gym"]] * 3) == [score - 1, -1.0, -1.0]
 
 
 @pytest.mark.parametrize("task", ["prime_factorization", "simple_integration", "mini_sudoku", "sentence_reordering"])
@@ -69,10 +77,10 @@ def test_the_task_gets_the_answer_as_it_was_written(task, form):
 
 
 def test_tasks_can_be_mixed_and_each_scores_its_own():
-    reference = f"reasoning_gym:{json.dumps({'task': 'composite', 'size': 20, 'datasets': PARTS})}"
-    rows, _ = load_training_rows(reference)
-    said = [f"\\boxed{{{gold}}}" for gold in rows["solution"]]
-    assert reasoning_gym_reward(said, rows["reasoning_gym"][:]) == [1.0] * len(rows)
+    settings = json.dumps({"task": "composite", "size": 20, "datasets": PARTS})
+    rows, _ = load_training_rows(f"reasoning_gym:{settings}")
+    completions = [f"\\boxed{{{gold}}}" for gold in rows["solution"]]
+    assert reasoning_gym_reward(completions, rows["reasoning_gym"][:]) == [1.0] * len(rows)
 
 
 @pytest.mark.parametrize(
@@ -94,26 +102,71 @@ def test_a_task_that_cannot_be_made_is_one_line(text, named):
     assert "\n" not in str(error.value)
 
 
-def test_it_evaluates_filters_and_trains_on_what_the_filter_kept(tmp_path, capsys):
-    small = ["--model_name_or_path", "gym", "--max_new_tokens", "16", "--num_samples", "2", "--limit", "4"]
-    kept, unreadable = tmp_path / "kept" / "dataset" / "train.jsonl", tmp_path / "rows.jsonl"
-    bounds = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "kept")]
-    assert not main(["filter", *small, *bounds, "--dataset_name", SUMS])
+SMALL = ["--model_name_or_path", "gym", "--max_new_tokens", "16", "--num_samples", "2", "--limit", "4"]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """The training rows that `leash filter` writes: all, since they may be solved 0 to 2 times of 2."""
+    folder = tmp_path_factory.mktemp("kept")
+    bounds = ["--min_passes", "0", "--max_passes", "2"]
+    assert main(["filter", *SMALL, *bounds, "--dataset_name", SUMS, "--output_dir", str(folder)]) == 0
+    return folder / "dataset" / "train.jsonl"
+
+
+def evaluate(output_dir: Path, *words: str) -> int:
+    return main(["eval", *SMALL, "--output_dir", str(output_dir), "--benchmarks", *words])
+
+
+def recorded_rewards(output_dir: Path) -> list[str] | None:
+    return json.loads((output_dir / "run.json").read_text()).get("reward_funcs")
+
+
+def test_filtered_rows_keep_what_the_reward_reads(kept):
     assert all('"seed": 0' in json.loads(line)["reasoning_gym"] for line in kept.read_text().splitlines())
-    own, by_hand = ["reasoning_gym_reward"], ["--reward_funcs", "math_reward"]
-    for number, (names, expected) in enumerate([([SUMS], own), ([str(kept)], own), ([SUMS, *by_hand], None)]):
-        folder = tmp_path / f"eval-{number}"
-        assert not main(["eval", *small, "--benchmarks", *names, "--output_dir", str(folder)])
-        assert json.loads((folder / "run.json").read_text()).get("reward_funcs") == expected
-    unreadable.write_text('{"prompt": "A word?", "solution": "notfound", "reasoning_gym": "0 {}"}\n')
-    for names, named in (([SUMS, "gym_test"], "reward_funcs"), ([str(unreadable), *by_hand], "notfound")):
-        assert main(["eval", *small, "--benchmarks", *names, "--output_dir", str(tmp_path / "refused")]) == 2
-        assert named in capsys.readouterr().err
-    train = "train --model_name_or_path gym --target_length 8 --use_cpu true --max_completion_length 16 --max_steps 1 "
-    train += "--bf16 false --per_device_train_batch_size 2 --num_generations 2 --gradient_accumulation_steps 1 "
-    places = ["--report_to", "none", "--dataset_name", str(kept), "--output_dir", str(tmp_path / "run")]
-    assert not main([*train.split(), *places])
-    state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
+
+
+def test_an_evaluation_of_the_task_is_scored_by_the_task(tmp_path):
+    assert evaluate(tmp_path, SUMS) == 0
+    assert recorded_rewards(tmp_path) == ["reasoning_gym_reward"]
+
+
+def test_an_evaluation_of_filtered_rows_is_scored_by_the_task(kept, tmp_path):
+    assert evaluate(tmp_path, str(kept)) == 0
+    assert recorded_rewards(tmp_path) == ["reasoning_gym_reward"]
+
+
+def test_an_evaluation_may_grade_the_task_as_mathematics(tmp_path):
+    assert evaluate(tmp_path, SUMS, "--reward_funcs", "math_reward") == 0
+    assert recorded_rewards(tmp_path) is None  # the grader, which is no reward function of the user's
+
+
+def test_benchmarks_with_different_rewards_are_refused(tmp_path, capsys):
+    assert evaluate(tmp_path, SUMS, "gym_test") == 2
+    assert "reward_funcs" in capsys.readouterr().err
+
+
+def test_a_gold_that_the_grader_cannot_read_is_refused_where_it_grades(tmp_path, capsys):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"prompt": "A word?", "solution": "notfound", "reasoning_gym": "0 {}"}\n')
+    assert evaluate(tmp_path / "run", str(file), "--reward_funcs", "math_reward") == 2
+    assert "notfound" in capsys.readouterr().err
+
+
+def test_training_on_filtered_rows_logs_the_reward_of_the_task(kept, tmp_path):
+    settings = (
+        "--target_length 8 --max_completion_length 16 --max_steps 1 --use_cpu true --bf16 false --report_to none"
+    )
+    settings += " --per_device_train_batch_size 2 --num_generations 2 --gradient_accumulation_steps 1"
+    words = ["--model_name_or_path", "gym", "--dataset_name", str(kept), "--output_dir", str(tmp_path)]
+    assert main(["train", *words, *settings.split()]) == 0
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
     assert -1 <= state["log_history"][0]["rewards/reasoning_gym_reward/mean"] <= 1
-    kept.write_text(kept.read_text().replace(r"\"seed\": 0", r"\"seed\": 1"))  # what the reward reads
-    assert main(["eval", *small, "--benchmarks", str(kept), "--output_dir", str(tmp_path / "eval-1")]) == 2
+
+
+def test_an_evaluation_is_not_resumed_where_other_problems_are_scored(kept, tmp_path):
+    rows = tmp_path / "train.jsonl"
+    rows.write_text(kept.read_text())
+    assert evaluate(tmp_path / "run", str(rows)) == 0
+    rows.write_text(rows.read_text().replace(r"\"seed\": 0", r"\"seed\": 1"))
+    assert evaluate(tmp_path / "run", str(rows)) == 2

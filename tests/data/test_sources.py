@@ -66,9 +66,11 @@ def test_a_path_that_does_not_exist_is_called_that(text, tmp_path, monkeypatch):
         parse_reference(text, field="benchmarks")
     assert "\n" not in str(failure.value)
     assert "aime24" not in str(failure.value)  # nor are the names of data sets of any use
-    assert (
-        parse_reference("there/name").hub_id == "there/name"
-    )  # a name on the Hub, without a folder of the owner here
+
+
+def test_a_name_without_a_folder_of_its_owner_here_is_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parse_reference("there/name").hub_id == "there/name"
 
 
 def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):

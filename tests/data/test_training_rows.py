@@ -25,13 +25,14 @@ def questions(rows) -> list[str]:
 
 def test_a_named_source_gives_the_split_that_was_named(folder):
     train, test = load_training_rows(f"gsm8k={folder}", "train", "test", suffix="")
-    assert (questions(train), questions(test)) == (["From train?"], ["From test?"])
+    assert questions(train) == ["From train?"]
+    assert questions(test) == ["From test?"]
     with pytest.raises(ValueError, match="dataset_test_split is 'dev'"):
         load_training_rows(f"gsm8k={folder}", "train", "dev")
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "asked"),
+    ("name", "options", "expected"),
     [
         ("gsm8k", {}, ("openai/gsm8k", "main")),
         ("gsm8k", {"config": "socratic"}, ("openai/gsm8k", "socratic")),
@@ -39,13 +40,17 @@ def test_a_named_source_gives_the_split_that_was_named(folder):
         ("openai/gsm8k", {"streaming": True}, ("openai/gsm8k", "main")),
     ],
 )
-def test_a_named_source_gives_the_configuration_that_was_named(name, options, asked, monkeypatch):
-    def answer(*call, streaming):
-        assert (call, streaming) == (asked, "streaming" in options)
+def test_a_named_source_gives_the_configuration_that_was_named(name, options, expected, monkeypatch):
+    calls = []
+
+    def load_dataset(*arguments, **keywords):
+        calls.append((arguments, keywords))
         return DatasetDict({split: Dataset.from_list([GSM8K]) for split in ("train", "test")})
 
-    monkeypatch.setattr(reader, "load_dataset", answer)
-    assert len([*load_training_rows(name, **options)[0]]) == 1
+    monkeypatch.setattr(reader, "load_dataset", load_dataset)
+    train, _ = load_training_rows(name, **options)
+    assert len([*train]) == 1
+    assert calls == [(expected, {"streaming": "streaming" in options})]
 
 
 def test_a_named_source_is_streamed_on_request_and_it_is_said_that_repeats_stay(tmp_path, caplog):
@@ -61,9 +66,10 @@ def test_a_named_source_is_streamed_on_request_and_it_is_said_that_repeats_stay(
 
 def test_the_rows_of_a_benchmark_are_not_trained_on(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
-    for name, path in (("gsm8k", "=folder"), ("gsm8k", "=folder/test.jsonl"), ("gym_test", "")):
+    for reference in ("gsm8k=folder", "gsm8k=folder/test.jsonl", "gym_test"):
+        name, _, _ = reference.partition("=")
         with pytest.raises(ValueError, match=f"dataset_train_split is 'test', but {name}"):
-            load_training_rows(f"{name}{path}", "test")
+            load_training_rows(reference, "test")
     with pytest.raises(ValueError, match="dataset_train_split is 'train', but math500"):
         load_training_rows("math500=folder/test.jsonl")
 

@@ -47,8 +47,13 @@ SHARDED = {
     # without the last, it saves checkpoints that from_pretrained cannot read
     "deepspeed_zero3": {"use_deepspeed": True, "zero_stage": 3, "zero3_save_16bit_model": True},
     # the recipes checkpoint already, and transformers refuses both
-    "fsdp2": {"use_fsdp": True, "fsdp_version": 2, "fsdp_activation_checkpointing": False}
-    | {"fsdp_reshard_after_forward": True, "fsdp_state_dict_type": "FULL_STATE_DICT"},
+    "fsdp2": {
+        "use_fsdp": True,
+        "fsdp_version": 2,
+        "fsdp_activation_checkpointing": False,
+        "fsdp_reshard_after_forward": True,
+        "fsdp_state_dict_type": "FULL_STATE_DICT",
+    },
 }
 
 
@@ -60,14 +65,16 @@ def test_accelerate_reads_what_the_config_is_named_after(name, monkeypatch):
     words = ["--config_file", f"recipes/accelerate/{name}.yaml", "-m", "leash_trl"]
     launch.launch_command(launch.launch_command_parser().parse_args(words))
     expected = {**SHARDED[name], "num_processes": 8, "mixed_precision": "bf16", "use_cpu": False}
-    if name.startswith("deepspeed"):  # on several nodes accelerate starts the processes, not DeepSpeed by ssh
-        expected |= {"deepspeed_multinode_launcher": "standard", "zero3_init_flag": name.endswith("3")}
+    if name.startswith("deepspeed"):
+        # on several nodes accelerate starts the processes, not DeepSpeed by ssh
+        expected["deepspeed_multinode_launcher"] = "standard"
+        expected["zero3_init_flag"] = name.endswith("3")
     assert {key: getattr(read[0], key) for key in expected} == expected
 
 
-def asked_for(name: str, option: str) -> str:
-    lines = SCRIPTS[name].read_text().splitlines()
-    return next(line.split("=")[1] for line in lines if line.startswith(f"#SBATCH --{option}="))
+def slurm_option(name: str, option: str) -> str:
+    (value,) = re.findall(rf"^#SBATCH --{option}=(\S+)", SCRIPTS[name].read_text(), re.MULTILINE)
+    return value
 
 
 @pytest.fixture
@@ -79,15 +86,20 @@ def run_script(tmp_path):
     def run(name: str, cwd: Path = ROOT, **environment: str):
         of_slurm = {
             "PATH": f"{ROOT / 'tests' / 'support' / 'cluster'}{os.pathsep}{os.environ['PATH']}",
-            "SLURM_NNODES": asked_for(name, "nodes"),
-            "SLURM_CPUS_PER_TASK": asked_for(name, "cpus-per-task"),
+            "SLURM_NNODES": slurm_option(name, "nodes"),
+            "SLURM_CPUS_PER_TASK": slurm_option(name, "cpus-per-task"),
             "SLURM_JOB_NODELIST": "nodes",
             "OUTPUT_DIR": str(tmp_path / "run"),
             "RECORDS": str(records),
         }
-        environment = {**os.environ, **of_slurm, **environment}
-        command = ["bash", str(SCRIPTS[name])]
-        finished = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+        finished = subprocess.run(
+            ["bash", str(SCRIPTS[name])],
+            cwd=cwd,
+            env={**os.environ, **of_slurm, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         started = {path.name: path.read_text().splitlines() for path in sorted(records.glob("*-?"))}
         return finished.returncode, finished.stderr, started
 
@@ -99,19 +111,23 @@ def test_script_as_it_stands_fits_and_starts_one_launcher_a_node_with_all_its_cp
     code, errors, started = run_script(name)
     assert code == 0, errors
     assert plan(started["leash-0"][1:]) == 0
-    launches = [launched(words)[0] for key, words in started.items() if key.startswith("accelerate")]
-    assert [one.machine_rank for one in launches] == [0, 1, 2, 3]
-    assert {(one.num_machines, one.num_processes, one.main_process_ip) for one in launches} == {(4, 32, "node0")}
-    got = [line.split() for line in (tmp_path / "records" / "cpus.log").read_text().splitlines()]
+    launchers = [words for program, words in started.items() if program.startswith("accelerate")]
+    assert len(launchers) == 4
+    for rank, words in enumerate(launchers):
+        launch, _ = launched(words)
+        assert launch.machine_rank == rank
+        assert (launch.num_machines, launch.num_processes, launch.main_process_ip) == (4, 32, "node0")
+    cpus_by_program = [line.split() for line in (tmp_path / "records" / "cpus.log").read_text().splitlines()]
     # `leash plan` runs outside srun
-    assert {cpus for program, cpus in got if program != "leash"} == {asked_for(name, "cpus-per-task")}
+    cpus = {cpus for program, cpus in cpus_by_program if program != "leash"}
+    assert cpus == {slurm_option(name, "cpus-per-task")}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding, run_script):
-    recipe, config = "recipes/leash_c_1.5b_4k.yaml", f"recipes/accelerate/{sharding}.yaml"
-    started = run_script(name, RECIPE=recipe, ACCELERATE=config)[2]
+    config = f"recipes/accelerate/{sharding}.yaml"
+    _, _, started = run_script(name, RECIPE="recipes/leash_c_1.5b_4k.yaml", ACCELERATE=config)
     arguments, planned, _ = parse_plan(started["leash-0"][1:])
     launch, fields = launched(started["accelerate-0"])
     assert (launch.config_file, launch.num_processes) == (config, arguments.num_gpus)
@@ -121,14 +137,22 @@ def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding
     assert planned.vllm_mode == fields["vllm_mode"] == ("server" if name == "leash_server" else "colocate")
 
 
+def check_served(words: list[str], fields: dict) -> ScriptArguments:
+    """Checks that `trl vllm-serve` serves what a trainer with these fields asks for; returns how it does."""
+    (served,) = TrlParser(ScriptArguments).parse_args_and_config(words)
+    assert served.model == fields["model_name_or_path"]
+    assert served.max_model_len == fields["vllm_max_model_length"]
+    assert served.port == fields["vllm_server_port"]
+    return served
+
+
 def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_script):
-    started = run_script("leash_server")[2]
+    _, _, started = run_script("leash_server")
     command, *argv = started["trl-0"]
     assert command == "vllm-serve"
-    (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv)
     _, train = launched(started["accelerate-0"])
-    assert (served.model, served.max_model_len) == (train["model_name_or_path"], train["vllm_max_model_length"])
-    assert (train["vllm_server_host"], train["vllm_server_port"]) == ("node4", served.port)
+    served = check_served(argv, train)
+    assert train["vllm_server_host"] == "node4"
     # engines beside each other would share each prompt's completions and the seed
     assert (served.tensor_parallel_size, served.data_parallel_size) == (8, 1)
     # the other processes wait in NCCL while one waits for all completions
@@ -139,23 +163,39 @@ def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_scri
 def test_script_resumes_where_there_is_a_complete_checkpoint_and_only_there(name, run_script, tmp_path):
     checkpoint = tmp_path / "run" / "checkpoint-50"
     checkpoint.mkdir(parents=True)
-    assert "--resume_from_checkpoint" not in run_script(name)[2]["accelerate-0"]  # killed while saving
+    _, _, started = run_script(name)
+    assert "--resume_from_checkpoint" not in started["accelerate-0"]  # killed while saving
     (checkpoint / "trainer_state.json").write_text("{}")
-    argv = run_script(name)[2]["accelerate-0"]
+    _, _, started = run_script(name)
+    argv = started["accelerate-0"]
     assert argv[argv.index("--resume_from_checkpoint") + 1] == "true"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_stops_where_it_does_not_fit_or_is_not_in_a_clone_and_with_its_trainer(name, run_script, tmp_path):
+def test_script_starts_nothing_outside_a_clone(name, run_script, tmp_path):
     code, _, started = run_script(name, cwd=tmp_path)
-    assert (code, started) == (1, {})
+    assert code == 1
+    assert started == {}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_starts_no_training_that_does_not_fit(name, run_script):
     code, _, started = run_script(name, EXIT_LEASH="1")
-    assert (code, [*started]) == (1, ["leash-0"])
+    assert code == 1
+    assert [*started] == ["leash-0"]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_ends_with_its_trainer(name, run_script):
     code, _, started = run_script(name, EXIT_ACCELERATE="3")
-    assert (code, "accelerate-0" in started) == (3, True)
-    if name == "leash_server":
-        code, errors, _ = run_script(name, EXIT_TRL="4", STAYS="accelerate")
-        assert (code, "ended with 4" in errors) == (1, True)
+    assert code == 3
+    assert "accelerate-0" in started
+
+
+def test_server_script_ends_with_its_server(run_script):
+    code, errors, _ = run_script("leash_server", EXIT_TRL="4", STAYS="accelerate")
+    assert code == 1
+    assert "ended with 4" in errors
 
 
 class Command(NamedTuple):
@@ -169,20 +209,39 @@ class Command(NamedTuple):
 
 def read_command(block: str, output: str) -> Command:
     words = shlex.split(block.replace("\\\n", " "), comments=True)
-    first = next(index for index, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
-    environment = dict(word.split("=", 1) for word in words[:first])
-    return Command(environment, " ".join(words[first : first + 2]), words[first + 2 :], output.splitlines())
+    environment = {}
+    while re.match(r"[A-Z_]+=", words[0]):
+        variable, _, value = words.pop(0).partition("=")
+        environment[variable] = value
+    program, subcommand, *words = words
+    return Command(environment, f"{program} {subcommand}", words, output.splitlines())
 
 
+# a command and, where it follows, the output that the page shows
 BLOCK = re.compile(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-COMMANDS, ON_ONE_GPU = (
-    [read_command(*block) for block in BLOCK.findall((ROOT / "recipes" / page).read_text())]
-    for page in ("one_machine_8_gpus.md", "one_gpu.md")
-)
-PLANS, LAUNCHES, SERVERS = (
-    [index for index, command in enumerate(COMMANDS) if command.name == name]
-    for name in ("leash plan", "accelerate launch", "trl vllm-serve")
-)
+
+
+def commands_of(page: str) -> list[Command]:
+    blocks = BLOCK.findall((ROOT / "recipes" / page).read_text())
+    return [read_command(block, output) for block, output in blocks]
+
+
+COMMANDS = commands_of("one_machine_8_gpus.md")
+
+
+def indices_of(name: str) -> list[int]:
+    return [index for index, command in enumerate(COMMANDS) if command.name == name]
+
+
+PLANS = indices_of("leash plan")
+LAUNCHES = indices_of("accelerate launch")
+SERVERS = indices_of("trl vllm-serve")
+PRINTED_PLANS = [command for command in COMMANDS + commands_of("one_gpu.md") if command.name == "leash plan"]
+
+
+def test_every_command_of_the_page_is_tested():
+    untested = indices_of("pip install") + indices_of("make gpu-check")
+    assert sorted(PLANS + LAUNCHES + SERVERS + untested) == [*range(len(COMMANDS))]
 
 
 def processes(launch) -> int:
@@ -190,13 +249,11 @@ def processes(launch) -> int:
     return launch.num_processes or yaml.safe_load(Path(launch.config_file).read_text())["num_processes"]
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS + ON_ONE_GPU if each.name == "leash plan"])
+@pytest.mark.parametrize("command", PRINTED_PLANS)
 def test_the_plan_prints_what_the_page_shows(command, capsys, monkeypatch):
+    # a model of a page, whose configuration would have to be downloaded
     sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
-    of_4b = PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"]
-    monkeypatch.setitem(PAPER_MODELS, "Qwen/Qwen3-0.6B", of_4b | sizes)
-    untested = [each.name for each in COMMANDS if each.name in ("pip install", "make gpu-check")]
-    assert len(COMMANDS) - len(untested) == len(PLANS) + len(LAUNCHES) + len(SERVERS)
+    monkeypatch.setitem(PAPER_MODELS, "Qwen/Qwen3-0.6B", PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"] | sizes)
     assert plan(command.words) == 0
     printed = capsys.readouterr().out.splitlines()
     following = iter(printed)
@@ -208,14 +265,16 @@ def test_the_plan_prints_what_the_page_shows(command, capsys, monkeypatch):
 
 @pytest.mark.parametrize("index", LAUNCHES)
 def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(index):
-    planned = COMMANDS[max(place for place in PLANS if place < index)].words
+    last_plan = max(plan for plan in PLANS if plan < index)
+    planned = COMMANDS[last_plan].words
     arguments, training_args, _ = parse_plan(planned)
     launch, fields = launched(["launch", *COMMANDS[index].words])
     assert processes(launch) == arguments.num_gpus
     assert SHARDINGS[Path(launch.config_file).stem] == arguments.sharding
-    only_of_training = {name for name in fields if name.startswith(("vllm_server", "vllm_group"))} | {"ddp_timeout"}
-    plan_fields = given_fields(parse_known(PlanArguments, planned, "leash plan")[1], prog="leash plan")
-    assert {name: fields[name] for name in fields.keys() - only_of_training} == plan_fields  # the recipe's included
+    _, training_words = parse_known(PlanArguments, planned, "leash plan")
+    only_of_training = ("vllm_server", "vllm_group", "ddp_timeout")
+    shared_fields = {name: value for name, value in fields.items() if not name.startswith(only_of_training)}
+    assert shared_fields == given_fields(training_words, prog="leash plan")  # the recipe's included
 
     recipe = yaml.safe_load(Path(planned[planned.index("--config") + 1]).read_text())
     updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]
@@ -226,14 +285,14 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(i
 @pytest.mark.parametrize("index", SERVERS)
 def test_the_server_serves_what_the_trainer_after_it_asks_for(index):
     server, trainer = COMMANDS[index : index + 2]
-    (served,) = TrlParser(ScriptArguments).parse_args_and_config(server.words)
     launch, fields = launched(["launch", *trainer.words])
-    assert (served.model, served.max_model_len) == (fields["model_name_or_path"], fields["vllm_max_model_length"])
-    assert (served.host, served.port) == (fields["vllm_server_host"], fields["vllm_server_port"])
-    gpus, others = (command.environment["CUDA_VISIBLE_DEVICES"].split(",") for command in (server, trainer))
-    assert sorted([*gpus, *others]) == [str(gpu) for gpu in range(8)]
-    assert len(gpus) == served.tensor_parallel_size * served.data_parallel_size
-    assert len(others) == processes(launch)
+    served = check_served(server.words, fields)
+    assert served.host == fields["vllm_server_host"]
+    server_gpus = server.environment["CUDA_VISIBLE_DEVICES"].split(",")
+    trainer_gpus = trainer.environment["CUDA_VISIBLE_DEVICES"].split(",")
+    assert sorted(server_gpus + trainer_gpus) == list("01234567")
+    assert len(server_gpus) == served.tensor_parallel_size * served.data_parallel_size
+    assert len(trainer_gpus) == processes(launch)
     # two listen on one machine, and a third port takes the weights
     assert len({served.port, launch.main_process_port, fields["vllm_group_port"]}) == 3
     assert PAPER_MODELS[served.model]["num_attention_heads"] % served.tensor_parallel_size == 0

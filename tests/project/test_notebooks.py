@@ -1,6 +1,7 @@
 """The notebooks: what is stored in them was executed, is small and clean, and, marked `notebook`, they run."""
 
 import base64
+import itertools
 import re
 
 import nbformat
@@ -17,10 +18,13 @@ def code_cells(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def outputs(notebook) -> list:
+    return [*itertools.chain.from_iterable(cell.outputs for cell in code_cells(notebook))]
+
+
 def noise(notebook) -> list:
     """Errors, and what was written to stderr: warnings, and progress bars."""
-    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
-    return [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    return [out for out in outputs(notebook) if out.output_type == "error" or out.get("name") == "stderr"]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -31,9 +35,8 @@ def test_a_stored_notebook_is_valid_executed_small_and_knows_no_machine(path):
     code = code_cells(stored)
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert noise(stored) == []
-    data = [output.get("data", {}) for cell in code for output in cell.outputs]
-    figures = [base64.b64decode(one["image/png"]) for one in data if "image/png" in one]
-    assert 0 < max(map(len, figures)) < 100_000
+    pictures = [out.data["image/png"] for out in outputs(stored) if "image/png" in out.get("data", {})]
+    assert 0 < max(len(base64.b64decode(picture)) for picture in pictures) < 100_000
     text = path.read_text(encoding="utf-8")
     assert len(text) < 250_000
     assert ABSOLUTE_PATH.search(text) is None

@@ -41,9 +41,13 @@ def printed_commands():
 def test_a_printed_command_is_one_that_its_parser_reads(command, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # recipes are found by their names
     if command != "train":
-        kind = getattr(importlib.import_module(f"leash_trl.cli.commands.{command}"), f"{command.title()}Arguments")
+        module = importlib.import_module(f"leash_trl.cli.commands.{command}")
+        options = getattr(module, f"{command.title()}Arguments")
         if words[0].startswith("--") and command in ("plot", "report", "push", "merge"):
             words = ["RUN", *words]
-        parser = CommandParser([kind], takes_recipe=command in ("eval", "filter"), prog=f"leash {command}")
-        words = parser.parse_some(words)[1] if command in TRAINS else parser.parse_all(words) and []
+        parser = CommandParser([options], takes_recipe=command in ("eval", "filter"), prog=f"leash {command}")
+        if command not in TRAINS:
+            parser.parse_all(words)
+            return
+        _, words = parser.parse_some(words)
     given_fields(words)

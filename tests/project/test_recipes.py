@@ -63,7 +63,8 @@ def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
         assert (args.target_length, args.lambda_init, args.lambda_lr) == PAPER[path.stem]
         # 32 GPUs: 512 completions (64 prompts x 8) a generation batch, two updates of 256
         rows = 32 * args.per_device_train_batch_size
-        assert (rows * args.steps_per_generation, rows * args.gradient_accumulation_steps) == (64 * 8, 256)
+        assert rows * args.steps_per_generation == 64 * 8
+        assert rows * args.gradient_accumulation_steps == 256
         assert args.num_generations == 8
 
 
@@ -104,7 +105,8 @@ def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_numbe
     points = Counter(arm.label for arm in compared)
     trials = Counter(arm.label for arm in arms_of(TUNING))
     assert points.pop("no control") == 1
-    assert ({*points.values()}, {*trials.values()}) == ({3}, {4})
+    assert {*points.values()} == {3}
+    assert {*trials.values()} == {4}
     shared = compared[0].recipe.keys() | {"target_length"}
     with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
     assert {*trials} == with_knobs == {*points} - {"LEASH-Predictive"}
@@ -113,8 +115,8 @@ def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_numbe
 @pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)
 def test_recipes_of_evaluation_and_filter_parse(path):
     kind = FilterArguments if path.stem.startswith("filter") else EvalArguments
-    argv = ["--config", str(path), "--model_name_or_path", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
-    arguments = parse(kind, argv, "leash", takes_recipe=True)
+    words = "--model_name_or_path gym --output_dir runs/x --engine transformers"
+    arguments = parse(kind, ["--config", str(path), *words.split()], "leash", takes_recipe=True)
     plan = arguments.plan()
     if path.parent == RECIPES:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from leash_trl.reasoning_gym_tasks import procedural_dataset
 from leash_trl.rewards import reasoning_gym_reward
-from leash_trl.rewards.reasoning_gym_reward import procedural_dataset
 
 
 def test_an_answer_on_which_the_task_raises_is_wrong_and_the_next_one_is_scored():

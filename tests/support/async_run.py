@@ -7,11 +7,13 @@ replies in the gym's chat template are parsed.
 """
 
 import argparse
+import itertools
 import json
+import statistics
 from pathlib import Path
 
 import torch
-from conftest import parity_reward
+from conftest import log_rows, parity_reward
 from stock_run import States
 from transformers import AttentionInterface, AutoTokenizer
 
@@ -21,8 +23,13 @@ from leash_trl.gym.dataset import gym_problems
 from leash_trl.length_control.leash import Leash
 
 
-TARGET, LAMBDA_INIT, LAMBDA_LR = 40, 0.1, 0.1
-NUM_GENERATIONS, GROUPS_AN_UPDATE, NUM_UPDATES, SAVED_AT = 4, 4, 5, 3
+TARGET = 40
+LAMBDA_INIT = 0.1
+LAMBDA_LR = 0.1
+NUM_GENERATIONS = 4
+GROUPS_AN_UPDATE = 4
+NUM_UPDATES = 5
+SAVED_AT = 3
 
 
 class Recorded(LengthControlledReward):
@@ -30,13 +37,18 @@ class Recorded(LengthControlledReward):
 
     def __init__(self, log: Path, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.log, self.counts = log, []
+        self.log = log
+        self.counts = []
 
     def __call__(self, prompts, completions, completion_ids, **columns):
         rewards = super().__call__(prompts, completions, completion_ids, **columns)
-        lengths, task = [len(ids) for ids in completion_ids], parity_reward(completion_ids)
+        group = {
+            "version": self.version,
+            "lengths": [len(ids) for ids in completion_ids],
+            "task": parity_reward(completion_ids),
+            "rewards": rewards,
+        }
         with open(self.log, "a", encoding="utf-8") as file:
-            group = {"version": self.version, "lengths": lengths, "task": task, "rewards": rewards}
             file.write(json.dumps(group) + "\n")
         return rewards
 
@@ -50,14 +62,16 @@ def attention_on_cpu(
     module, query, key, value, mask, *, tree_kv_index, tree_cu_seqlens_q, tree_cu_seqlens_k, scaling=None, **kwargs
 ):
     """What TRL's kernel computes: each segment of queries sees its own keys, causally."""
-    out = torch.empty_like(query)
-    ends_q, ends_k = tree_cu_seqlens_q.tolist(), tree_cu_seqlens_k.tolist()
-    for q, q_end, k, k_end in zip(ends_q, ends_q[1:], ends_k, ends_k[1:], strict=False):
-        rows = tree_kv_index[k:k_end]
-        is_seen = torch.ones(q_end - q, k_end - k, dtype=torch.bool).tril(k_end - k - (q_end - q))
-        keys, values = (x[:, :, rows].repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
-        out[:, :, q:q_end] = torch.nn.functional.scaled_dot_product_attention(
-            query[:, :, q:q_end], keys, values, attn_mask=is_seen, scale=scaling
+    out = torch.empty_like(query)  # (batch, heads, tokens, size of a head)
+    query_ends = itertools.pairwise(tree_cu_seqlens_q.tolist())
+    key_ends = itertools.pairwise(tree_cu_seqlens_k.tolist())
+    for (start, end), (key_start, key_end) in zip(query_ends, key_ends, strict=True):
+        rows = tree_kv_index[key_start:key_end]
+        # the queries of a segment are its last tokens; each sees itself and what is before it
+        num_queries = end - start
+        is_seen = torch.ones(num_queries, len(rows), dtype=torch.bool).tril(len(rows) - num_queries)
+        out[:, :, start:end] = torch.nn.functional.scaled_dot_product_attention(
+            query[:, :, start:end], key[:, :, rows], value[:, :, rows], is_seen, scale=scaling, enable_gqa=True
         )
     return out.transpose(1, 2), None
 
@@ -66,12 +80,14 @@ def by_hand(folder: Path, lam: float = LAMBDA_INIT) -> tuple[dict, list[dict], l
     """What a run saw, the groups that its worker scored, and lambda before the first and after each update by them."""
     seen = json.loads((folder / "seen.json").read_text(encoding="utf-8"))
     groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text(encoding="utf-8").splitlines()]
-    lambdas, taken = [lam], 0
+    lambdas = [lam]
+    num_scored = 0
     for count in seen["counts"]:
-        taken += count
-        newest = groups[max(0, taken - max(count, GROUPS_AN_UPDATE)) : taken]
-        excess = [length / TARGET - 1 for group in newest for length in group["lengths"]]
-        lambdas.append(min(1.0, max(0.0, lambdas[-1] + LAMBDA_LR * sum(excess) / len(excess))))
+        num_scored += count
+        first = max(0, num_scored - max(count, GROUPS_AN_UPDATE))
+        lengths = itertools.chain.from_iterable(group["lengths"] for group in groups[first:num_scored])
+        excess = statistics.fmean(length / TARGET - 1 for length in lengths)
+        lambdas.append(min(1.0, max(0.0, lambdas[-1] + LAMBDA_LR * excess)))
     return seen, groups, lambdas
 
 
@@ -89,26 +105,43 @@ def main(url: str, folder: Path, resume: str | None) -> None:
         "fields": {"content": {"close_pattern": r"<\|end\|>|$", "content": "text"}},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    method, saved = Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR), States()
+    method = Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
+    saved = States()
     reward = Recorded(folder / "groups.jsonl", parity_reward, method, target_length=TARGET)
-    sizes = {"num_generations": NUM_GENERATIONS, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    sizes |= {"max_completion_length": 64, "token_budget": 0, "max_steps": NUM_UPDATES, "save_steps": SAVED_AT}
-    where = {"output_dir": str(folder), "vllm_server_base_url": url, "use_cpu": True, "bf16": False}
-    quiet = {"report_to": "none", "disable_tqdm": True}
+    args = AsyncGRPOConfig(
+        output_dir=str(folder),
+        vllm_server_base_url=url,
+        learning_rate=1e-3,
+        num_generations=NUM_GENERATIONS,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=2,
+        gradient_checkpointing=False,
+        max_completion_length=64,
+        token_budget=0,
+        max_steps=NUM_UPDATES,
+        save_steps=SAVED_AT,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
     trainer = AsyncGRPOTrainer(
         model=str(CHECKPOINT),
         processing_class=tokenizer,
         reward_funcs=reward,
-        args=AsyncGRPOConfig(learning_rate=1e-3, gradient_checkpointing=False, **sizes, **where, **quiet),
+        args=args,
         train_dataset=gym_problems("train", 64),
         callbacks=[LengthControlCallback(reward), saved],
         peft_config=LoraConfig(r=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], task_type="CAUSAL_LM"),
     )
     AttentionInterface.register("tree_fa3", attention_on_cpu)
     trainer.train(resume_from_checkpoint=resume)
-    rows = [row for row in trainer.state.log_history if "loss" in row]
-    seen = {"entries": saved.entries, "counts": reward.counts[-len(saved.entries) :], "rows": rows}
-    seen["syncs_adapter"] = trainer._lora_sync
+    seen = {
+        "entries": saved.entries,
+        "counts": reward.counts[-len(saved.entries) :],
+        "rows": log_rows(trainer),
+        "syncs_adapter": trainer._lora_sync,
+    }
     (folder / "seen.json").write_text(json.dumps(seen), encoding="utf-8")
 
 

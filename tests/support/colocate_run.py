@@ -11,7 +11,9 @@ from leash_trl import LeashGRPOTrainer
 from leash_trl.gym import CHECKPOINT
 
 
-TARGET_LENGTH, MAX_COMPLETION_LENGTH, NUM_STEPS = 40, 128, 6
+TARGET_LENGTH = 40
+MAX_COMPLETION_LENGTH = 128
+NUM_STEPS = 6
 LAMBDA_INIT = LAMBDA_LR = 0.1
 
 
@@ -32,10 +34,20 @@ def set_up(patch: pytest.MonkeyPatch) -> None:
 
 def make_trainer(output_dir: str, kill_in_step: int | None = None, **overrides) -> LeashGRPOTrainer:
     """A run of six steps on the gym with a checkpoint at every second one."""
-    settings = {"target_length": TARGET_LENGTH, "max_completion_length": MAX_COMPLETION_LENGTH, "max_steps": NUM_STEPS}
-    settings |= {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR, "gradient_accumulation_steps": 2}
-    settings |= {"generation_kwargs": None, "log_completions": True}
-    settings |= {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 256, **overrides}
+    settings = {
+        "target_length": TARGET_LENGTH,
+        "max_completion_length": MAX_COMPLETION_LENGTH,
+        "max_steps": NUM_STEPS,
+        "lambda_init": LAMBDA_INIT,
+        "lambda_lr": LAMBDA_LR,
+        "gradient_accumulation_steps": 2,
+        "generation_kwargs": None,
+        "log_completions": True,
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": 256,
+        **overrides,
+    }
     return killable_run.make_trainer(str(CHECKPOINT), output_dir, kill_in_step, **settings)
 
 

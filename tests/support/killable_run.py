@@ -19,11 +19,13 @@ class SpoiledGradient(TrainerCallback):
     """Puts a value into one gradient of one micro-batch of an update, on the main process alone."""
 
     def __init__(self, update: int, value: float):
-        self.update, self.value = update, value
+        self.update = update
+        self.value = value
 
     def on_substep_end(self, args, state, control, model=None, **kwargs):
         if state.global_step + 1 == self.update and state.is_world_process_zero:
-            [*model.parameters()][-1].grad.view(-1)[0] = self.value
+            *_, last = model.parameters()
+            last.grad.view(-1)[0] = self.value
 
 
 def make_trainer(
@@ -46,13 +48,24 @@ def make_trainer(
                 os.kill(os.getpid(), signal.SIGKILL)
             super()._save_optimizer_and_scheduler(output_dir)
 
-    settings = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2}
-    settings |= {"generation_kwargs": eos_bias(gym_tokenizer())}
-    if hub_model_id is not None:
-        settings |= {"push_to_hub": True, "hub_model_id": hub_model_id, "hub_strategy": "checkpoint"}
-    args = LeashGRPOConfig(**quiet(output_dir, **{**settings, **changes}))
-    data = {"train_dataset": gym_problems("train", 64), "eval_dataset": gym_problems("test", 4)}
-    return KillableTrainer(model_path, parity_reward, args, **data)
+    settings = {
+        "max_steps": 8,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "generation_kwargs": eos_bias(gym_tokenizer()),
+        "push_to_hub": hub_model_id is not None,
+        "hub_model_id": hub_model_id,
+        "hub_strategy": "checkpoint",
+        **changes,
+    }
+    args = LeashGRPOConfig(**quiet(output_dir, **settings))
+    return KillableTrainer(
+        model_path,
+        parity_reward,
+        args,
+        train_dataset=gym_problems("train", 64),
+        eval_dataset=gym_problems("test", 4),
+    )
 
 
 if __name__ == "__main__":
@@ -62,6 +75,6 @@ if __name__ == "__main__":
     parser.add_argument("--kill_in_step", type=int)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--changes", type=json.loads, default={}, help="to the configuration, as JSON")
-    options = vars(parser.parse_args())
-    resume, changes = options.pop("resume"), options.pop("changes")
-    make_trainer(**options, **changes).train(resume_from_checkpoint=resume or None)
+    options = parser.parse_args()
+    trainer = make_trainer(options.model_path, options.output_dir, options.kill_in_step, **options.changes)
+    trainer.train(resume_from_checkpoint=options.resume or None)

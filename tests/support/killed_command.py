@@ -1,5 +1,6 @@
 """A `leash` command that kills itself in the middle of its work, in a fork of the test's process."""
 
+import itertools
 import os
 import signal
 
@@ -31,15 +32,20 @@ def _die(*args, **kwargs) -> None:
 
 
 def _kill_at(num_writes: int) -> None:
-    flush, replace, left = os.fsync, os.replace, iter(range(num_writes)[::-1])
+    fsync = os.fsync
+    replace = os.replace
+    writes = itertools.count(1)
 
-    def fsync(descriptor: int) -> None:
-        flush(descriptor)
-        if next(left) == 0:
+    def fsync_or_die(descriptor: int) -> None:
+        fsync(descriptor)
+        if next(writes) == num_writes:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 40))
             _die()
 
     def replace_or_die(*args, **kwargs) -> None:
-        _die() if next(left) == 0 else replace(*args, **kwargs)
+        if next(writes) == num_writes:
+            _die()
+        replace(*args, **kwargs)
 
-    os.fsync, os.replace = fsync, replace_or_die
+    os.fsync = fsync_or_die
+    os.replace = replace_or_die

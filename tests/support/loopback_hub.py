@@ -188,54 +188,67 @@ class Handler(BaseHTTPRequestHandler):
         if authorization != f"Bearer {hub.token}" and (authorization or self.command == "POST"):
             raise HubError(401, "Invalid credentials")
         if path == "/api/repos/create":
-            wanted = json.loads(body)
-            repo_id = f"me/{wanted['name']}"
-            hub.branches.setdefault(repo_id, {"main": [Commit("initial commit", {".gitattributes": b""})]})
-            if wanted.get("visibility") == "private":
-                hub.private.add(repo_id)
-            return {"url": f"{hub.endpoint}/{repo_id}", "name": repo_id}
+            return self.created(json.loads(body))
         repo_id, route, revision, file = PATH.fullmatch(path).groups()
         commits = hub.commits(repo_id, unquote(revision or "main") if route != "branch" else "main")
-        files = commits[-1].files
         if route == "branch":
             hub.branches[repo_id].setdefault(revision, commits)
             return {}
         if route == "commit":
-            header, *lines = (json.loads(line)["value"] for line in body.splitlines())
-            tree = dict(files)
-            for line in lines:  # without content, a line deletes its file
-                if "content" in line:
-                    tree[line["path"]] = base64.b64decode(line["content"])
-                elif line["path"] not in files:
-                    raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
-                else:
-                    del tree[line["path"]]
-            commit = Commit(header["summary"], tree)
-            hub.branches[repo_id][revision].append(commit)
-            url = f"{hub.endpoint}/{repo_id}/commit/{commit.oid}"
-            return {"success": True, "commitOid": commit.oid, "commitUrl": url}
+            return self.committed(repo_id, revision, body)
+        files = commits[-1].files
         if route == "preupload":
-            answers = []
-            for line in json.loads(body)["files"]:
-                answer = {"path": line["path"], "uploadMode": "regular", "shouldIgnore": False}
-                if line["path"] in files:
-                    answer["oid"] = git_oid(files[line["path"]])
-                answers.append(answer)
-            return {"files": answers}
+            return {"files": [uploadable(line["path"], files) for line in json.loads(body)["files"]]}
         if route == "tree":
             return [
                 {"type": "file", "path": path, "size": len(content), "oid": git_oid(content)}
                 for path, content in files.items()
             ]
         if route == "resolve":
-            file = unquote(file)
-            if file not in files:
-                raise HubError(404, "Entry not found", "EntryNotFound")
-            return files[file], commits[-1].oid
+            return content_of(unquote(file), files), commits[-1].oid
         return {"id": repo_id, "sha": commits[-1].oid, "tags": [], "siblings": [{"rfilename": path} for path in files]}
+
+    def created(self, wanted: dict) -> dict:
+        """A new repository."""
+        hub = self.server.hub
+        repo_id = f"me/{wanted['name']}"
+        hub.branches.setdefault(repo_id, {"main": [Commit("initial commit", {".gitattributes": b""})]})
+        if wanted.get("visibility") == "private":
+            hub.private.add(repo_id)
+        return {"url": f"{hub.endpoint}/{repo_id}", "name": repo_id}
+
+    def committed(self, repo_id: str, revision: str, body: bytes) -> dict:
+        """A commit of files, and of deletions: a line without content deletes its file."""
+        hub = self.server.hub
+        commits = hub.commits(repo_id, unquote(revision))
+        header, *lines = (json.loads(line)["value"] for line in body.splitlines())
+        tree = dict(commits[-1].files)
+        for line in lines:
+            if "content" in line:
+                tree[line["path"]] = base64.b64decode(line["content"])
+            else:
+                content_of(line["path"], commits[-1].files)
+                del tree[line["path"]]
+        commit = Commit(header["summary"], tree)
+        hub.branches[repo_id][revision].append(commit)
+        url = f"{hub.endpoint}/{repo_id}/commit/{commit.oid}"
+        return {"success": True, "commitOid": commit.oid, "commitUrl": url}
 
     def log_message(self, *args) -> None:
         pass
+
+
+def content_of(path: str, files: dict[str, bytes]) -> bytes:
+    if path not in files:
+        raise HubError(404, "Entry not found", "EntryNotFound")
+    return files[path]
+
+
+def uploadable(path: str, files: dict[str, bytes]) -> dict:
+    answer = {"path": path, "uploadMode": "regular", "shouldIgnore": False}
+    if path in files:
+        answer["oid"] = git_oid(files[path])
+    return answer
 
 
 def git_oid(content: bytes) -> str:

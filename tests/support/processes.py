@@ -52,8 +52,14 @@ def exit_codes_of_two(work: Callable[[], Any], folder: Path) -> list[int]:
 
 
 def _as_rank(work: Callable[[], Any], rank: int, port: int, file: Path) -> None:
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE="2",
+        LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     code = 1

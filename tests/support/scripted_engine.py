@@ -1,5 +1,7 @@
 """An engine that says what a test tells it to, and remembers what it was asked."""
 
+import itertools
+
 from leash_trl.engines.engine import Generation, finish_reason
 
 
@@ -14,7 +16,7 @@ class ScriptedEngine:
     def __init__(self, tokenizer, texts):
         self.tokenizer = tokenizer
         self.eos_token_ids = [tokenizer.eos_token_id]
-        self._texts = {row: iter(said) for row, said in texts.items()}
+        self._texts = {row: iter(texts_of_row) for row, texts_of_row in texts.items()}
         self.calls = []
 
     def generate(self, requests, settings, *, is_continuation=False):
@@ -23,15 +25,17 @@ class ScriptedEngine:
 
     def _generation(self, request):
         row = request.prompt_ids[0]
-        said = []
-        for token in next(self._texts[row]):
-            said.append(token)
-            if token in {*self.eos_token_ids, *request.stop_token_ids} or len(said) == request.max_new_tokens:
+        token_ids = []
+        for token_id in next(self._texts[row]):
+            token_ids.append(token_id)
+            is_end = token_id in {*self.eos_token_ids, *request.stop_token_ids}
+            if is_end or len(token_ids) == request.max_new_tokens:
                 break
         else:
             raise AssertionError(f"the text of row {row} neither ends nor reaches its limit")
-        return Generation(said, finish_reason(said, self.eos_token_ids, request.stop_token_ids))
+        return Generation(token_ids, finish_reason(token_ids, self.eos_token_ids, request.stop_token_ids))
 
     def asked(self, row):
         """The requests of one row, in order."""
-        return [request for call in self.calls for request in call["requests"] if request.prompt_ids[0] == row]
+        requests = itertools.chain.from_iterable(call["requests"] for call in self.calls)
+        return [request for request in requests if request.prompt_ids[0] == row]

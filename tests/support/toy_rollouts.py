@@ -20,15 +20,17 @@ def toy_rollouts(
 ) -> Rollouts:
     """One group unless `num_generations` says otherwise, nothing truncated, one target for all or one for each."""
     size = len(lengths)
-    groups = num_generations or size
-    targets = target if isinstance(target, list) else [math.nan if target is None else target] * size
+    num_generations = num_generations or size
+    if target is None:
+        target = math.nan
+    targets = target if isinstance(target, list) else [target] * size
     return Rollouts(
         task_rewards=torch.tensor(rewards, dtype=torch.float64),
         lengths=torch.tensor(lengths),
         target_lengths=torch.tensor(targets, dtype=torch.float64),
         is_truncated=torch.tensor(truncated or [False] * size),
-        questions=torch.tensor(questions or [i // groups for i in range(size)]),
-        num_generations=groups,
+        questions=torch.tensor(questions or [row // num_generations for row in range(size)]),
+        num_generations=num_generations,
         max_completion_length=limit,
         correctness_rewards=None if correctness is None else torch.tensor(correctness, dtype=torch.float64),
         columns=columns or {},

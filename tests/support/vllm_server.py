@@ -25,9 +25,14 @@ def _settings(folder: Path) -> dict[str, str]:
     stub.mkdir(parents=True)
     (stub / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0+cpu\n", encoding="utf-8")
     # TRL reads the server's settings in the first mode
-    names = ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_NO_USAGE_STATS")
-    settings = dict.fromkeys((*names, "VLLM_CPU_KVCACHE_SPACE", "TORCHDYNAMO_DISABLE"), "1")
-    return {**settings, "PYTHONPATH": os.pathsep.join([str(stub.parent), os.environ.get("PYTHONPATH", "")])}
+    return {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "TORCHDYNAMO_DISABLE": "1",
+        "PYTHONPATH": os.pathsep.join([str(stub.parent), os.environ.get("PYTHONPATH", "")]),
+    }
 
 
 @contextlib.contextmanager
@@ -37,11 +42,11 @@ def served(folder: Path, seconds: float = 300) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(CHECKPOINT), "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
-    command += ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "6", "--max-cpu-loras", "8"]
-    command += ["--logprobs-mode", "processed_logprobs", "--max-num-seqs", "32"]
-    url, log = f"http://127.0.0.1:{port}", folder / "server.log"
+    options = f"--host 127.0.0.1 --port {port} --dtype float32 --enforce-eager --max-model-len 512 --max-num-seqs 32"
+    options += " --enable-lora --max-lora-rank 8 --max-loras 6 --max-cpu-loras 8 --logprobs-mode processed_logprobs"
+    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(CHECKPOINT), *options.split()]
+    url = f"http://127.0.0.1:{port}"
+    log = folder / "server.log"
     with open(log, "wb") as file:
         server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, process_group=0)
     try:

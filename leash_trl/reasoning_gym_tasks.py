@@ -1,0 +1,47 @@
+"""The data sets of reasoning-gym, whose tasks make problems, for `data`, and score their answers, for `rewards`."""
+
+import functools
+import json
+from typing import Any
+
+
+# Tasks of reasoning-gym 0.1.25 whose problems differ from process to process, so that no run could be resumed.
+UNREPRODUCIBLE = {
+    "codeio",
+    "isomorphic_strings",
+    "knight_swap",
+    "list_functions",
+    "polynomial_multiplication",
+    "ransom_note",
+    "word_ladder",
+}
+
+
+@functools.lru_cache(maxsize=64)
+def procedural_dataset(settings: str) -> Any:
+    """Returns the data set of reasoning-gym with these settings, a JSON object with `task` and the fields of its
+    configuration. The task `composite` mixes others: `datasets` lists objects with `name`, `weight` and `config`.
+
+    Raises:
+        `ImportError`: If reasoning-gym is not installed.
+        `ValueError`: If the task or a field is unknown, or a value is out of range.
+    """
+    try:
+        from reasoning_gym.composite import DatasetSpec
+        from reasoning_gym.factory import create_dataset
+    except ImportError as error:
+        raise ImportError(f"{error}; run pip install reasoning-gym") from error
+    fields = json.loads(settings)
+    task = fields.pop("task")
+    mixed_tasks = [part.get("name") for part in fields.get("datasets") or []]
+    unreproducible = UNREPRODUCIBLE.intersection([task, *mixed_tasks])
+    if unreproducible:
+        raise ValueError(
+            f"reasoning_gym has {', '.join(unreproducible)}, whose problems differ between processes; choose another"
+        )
+    try:
+        if "datasets" in fields:
+            fields["datasets"] = [DatasetSpec(**part) for part in fields["datasets"]]
+        return create_dataset(task, **fields)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"reasoning_gym has the settings {settings}: {error}") from error

@@ -1,0 +1,124 @@
+"""Code is written to be read: what only saves lines is as rare in it as in TRL's own code."""
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+
+LITERALS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Constant, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SIMPLE_FIELD = 14  # nodes of a syntax tree; {", ".join(sorted(names))} has 9
+
+
+def nodes_of(code: str) -> list[ast.AST]:
+    """The nodes of the syntax tree, each with its `parent`."""
+    nodes = [*ast.walk(ast.parse(code))]
+    nodes[0].parent = None
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            child.parent = node
+    return nodes
+
+
+@functools.cache
+def files_in(folder: str) -> dict[Path, list[ast.AST]]:
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return {path.relative_to(ROOT): nodes_of(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def several_values(node: ast.AST) -> bool:
+    """Several values in one assignment, unless they swap places or are constants of one type."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=targets), *_], value=ast.Tuple(elts=[_, _, *_] as values)):
+            is_swap = {*map(ast.unparse, targets)} == {*map(ast.unparse, values)}
+            # a value that is no constant stands for itself
+            types = {type(value.value) if isinstance(value, ast.Constant) else value for value in values}
+            return not is_swap and len(types) > 1
+    return False
+
+
+def starred_literal(node: ast.AST) -> bool:
+    """A literal that is unpacked into a literal or a call, so that a formatter cannot give each value its line."""
+    match node.parent:
+        case ast.Starred() | ast.keyword(arg=None):
+            return isinstance(node, LITERALS)
+        case ast.Dict(keys=keys, values=values):
+            return isinstance(node, LITERALS) and (None, node) in zip(keys, values, strict=True)
+    return False
+
+
+def several_loops(node: ast.AST) -> bool:
+    """A comprehension with several loops."""
+    return isinstance(node, COMPREHENSIONS) and len(node.generators) > 1
+
+
+def walrus(node: ast.AST) -> bool:
+    """An assignment inside an expression, unless it is the condition of an `if` or `while`, or a side of it."""
+    holder = node.parent
+    if isinstance(holder, ast.Compare | ast.UnaryOp):
+        holder = holder.parent
+    return isinstance(node, ast.NamedExpr) and not isinstance(holder, ast.If | ast.While)
+
+
+def nested_conditional(node: ast.AST) -> bool:
+    """A conditional expression with another one inside."""
+    return isinstance(node, ast.IfExp) and sum(isinstance(inner, ast.IfExp) for inner in ast.walk(node)) > 1
+
+
+def computed_message(node: ast.AST) -> bool:
+    """A text with a computation in a field, whose value should have a name."""
+    if not isinstance(node, ast.JoinedStr):
+        return False
+    fields = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+    return any(len([*ast.walk(field)]) > SIMPLE_FIELD for field in fields)
+
+
+def sentence_as_key(node: ast.AST) -> bool:
+    """A text with fields as a key, as of messages and the conditions for them."""
+    return isinstance(node, ast.JoinedStr) and isinstance(node.parent, ast.Dict) and node in node.parent.keys
+
+
+# how many there may be in leash_trl and in tests
+BOUNDS = [
+    (several_values, 30, 50),
+    (starred_literal, 5, 10),
+    (several_loops, 10, 20),
+    (walrus, 6, 4),
+    (nested_conditional, 4, 4),
+    (computed_message, 2, 2),
+    (sentence_as_key, 0, 8),
+]
+
+
+@pytest.mark.parametrize(("idiom", "in_code", "in_tests"), BOUNDS)
+def test_what_only_saves_lines_is_rare(idiom, in_code, in_tests):
+    for folder, bound in (("leash_trl", in_code), ("tests", in_tests)):
+        places = []
+        for path, nodes in files_in(folder).items():
+            places += [f"{path}:{node.lineno}" for node in nodes if idiom(node)]
+        assert len(places) <= bound, "\n".join(places)
+
+
+@pytest.mark.parametrize(
+    ("idiom", "example", "counterexample"),
+    [
+        (several_values, "low, names = min(x), []", "low, high = high, low"),
+        (several_values, "size, name = 1, 'x'", "size, count = 1, 2"),
+        (several_values, "low, high = x[0], x[1]", "low, high = x"),
+        (starred_literal, "[*(1, 2), *x]", "[1, 2, *x]"),
+        (starred_literal, "{**{'a': 1}, **x}", "{'a': 1, **x}"),
+        (starred_literal, "f(*x, **{'a': 1})", "f(*x, **y)"),
+        (several_loops, "[value for row in x for value in row]", "[[value for value in row] for row in x]"),
+        (walrus, "if a and (b := f(a)): pass", "if b := f(a): pass"),
+        (walrus, "x = [b := f(a), b]", "while (b := f(a)) > 1: pass"),
+        (nested_conditional, "a if x else b if y else c", "(a if x else b) + (c if y else d)"),
+        (computed_message, "f'{100 * sum(x) / len(x) + y[0]} %'", "f'{max(sorted(names), key=len)} is missing'"),
+        (sentence_as_key, "{f'{name} is missing': name is None}", "{'missing': f'{name} is missing'}"),
+    ],
+)
+def test_an_idiom_is_told_from_plain_code(idiom, example, counterexample):
+    assert sum(map(idiom, nodes_of(example))) == 1
+    assert not any(map(idiom, nodes_of(counterexample)))
