@@ -44,10 +44,10 @@ def reasoning_gym_reward(
 def _answer(text: str) -> str | None:
     """Returns the answer as it was written: in the last `<answer>` tag, else in the last box, else after the last
     `Answer:`; `None` if there is none."""
-    if tagged := TAG.findall(text):
-        return tagged[-1].strip()
-    if found := boxes(text):
-        _, start, end = found[-1]
-        return text[start:end].strip()
+    if tagged_answers := TAG.findall(text):
+        return tagged_answers[-1].strip()
+    if boxes_of_text := boxes(text):
+        last_box = boxes_of_text[-1]
+        return text[last_box.content_start : last_box.end].strip()
     *before, after = ANSWER_MARK.split(text)
     return after.strip("* \t\r\n") if before else None

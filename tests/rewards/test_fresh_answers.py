@@ -5,7 +5,7 @@ without `Answer` is put into `\boxed{}`. What is equal is what a teacher would c
 not matter, other ones do; a hedge is wrong; a rounded number is not the exact one. When first counted, the second half
 of the first set had 2 wrong answers accepted and 18 right ones rejected of 850, the second set, by someone who had not
 read the grader, 14 and 17 of 1,148 (math-verify alone 57 and 225). The third set, on words, names and signs that the
-values do not carry, had 5 and 12 of 281 (the grader before their rules 70 and 47); seven of its answers, such as "half
+values do not carry, had 5 and 12 of 281 (the grader before their rules 70 and 47); eight of its answers, such as "half
 an hour late" for 30 minutes, are left out. Mended since, so none is fresh now; the three wrong answers that are
 accepted are the price of rules taken out because each decided one case.
 """
@@ -22,23 +22,28 @@ from leash_trl.rewards.grader.grading import grade
 FILE = Path(__file__).parents[1] / "fixtures" / "grader_fresh_cases.jsonl"
 
 
-def cases(half: int) -> list[tuple[str, str, bool]]:
-    """Completion, gold and label of one half."""
-    found = []
-    for row in map(json.loads, FILE.read_text(encoding="utf-8").splitlines()):
-        for text, label in [(text, True) for text in row["right"]] + [(text, False) for text in row["wrong"]]:
-            completion = text if "box" in text or "Answer" in text else f"\\boxed{{{text}}}"
-            if hashlib.sha256(f"{row['gold']}|{text}".encode()).digest()[0] % 2 == half:
-                found.append((completion, row["gold"], label))
-    return found
+def is_in_half(half: int, gold: str, answer: str) -> bool:
+    """The halves are drawn by a hash, so that an answer stays in its half when others are added."""
+    return hashlib.sha256(f"{gold}|{answer}".encode()).digest()[0] % 2 == half
+
+
+def wrongly_graded(half: int, label: str, is_right: bool) -> list[tuple[str, str]]:
+    """The answers with a label (`right` or `wrong`) and their golds on which the grader does not agree with it."""
+    answers = []
+    golds = []
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        chosen = [answer for answer in row[label] if is_in_half(half, row["gold"], answer)]
+        answers += chosen
+        golds += [row["gold"]] * len(chosen)
+    completions = [answer if "box" in answer or "Answer" in answer else f"\\boxed{{{answer}}}" for answer in answers]
+    cases = zip(answers, golds, grade(completions, golds), strict=True)
+    return [(answer, gold) for answer, gold, grade in cases if bool(grade.is_correct) != is_right]
 
 
 @pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 1, 5), (1, 2, 10)])
 def test_few_fresh_answers_are_graded_wrong(half, max_accepted, max_rejected):
-    rows = cases(half)
-    assert len(rows) > 800
-    grades = grade([row[0] for row in rows], [row[1] for row in rows])
-    wrong = [row for row, one in zip(rows, grades, strict=True) if row[2] != bool(one.is_correct)]
-    accepted, rejected = ([row for row in wrong if row[2] is label] for label in (False, True))
+    accepted = wrongly_graded(half, "wrong", is_right=False)
     assert len(accepted) <= max_accepted, accepted
+    rejected = wrongly_graded(half, "right", is_right=True)
     assert len(rejected) <= max_rejected, rejected

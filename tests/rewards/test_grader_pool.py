@@ -9,10 +9,12 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
 
+import leash_trl
 from leash_trl.rewards.grader import pool as grader_pool
 from leash_trl.rewards.grader.pool import GraderPool, Verdict, default_size
 
@@ -21,6 +23,7 @@ HANG = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)
 RIGHT = Verdict(True)
 NUMBERS = itertools.count(10)
 YES = "while read request; do echo '[true, null]'; done"
+DIES = "read request; kill -9 $$"
 
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 
@@ -54,10 +57,12 @@ def new_case():
 
 
 def workers():
-    """Worker processes of this process, and those that they forked to compare."""
-    here = psutil.Process().children()
-    found = [child for child in here if "leash_trl.rewards.grader.worker" in child.cmdline()]
-    return found, [child for worker in found for child in worker.children()]
+    """The worker processes of this process, without those that they forked to compare."""
+    return [child for child in psutil.Process().children() if is_worker(child)]
+
+
+def is_worker(process):
+    return "leash_trl.rewards.grader.worker" in process.cmdline()
 
 
 def has_ended(process, seconds=10.0):
@@ -84,10 +89,11 @@ def test_without_an_answer_the_verdict_is_whether_the_gold_can_be_read(pool):
 
 
 def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog, monkeypatch):
+    hanging_case = (HANG, r"\boxed{42}")
     with caplog.at_level(logging.WARNING):
-        *hanging, easy = pool.verdicts([*[(HANG, r"\boxed{42}")] * 100, new_case()])
+        *hanging, easy = pool.verdicts([hanging_case] * 100 + [new_case()])
         monkeypatch.setattr(grader_pool, "TURNS", ())  # what was not remembered has no verdict now
-        assert pool.verdicts([(HANG, r"\boxed{42}")]) == hanging[:1]
+        assert pool.verdicts([hanging_case]) == hanging[:1]
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
     assert len(caplog.records) == 1
@@ -97,20 +103,20 @@ def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog,
 def test_many_hanging_answers_cost_a_batch_a_bounded_time_and_the_others_nothing(monkeypatch):
     monkeypatch.setattr(grader_pool, "LOST_LIMITS", 1)
     pool = GraderPool(size=1, seconds_per_case=4.0)
-    answers = [(HANG, rf"\boxed{{{i}}}") for i in range(12)]
-    *hanging, easy = pool.verdicts([*answers, new_case()])
+    cases = [(HANG, rf"\boxed{{{gold}}}") for gold in range(12)]
+    *hanging, easy = pool.verdicts([*cases, new_case()])
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
     assert sum(verdict.failure == grader_pool.UNFINISHED for verdict in hanging) == 1
 
 
 def test_several_threads_get_their_own_verdicts(pool):
-    def ask(i):
-        cases = [(rf"\boxed{{z+{j}}}", rf"\boxed{{{i}+z}}") for j in range(4)]
-        return [verdict.is_equal for verdict in pool.verdicts(cases)]
+    def equal_answers(gold):
+        cases = [(rf"\boxed{{z+{answer}}}", rf"\boxed{{{gold}+z}}") for answer in range(4)]
+        return [answer for answer, verdict in enumerate(pool.verdicts(cases)) if verdict.is_equal]
 
     with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(ask, range(6))) == [[i == j for j in range(4)] for i in range(6)]
+        assert list(threads.map(equal_answers, range(6))) == [[0], [1], [2], [3], [], []]
 
 
 def test_a_worker_that_cannot_start_is_an_error_not_a_wrong_answer(python):
@@ -131,13 +137,15 @@ def test_an_installation_that_breaks_during_a_run_makes_answers_unscorable(pytho
 
 
 def test_an_answer_whose_worker_is_killed_is_compared_again(python, tmp_path):
-    python(f"if [ -e '{tmp_path}/second' ]; then {YES}; else touch '{tmp_path}/second'; read request; kill -9 $$; fi")
+    second = tmp_path / "second"
+    python(f"if [ -e '{second}' ]; then {YES}; else touch '{second}'; {DIES}; fi")
     assert GraderPool(size=1).verdicts([new_case()]) == [RIGHT]
 
 
 def test_an_answer_whose_workers_are_both_killed_is_unscorable_for_now(python):
-    pool, case = GraderPool(size=1), new_case()
-    python("read request; kill -9 $$")
+    pool = GraderPool(size=1)
+    case = new_case()
+    python(DIES)
     assert is_unscorable(pool.verdicts([case])[0])
     python(YES)
     assert pool.verdicts([case]) == [RIGHT]
@@ -146,13 +154,12 @@ def test_an_answer_whose_workers_are_both_killed_is_unscorable_for_now(python):
 @needs_proc
 def test_workers_that_died_leave_no_descriptor_and_no_zombie(python):
     pool = GraderPool(size=1)
-    python("read request; kill -9 $$")
-    counts = []
-    for _ in range(2):
-        pool.verdicts([new_case()])
-        counts.append(len(os.listdir("/proc/self/fd")))
-    assert counts[0] == counts[1]
-    assert not [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
+    python(DIES)
+    pool.verdicts([new_case()])
+    num_descriptors = len(os.listdir("/proc/self/fd"))
+    pool.verdicts([new_case()])
+    assert len(os.listdir("/proc/self/fd")) == num_descriptors
+    assert psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()]
 
 
 def test_a_batch_whose_worker_gets_no_processor_at_all_is_unscorable(python, monkeypatch):
@@ -162,20 +169,19 @@ def test_a_batch_whose_worker_gets_no_processor_at_all_is_unscorable(python, mon
     start = time.monotonic()
     assert all(map(is_unscorable, pool.verdicts([new_case() for _ in range(20)])))
     assert time.monotonic() - start < 15  # the batch is given up, not every case waited for
-    assert not [child for child in psutil.Process().children() if child.name() == "sleep"]
+    assert "sleep" not in [child.name() for child in psutil.Process().children()]
 
 
 def test_a_busy_machine_changes_no_verdict(pool):
-    _, comparing = workers()
-    for process in comparing:
-        process.suspend()
-    timer = threading.Timer(4.5, lambda: [process.resume() for process in comparing])  # later than the limit
-    timer.start()
+    for worker in workers():
+        for process in worker.children():
+            process.suspend()
+            threading.Timer(4.5, process.resume).start()  # later than the limit
     assert pool.verdicts([new_case()]) == [RIGHT]
 
 
 def test_ctrl_c_does_not_reach_the_workers(pool):
-    assert all(os.getpgid(worker.pid) == worker.pid for worker in workers()[0])
+    assert all(os.getpgid(worker.pid) == worker.pid for worker in workers())
 
 
 @pytest.mark.parametrize(
@@ -189,37 +195,39 @@ def test_processes_of_one_machine_share_its_cores_up_to_eight_each(monkeypatch, 
 
 def test_a_case_that_lacks_memory_is_compared_again_by_a_fresh_process(tmp_path):
     code = f"""
-        import os, resource
-        from leash_trl.rewards.grader import worker as w
+        import pathlib, resource
+        from leash_trl.rewards.grader import worker
+        second = pathlib.Path({str(tmp_path / "second")!r})
         def compare(answer, gold):
             limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-            if os.path.exists({str(tmp_path / "second")!r}):
-                return limit == w.MEMORY_LIMIT_BYTES
-            open({str(tmp_path / "second")!r}, "w").close()
+            if second.exists():
+                return limit == worker.MEMORY_LIMIT_BYTES
+            second.touch()
             bytearray(limit)
-        w.are_equivalent, w.TYPICAL = compare, ()
-        w.main()
+        worker.are_equivalent = compare
+        worker.TYPICAL = ()
+        worker.main()
     """
     command = [sys.executable, "-u", "-c", textwrap.dedent(code)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as worker:
-        replies = []
-        for _ in range(2):
+        for reply in ("null\n", "[true, null]\n"):
             worker.stdin.write('["1", "1", 4.0]\n')
-            replies.append(worker.stdout.readline())
-    assert replies == ["null\n", "[true, null]\n"]
+            assert worker.stdout.readline() == reply
 
 
 def test_a_script_without_main_guard_runs_once_and_no_file_of_its_folder_stands_in_for_a_module(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
     script = tmp_path / "script.py"
+    root = Path(leash_trl.__file__).parents[1]
     script.write_text(
         "print('begins')\n"
-        f"import sys; sys.path.insert(0, {os.path.dirname(os.path.dirname(grader_pool.__file__))!r} + '/..')\n"
+        f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "from leash_trl.rewards.grader.pool import GraderPool\n"
         r"print(GraderPool(size=1).verdicts([('\\boxed{1/2}', '\\boxed{0.5}')])[0].is_equal)"
     )
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path / "elsewhere")
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=folder)
     assert result.stdout.split() == ["begins", "True"]
     assert "Warning" not in result.stderr
 
@@ -240,13 +248,14 @@ def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on()
     parent = psutil.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
     parent.stdout.readline()
     time.sleep(0.2)
-    others = parent.children(recursive=True)
-    found = [process for process in others if "leash_trl.rewards.grader.worker" in process.cmdline()]
+    descendants = parent.children(recursive=True)
+    comparing = [process for process in descendants if is_worker(process)]
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    are_left = [not has_ended(process) for process in found]
-    for process in [each for each in others if not has_ended(each, seconds=0)]:
-        process.kill()
-    assert are_left == [False] * len(found)
-    assert len(found) >= 2
+    have_ended = [has_ended(process) for process in comparing]
+    for process in descendants:
+        if not has_ended(process, seconds=0):
+            process.kill()  # the fork, which sleeps
+    assert all(have_ended)
+    assert len(comparing) >= 2

@@ -28,13 +28,20 @@ def test_what_a_tool_said_is_not_the_models_answer():
 
 
 def test_lenient_takes_bare_answers_and_tags():
-    completions = ["So there are 12 of them.", "<answer>12</answer>", "<think>12", r"\boxed{13} or is it 12"]
-    golds = ["12"] * 4
-    assert lenient_math_reward(completions, golds, level=[1] * 4) == [1.0, 1.0, -1.0, -1.0]
-    assert math_reward(completions, golds) == [-1.0] * 4
-    rounded = ["So it is 0.142857142857.", "<answer>1.41421356</answer>", r"It is $\frac{2}{14}$."]
-    assert lenient_math_reward(rounded, ["1/7", r"\sqrt{2}", "1/7"]) == [-1.0, -1.0, 1.0]
-    assert lenient_math_reward.__name__ != math_reward.__name__  # TRL logs rewards under these
+    completions = ["So there are 12 of them.", "<answer>12</answer>", r"It is $\frac{2}{14}$."]
+    golds = ["12", "12", "1/7"]
+    assert lenient_math_reward(completions, golds, level=[1] * 3) == [1.0] * 3
+    assert math_reward(completions, golds) == [-1.0] * 3
+
+
+def test_neither_takes_unfinished_thinking_nor_text_after_a_box_nor_rounded_numbers():
+    completions = ["<think>12", r"\boxed{13} or is it 12", "So it is 0.142857142857.", "<answer>1.41421356</answer>"]
+    golds = ["12", "12", "1/7", r"\sqrt{2}"]
+    assert lenient_math_reward(completions, golds) == math_reward(completions, golds) == [-1.0] * 4
+
+
+def test_trl_logs_the_two_rewards_under_different_names():
+    assert lenient_math_reward.__name__ != math_reward.__name__
 
 
 def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):
@@ -64,7 +71,8 @@ def test_a_missing_gold_is_unscorable(gold):
 def test_numbers_are_golds():
     golds = [7, 7.0, np.int64(7), torch.tensor(0.5), -3, 1e-7, 1e22, 8]
     answers = ["7", "7", "7", "1/2", "-3", "10^{-7}", "10^{22}", "7"]
-    assert math_reward([rf"\boxed{{{answer}}}" for answer in answers], golds) == [1.0] * 7 + [-1.0]
+    completions = [rf"\boxed{{{answer}}}" for answer in answers]
+    assert math_reward(completions, golds) == [1.0] * 7 + [-1.0]
 
 
 @pytest.mark.parametrize("gold", [["7"], {"answer": "7"}, True])

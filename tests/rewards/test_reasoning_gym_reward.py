@@ -13,5 +13,5 @@ def test_an_answer_on_which_the_task_raises_is_wrong_and_the_next_one_is_scored(
     dataset = procedural_dataset(settings)
     with pytest.raises(ValueError, match="two"):
         dataset.score_answer("two", dataset[0])
-    said = ["<answer>two</answer>", f"<answer>{dataset[0]['answer']}</answer>"]
-    assert reasoning_gym_reward(said, [f"0 {settings}"] * 2) == [-1.0, 1.0]
+    completions = ["<answer>two</answer>", f"<answer>{dataset[0]['answer']}</answer>"]
+    assert reasoning_gym_reward(completions, [f"0 {settings}"] * 2) == [-1.0, 1.0]

@@ -59,6 +59,15 @@ class LoopbackHub:
         self.branches: dict[str, dict[str, list[Commit]]] = {}
         self.faults: list[tuple[str, Callable[[], object]]] = []  # by pattern of a path, what happens to a request
 
+    def act_out_fault(self, path: str) -> None:
+        """Does once what is to happen to a request for this path, if anything."""
+        for fault in self.faults:
+            pattern, act = fault
+            if re.search(pattern, path):
+                self.faults.remove(fault)
+                act()
+                return
+
     def commits(self, repo_id: str, revision: str = "main") -> list[Commit]:
         """The commits up to a branch's head or a commit, the oldest first; the first one is the Hub's own."""
         if repo_id not in self.branches:
@@ -177,12 +186,7 @@ class Handler(BaseHTTPRequestHandler):
         """The content of an answer, as JSON, or of a file, with its commit; strangers write nothing."""
         hub = self.server.hub
         path = urlsplit(self.path).path
-        for fault in hub.faults:
-            pattern, act = fault
-            if re.search(pattern, path):
-                hub.faults.remove(fault)
-                act()
-                break
+        hub.act_out_fault(path)
         if path == "/api/validate-yaml":
             return {}
         if authorization != f"Bearer {hub.token}" and (authorization or self.command == "POST"):

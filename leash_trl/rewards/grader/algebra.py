@@ -17,70 +17,91 @@ from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import COMMA, LIST_MARK, SIMPLE_NAME, UNREAD, inside_brackets, split_at
 from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
-from leash_trl.rewards.grader.units import Same
+from leash_trl.rewards.grader.units import FormulaComparison
 from leash_trl.rewards.grader.words import words_verdict
 
 
-DIGITS, DIFFERENT = 50, 1e-30
+DIGITS = 50
+MAX_RELATIVE_ERROR = 1e-30
 SCALES = ("13/10", "37", "-2/7")  # factors of the letters' numbers, at which most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
-NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
-ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
+NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")  # a command such as \pi, or a letter: X, x', x_{1}
+SMALL_LETTER = re.compile("[a-z]")
+DEGREES = re.compile(r"(\d+|\([^()]*\))\^\\circ")  # 30^\circ, (x+30)^\circ
 
-ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
+ORDER = re.compile(r"\s*([<>≤≥≠])\s*")  # the signs of 1 < x ≤ 2
+# x \in (0, 1), {x | x > 1}, {x \in \mathbb{R} : x > 1}: the set or the condition after the letter
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
-SET_OPERATIONS = {
-    r"or|\\cup": sympy.Union,
-    r"and|\\cap": sympy.Intersection,
-    r"\\(?:setminus|backslash)": sympy.Complement,
-}
-RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
+
+
+def _between_sets(operations: str) -> re.Pattern[str]:
+    return re.compile(rf"\s*,?\s*(?<![A-Za-z\\])(?:{operations})(?![A-Za-z])\s*")
+
+
+# The loosest operation comes first.
+SET_OPERATIONS = [
+    (_between_sets(r"or|\\cup"), sympy.Union),
+    (_between_sets(r"and|\\cap"), sympy.Intersection),
+    (_between_sets(r"\\(?:setminus|backslash)"), sympy.Complement),
+]
+RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}  # sympy's names of relations
 
 
 @functools.lru_cache(maxsize=512)
 def values(expression: str) -> tuple[object, ...]:
-    """Returns the results of math-verify's parser for an answer."""
+    """Returns the results of math-verify's parser for an answer: sympy's objects, then the text that was read."""
     # math-verify's own time limits are off: they need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
 
 
-def _found(expression: str) -> str | None:
+def _answer_text(expression: str) -> str | None:
     """Returns the text of an answer: the content of its box, else the text that math-verify takes for the answer."""
-    if (answer := boxed_answer(expression)) is not None:
-        return answer.text
-    found = [value for value in values(expression) if isinstance(value, str)]
-    return found[-1] if found else None
+    boxed = boxed_answer(expression)
+    if boxed is not None:
+        return boxed.text
+    texts = [value for value in values(expression) if isinstance(value, str)]
+    return texts[-1] if texts else None
 
 
 @functools.lru_cache(maxsize=512)
 def _formula(text: str) -> sympy.Expr | None:
-    text = NAME.sub(_symbol, ANGLE.sub(r"(\\frac{\\pi*\1}{180})", text))
-    found = values(f"\\boxed{{{text}}}")
-    if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
+    """Returns a formula as sympy's expression; `None` if the text is no formula, or has no value."""
+    in_radians = DEGREES.sub(r"(\\frac{\\pi*\1}{180})", text)
+    with_safe_names = NAME.sub(_safe_name, in_radians)
+    readings = values(f"\\boxed{{{with_safe_names}}}")
+    if not readings or not isinstance(readings[0], sympy.Expr):
         return None
-    letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
-    return sympy.real_root(found[0].subs(letters))  # the cube root of -8 is -2, not a complex number
+    expression = readings[0]
+    if expression.has(sympy.zoo, sympy.nan):
+        return None
+    constants = {letter: CONSTANTS[letter.name] for letter in expression.free_symbols if letter.name in CONSTANTS}
+    return sympy.real_root(expression.subs(constants))  # the cube root of -8 is -2, not a complex number
 
 
-def _symbol(match: re.Match[str]) -> str:
+def _safe_name(match: re.Match[str]) -> str:
     """Returns a name safe from math-verify, which reads `X` and `x'` as `x`, a last `m` as a unit, `{m}` as a word."""
-    if not match[1] or match[0] in CONSTANTS:
-        return match[0]
-    if re.fullmatch("[a-z]", match[0]):
+    name = match[0]
+    is_command = match[1] is None
+    if is_command or name in CONSTANTS:
+        return name
+    if SMALL_LETTER.fullmatch(name):
         # An index, as below, would also work, but is five times slower.
-        return match[0] if match.string.strip() == match[0] else f"{{{match[0]}}}"
-    return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
+        is_whole_formula = match.string.strip() == name
+        return name if is_whole_formula else f"{{{name}}}"
+    index = "".join(str(ord(character)) for character in name)
+    return f"x_{{{index}}}"
 
 
-def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.Expr | None:
-    """Returns a formula's value at a point, where each letter has its own number; `None` if there is no value."""
-    scale = sympy.Rational(SCALES[point])
-    numbers = {letter: scale * (1 + sympy.Rational(1, 7 + 3 * place)) for place, letter in enumerate(letters)}
+def _value_at(formula: sympy.Expr, letters: list[sympy.Symbol], scale: sympy.Rational) -> sympy.Expr | None:
+    """Returns a formula's value where each letter has a number near `scale`; `None` if there is no value."""
+    numbers = {}
+    for index, letter in enumerate(letters):
+        numbers[letter] = scale * (1 + sympy.Rational(1, 7 + 3 * index))
     value = formula.xreplace(numbers).evalf(DIGITS)
     return value if value.is_number and value.is_finite and not value.has(sympy.nan) else None
 
 
-def formulas_equal(one: str, other: str) -> bool | None:
+def formulas_equal(left: str, right: str) -> bool | None:
     r"""Returns whether two formulas are equal, by the rule at the head of this module; `None` if this is undecided.
 
     Example:
@@ -88,18 +109,36 @@ def formulas_equal(one: str, other: str) -> bool | None:
         (True, False)
         >>> formulas_equal("x=1", "x=1")  # not a formula
     """
-    a, b = (None if "=" in text else _formula(text) for text in (one, other))
-    if a is None or b is None:
+    if "=" in left or "=" in right:
         return None
-    letters = sorted(a.free_symbols | b.free_symbols, key=str)
-    if not letters and (difference := (a - b).doit()).is_Rational:
-        return bool(difference == 0)  # 2^1000000 and 2^1000000 + 1 agree to 50 digits
-    points = range(len(SCALES) if letters else 1)
-    both = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
-    pairs: list[tuple[Any, Any]] = [(x, y) for x, y in both if x is not None and y is not None]
-    pairs = [(x, y) for x, y in pairs if x.is_real and y.is_real] or pairs
-    verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
+    left_formula = _formula(left)
+    right_formula = _formula(right)
+    if left_formula is None or right_formula is None:
+        return None
+    letters = sorted(left_formula.free_symbols | right_formula.free_symbols, key=str)
+    if not letters:
+        difference = (left_formula - right_formula).doit()
+        if difference.is_Rational:
+            return bool(difference == 0)  # 2^1000000 and 2^1000000 + 1 agree to 50 digits
+    pairs = _pairs_of_values(left_formula, right_formula, letters)
+    verdicts = {_agree(left_value, right_value) for left_value, right_value in pairs}
     return verdicts.pop() if len(verdicts) == 1 else None
+
+
+def _pairs_of_values(left: sympy.Expr, right: sympy.Expr, letters: list[sympy.Symbol]) -> list[tuple[Any, Any]]:
+    """Returns the values of two formulas at each point where both have one; only real values, if any pair is real."""
+    pairs = []
+    for scale in SCALES if letters else SCALES[:1]:
+        left_value = _value_at(left, letters, sympy.Rational(scale))
+        right_value = _value_at(right, letters, sympy.Rational(scale))
+        if left_value is not None and right_value is not None:
+            pairs.append((left_value, right_value))
+    real_pairs = [pair for pair in pairs if all(value.is_real for value in pair)]
+    return real_pairs or pairs
+
+
+def _agree(left: Any, right: Any) -> bool:
+    return bool(abs(left - right) <= MAX_RELATIVE_ERROR * max(abs(left), abs(right)))
 
 
 def _number(text: str) -> sympy.Expr:
@@ -112,34 +151,48 @@ def _number(text: str) -> sympy.Expr:
 def _real_set(text: str) -> sympy.Set:
     """Reads a set of real numbers: an interval, a finite set, a combination of sets, or solutions of inequalities."""
     text = text.strip()
-    if match := MEMBER.fullmatch(text):
-        return _real_set(match[1] or match[2])
-    for mark, combine in SET_OPERATIONS.items():
-        parts = split_at(text, re.compile(rf"\s*,?\s*(?<![A-Za-z\\])(?:{mark})(?![A-Za-z])\s*"))
+    if member := MEMBER.fullmatch(text):
+        return _real_set(member[1] or member[2])
+    for mark, combine in SET_OPERATIONS:
+        parts = split_at(text, mark)
         if len(parts) > 1:
             return combine(*map(_real_set, parts))
     if len(split_at(text, ORDER)) > 1:
-        return _solutions(ORDER.split(text))
+        return _solutions(text)
     if inside_brackets(text, "«»"):
         return sympy.FiniteSet(*map(_number, split_at(text[1:-1], LIST_MARK)))
+    return _interval(text)
+
+
+def _interval(text: str) -> sympy.Interval:
+    """Reads an interval such as `[0, 1)` or `[0, 1[`."""
     ends = split_at(text[1:-1], COMMA)
     if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
         raise Unreadable
-    return sympy.Interval(*map(_number, ends), text[0] != "[", text[-1] != "]")
+    start, end = map(_number, ends)
+    return sympy.Interval(start, end, left_open=text[0] != "[", right_open=text[-1] != "]")
 
 
-def _solutions(parts: list[str]) -> sympy.Set:
-    """Returns the numbers that satisfy inequalities, given as alternating sides and signs, such as `1 < x ≤ 2`."""
-    if sum(bool(SIMPLE_NAME.fullmatch(side)) for side in parts[::2]) != 1:
+def _solutions(text: str) -> sympy.Set:
+    """Returns the numbers that satisfy inequalities of one letter, such as `1 < x ≤ 2`."""
+    sides_and_signs = ORDER.split(text)
+    sides = sides_and_signs[::2]
+    signs = sides_and_signs[1::2]
+    is_letter = [SIMPLE_NAME.fullmatch(side) is not None for side in sides]
+    if is_letter.count(True) != 1:
         raise Unreadable
-    sides = [sympy.Symbol("x", real=True) if SIMPLE_NAME.fullmatch(side) else _number(side) for side in parts[::2]]
-    signs = [RELATIONS.get(sign, sign) for sign in parts[1::2]]
-    return sympy.And(*map(sympy.Rel, sides, sides[1:], signs)).as_set()
+    letter = sympy.Symbol("x", real=True)
+    expressions = [letter if is_name else _number(side) for side, is_name in zip(sides, is_letter, strict=True)]
+    relations = []
+    for left, right, sign in zip(expressions[:-1], expressions[1:], signs, strict=True):
+        relations.append(sympy.Rel(left, right, RELATIONS.get(sign, sign)))
+    return sympy.And(*relations).as_set()
 
 
-def _same_reals(one: str, other: str) -> bool:
-    a, b = _real_set(normalized(one)), _real_set(normalized(other))
-    return a == b or bool(a.symmetric_difference(b).is_empty)
+def _same_reals(answer: str, gold: str) -> bool:
+    answer_set = _real_set(normalized(answer))
+    gold_set = _real_set(normalized(gold))
+    return answer_set == gold_set or bool(answer_set.symmetric_difference(gold_set).is_empty)
 
 
 def are_equivalent(answer: str, gold: str) -> bool | None:
@@ -148,17 +201,33 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     [`~leash_trl.rewards.grader.equality.are_equal`] with [`formulas_equal`] decides first, then sets, then
     math-verify. Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
     """
-    one, other = _found(answer), _found(gold)
-    rules: list[Same] = [
-        functools.partial(words_verdict, same=formulas_equal),
-        functools.partial(are_equal, same=formulas_equal),
+    answer_text = _answer_text(answer)
+    gold_text = _answer_text(gold)
+    if answer_text and gold_text:
+        verdict = _verdict_by_rules(answer_text, gold_text)
+        if verdict is not None:
+            return verdict
+    if UNREAD.search(normalized(f"{answer_text} {gold_text}")):
+        return False  # math-verify would drop this sign
+    # Quotes are this package's marks of words, which math-verify does not know.
+    gold_values = values(gold.replace('"', " "))
+    answer_values = values(answer.replace('"', " "))
+    if not gold_values:
+        return None
+    return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))
+
+
+def _verdict_by_rules(answer: str, gold: str) -> bool | None:
+    """Returns the verdict of the first rule that reads both answers; `None` if none does."""
+    rules: list[FormulaComparison] = [
+        functools.partial(words_verdict, compare=formulas_equal),
+        functools.partial(are_equal, compare=formulas_equal),
         _same_reals,
     ]
     for compare in rules:
+        # sympy raises errors of many types for what it cannot compute
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-            if one and other and (verdict := compare(one, other)) is not None:
+            verdict = compare(answer, gold)
+            if verdict is not None:
                 return verdict
-    if UNREAD.search(normalized(f"{one} {other}")):
-        return False  # math-verify would drop this sign
-    expected, found = values(gold.replace('"', " ")), values(answer.replace('"', " "))
-    return bool(verify([*expected], [*found], timeout_seconds=None)) if expected else None
+    return None

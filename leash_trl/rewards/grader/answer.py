@@ -11,22 +11,26 @@ The answer must follow the thinking; a completion that never ends its thinking h
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
 from leash_trl.rewards.grader.latex import with_commands
 
 
-ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
+ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)  # Answer: and **Answer**:
+# The mark and its answer, which may begin on a later line, to the end of this line: "Answer: $34$".
 ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
-TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
-BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")
+TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)  # <answer>34</answer>
+TAG_MARK = re.compile("</?answer>")
+BOX_START = re.compile(r"\\(?:boxed|fbox)\s*\{")  # \boxed{
+BRACELESS_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")  # \boxed 34, \boxed C
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # escaped braces are printed, as in \{1, 2\}, and do not count
+# Punctuation, blanks, names such as "y =", "and" and "or", as in \boxed{1} and $y = \boxed{2}$.
 BETWEEN_BOXES = re.compile(
     r"(?:[\s$,;.&]|[A-Za-z](?:_\w|_\{\w+\})?\s*=|\\[()\[\],;]|\\q?quad|\\text\{|\}|\band\b|\bor\b)*"
 )
 MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
-DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
+OPENING_DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")  # $, but not the \$ of money, \( and \[
 
 
 @dataclass(frozen=True)
@@ -40,31 +44,46 @@ class Answer:
     @property
     def expression(self) -> str:
         r"""Returns the input for math-verify, such as `\boxed{34}`: math-verify reads a bare `2\sqrt{3}` as 2."""
-        is_formula = self.is_found and not DELIMITER.search(self.text)
-        return f"\\boxed{{{self.text}}}" if is_formula else self.source or self.text
+        is_formula = self.is_found and not OPENING_DELIMITER.search(self.text)
+        if is_formula:
+            return f"\\boxed{{{self.text}}}"
+        return self.source or self.text
+
+
+class Box(NamedTuple):
+    r"""Where a `\boxed{}` stands in a text: at `text[start : end + 1]`, with `text[content_start:end]` in braces."""
+
+    start: int
+    content_start: int
+    end: int
 
 
 def completion_text(completion: str | list[dict]) -> str:
     """Returns the model's text of a completion in either of TRL's formats, without the output of tools."""
     if isinstance(completion, str):
         return completion
-    contents = [message.get("content") or "" for message in completion if message["role"] == "assistant"]
-    blocks = [[{"text": content}] if isinstance(content, str) else content for content in contents]
-    return "\n".join("".join(block.get("text") or "" for block in message) for message in blocks)
+    texts = []
+    for message in completion:
+        if message["role"] == "assistant":
+            content = message.get("content") or ""
+            blocks = [{"text": content}] if isinstance(content, str) else content  # images are blocks without a text
+            texts.append("".join(block.get("text") or "" for block in blocks))
+    return "\n".join(texts)
 
 
-def boxes(text: str) -> list[tuple[int, int, int]]:
-    """Returns start, content's start and end of each complete box without inner boxes, with balanced braces."""
-    starts = {match.end() - 1: match.start() for match in BOX.finditer(text)}
+def boxes(text: str) -> list[Box]:
+    """Returns each complete box without inner boxes, with balanced braces."""
+    starts = {match.end() - 1: match.start() for match in BOX_START.finditer(text)}  # by the place of the brace
     open_braces: list[int] = []
-    boxes: list[tuple[int, int, int]] = []
+    boxes: list[Box] = []
     for brace in BRACE.finditer(text, min(starts, default=len(text))):
         if brace[0] == "{":
             open_braces.append(brace.start())
         elif brace[0] == "}" and open_braces:
             opened = open_braces.pop()
-            if opened in starts and (not boxes or boxes[-1][0] < starts[opened]):
-                boxes.append((starts[opened], opened + 1, brace.start()))
+            # A box that begins before the latest complete one contains it.
+            if opened in starts and (not boxes or boxes[-1].start < starts[opened]):
+                boxes.append(Box(start=starts[opened], content_start=opened + 1, end=brace.start()))
     return boxes
 
 
@@ -77,28 +96,27 @@ def boxed_answer(text: str) -> Answer | None:
         >>> boxed_answer(r"\boxed{1} or \boxed{2}").text
         '1, 2'
     """
-    text = BARE_BOX.sub(r"\\boxed{\1}", text)
-    joined: list[tuple[int, int, int]] = []
+    text = BRACELESS_BOX.sub(r"\\boxed{\1}", text)
+    joined: list[Box] = []  # from the last one
     for box in reversed(boxes(text)):
-        if joined and not BETWEEN_BOXES.fullmatch(text, box[2] + 1, joined[-1][0]):
+        if joined and not BETWEEN_BOXES.fullmatch(text, box.end + 1, joined[-1].start):
             break
         joined.append(box)
-    if not joined:
-        return None
-    contents = [_bare(text[start:end]) for _, start, end in reversed(joined)]
+    contents = [_bare(text[box.content_start : box.end]) for box in reversed(joined)]
     return Answer(", ".join(contents)) if any(contents) else None
 
 
 def _is_cut_off(text: str) -> bool:
     """Returns whether the last box never closes, as in a completion that reached its token limit."""
-    starts = [match.start() for match in BOX.finditer(text)]
-    return bool(starts) and starts[-1] not in [start for start, _, _ in boxes(text)]
+    starts = [match.start() for match in BOX_START.finditer(text)]
+    return bool(starts) and starts[-1] not in [box.start for box in boxes(text)]
 
 
 def _bare(text: str) -> str:
     """Returns a text with its signs as LaTeX commands, without its outer math delimiters and its full stop."""
     text = with_commands(text).strip()
-    text = text if text.endswith("..") else text.removesuffix(".").rstrip()
+    if not text.endswith(".."):  # dots say that a list goes on
+        text = text.removesuffix(".").rstrip()
     for opening, closing in MATH_DELIMITERS:
         inside = text[len(opening) : -len(closing)]
         if text == f"{opening}{inside}{closing}" and opening not in inside and closing not in inside:
@@ -108,7 +126,8 @@ def _bare(text: str) -> str:
 
 def stated_answer(text: str) -> Answer | None:
     r"""Reads an answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`."""
-    return Answer(bare) if (bare := _bare(text)) else None
+    bare = _bare(text)
+    return Answer(bare) if bare else None
 
 
 def find_answer(
@@ -126,12 +145,14 @@ def find_answer(
     if (answer := boxed_answer(text)) is not None:
         return answer
     if lines := ANSWER_LINE.findall(text):
-        return stated_answer(re.sub("</?answer>", "", ANSWER_MARK.split(lines[-1])[-1]).strip("* \t\r"))
+        after_last_mark = ANSWER_MARK.split(lines[-1])[-1]
+        return stated_answer(TAG_MARK.sub("", after_last_mark).strip("* \t\r"))
     if not lenient:
         return None
     if tagged := TAG.findall(text):
         return stated_answer(tagged[-1])
-    return Answer(_bare(text), is_found=False, source=text) if _bare(text) else None
+    bare = _bare(text)
+    return Answer(bare, is_found=False, source=text) if bare else None
 
 
 def gold_answer(solution: str) -> Answer | None:

@@ -8,50 +8,73 @@ r"""Finds the commitment of an answer with words: one number, one list, or nothi
 """
 
 import re
+from typing import NamedTuple
 
 from leash_trl.rewards.grader.latex import UPRIGHT
 from leash_trl.rewards.grader.units import unit_of
 
 
-WRAPPER = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")
+WRAPPED_TEXT = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")  # \text{girls}, \boxed{34}
+# Markdown's emphasis and delimiters of formulas: **34**, _34_, *34*, `34`, $34$, \(34\)
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
 FULL_STOP = re.compile(r"(?<!\.)\.$")  # dots say that a list goes on
-SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
-LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
-ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
-HEAD = re.compile(
-    r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
+SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")  # \, and \quad
+OPTION_LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")  # the (B) of "(B) 34"
+ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")  # (B) and "B. " at any place
+# So the final answer is: ...
+LEAD_IN = (
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
     r"\s+(?:is|must be)\s*:?\s+"
 )
-JUDGED = re.compile(
-    r"(?i)\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
+HEAD = re.compile(LEAD_IN, re.IGNORECASE)
+# wrong, impossible, not correct, not the answer
+JUDGEMENT = (
+    r"\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
     r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b"
 )
+JUDGED = re.compile(JUDGEMENT, re.IGNORECASE)
+# A remark in words, such as "(because 3*5 = 15)" and "(16 is wrong)", but no alternative, as in "(or 16)", no formula,
+# and no judgement on the answer, as in "(wrong)".
 REMARK = re.compile(
-    r"(?i)\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)"
-    rf"(?!(?-i:[^()\dA-J])*(?:{JUDGED.pattern.removeprefix('(?i)')})[^()\d]*\))[^()]*\)"
+    r"\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)"
+    rf"(?!(?-i:[^()\dA-J])*(?:{JUDGEMENT})[^()\d]*\))[^()]*\)",
+    re.IGNORECASE,
 )
-REASON = re.compile(r"(?i)[,;.]?\s*\b(?:because|since|as|where|which|so that)\b.*", re.DOTALL)
+REASON = re.compile(r"[,;.]?\s*\b(?:because|since|as|where|which|so that)\b.*", re.IGNORECASE | re.DOTALL)
+# not, but never, rather than, ... in four languages
 NEGATION = re.compile(
-    r"(?i)[,;.]?\s*(?:\b(?:(?:and|but) )?(?:not|never|cannot|isn't|rather than|instead of|no|nicht|kein|pas|не)\b|不)"
+    r"[,;.]?\s*(?:\b(?:(?:and|but) )?(?:not|never|cannot|isn't|rather than|instead of|no|nicht|kein|pas|не)\b|不)",
+    re.IGNORECASE,
 )
-SENTENCE = re.compile(r"(?<=[\w)}\]])\.\s+(?=[A-Z<])")
-ANSWER_IS = re.compile(r".*\banswer\s+(?:is|=)", re.IGNORECASE | re.DOTALL)
+SENTENCE_END = re.compile(r"(?<=[\w)}\]])\.\s+(?=[A-Z<])")  # between "It is 34." and "The end"
+ANSWER_IS = re.compile(r".*\banswer\s+(?:is|=)", re.IGNORECASE | re.DOTALL)  # We add them, so the answer is
 VERB = re.compile(r"\b(?:is|are|was|were|be|equals?|has|have|gives?|get)\b", re.IGNORECASE)
+# A run of two letters and more, such as "girls", "don't" and "cm^2", but no command and no index; or a letter that is
+# neither Latin nor Greek, such as 和
 WORD = re.compile(
     r"(?<![\\A-Za-z])(?<!_\{)(?<!_\{ )[^\W\d_][^\W\d_'.]*[^\W\d_]\.?(?:\s*\^\s*\{?[23]\}?)?"
     r"|[^\W\d_A-Za-z\u0370-\u03ff]"
 )
-BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
-NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
+POWER_AT_END = re.compile(r"[\s^{}\d]+$")  # the ^2 of cm^2
+BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)  # the "(base 8)" of "52 (base 8)"
+NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")  # 34, \sqrt{x}
 JOINERS = frozenset(["and", "or", "和", "或"])
-BOUNDS = frozenset(re.findall(r"\w+", "between from least most more less fewer over under than up maybe or to"))
-# Words that change the value of the number beside them; words before the number matter only after the last verb.
-CHANGED = re.compile(
-    r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
-    r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
-    r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b"
+BOUNDS = frozenset(
+    ["between", "from", "least", "most", "more", "less", "fewer", "over", "under", "than", "up", "maybe", "or", "to"]
 )
+SHORT_WORDS = JOINERS | BOUNDS | {"of", "out", "per", "sq", "no", "not"}
+# Words that change the value of the number beside them; words before the number matter only after the last verb.
+# half of 15, the square root of 15; 15 squared, 15 tenths; 15 minus one, 15 doubled
+CHANGED = re.compile(
+    r"\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
+    r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
+    r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+# A word of four letters, or a short answer in words: "east", "Mo", "yes"; `xyz` and `AB` are products, not words.
+WORDED_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")
+ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
+WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*")  # "no solution", "north-east"
 
 
 def flat(text: str) -> str:
@@ -61,30 +84,32 @@ def flat(text: str) -> str:
         >>> flat(r"**12**\text{ boys}")
         '12 boys'
     """
-    for _ in range(3):
-        text = WRAPPER.sub(r" \1 ", text)
-    text = MARKUP.sub("", SPACING.sub(" ", text.strip()).strip())
-    return FULL_STOP.sub("", " ".join(text.replace("per cent", "percent").split()))
+    for _ in range(3):  # commands may stand in each other
+        text = WRAPPED_TEXT.sub(r" \1 ", text)
+    text = SPACING.sub(" ", text.strip()).strip()
+    text = MARKUP.sub("", text).replace("per cent", "percent")
+    return FULL_STOP.sub("", " ".join(text.split()))
 
 
-def is_word(run: str) -> bool:
+def is_word(letters: str) -> bool:
     """Returns whether a run of letters is a word, rather than a product such as `xy`."""
-    run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".").lower()
-    is_known = run in JOINERS | BOUNDS | {"of", "out", "per", "sq", "no", "not"} or unit_of(run)
-    return bool(len(run) > 3 or not run.isascii() or "." in run or is_known)
+    letters = POWER_AT_END.sub("", letters).rstrip(".").lower()
+    if len(letters) > 3 or not letters.isascii() or "." in letters:
+        return True
+    return letters in SHORT_WORDS or unit_of(letters) != ""
 
 
 def word_runs(text: str) -> list[re.Match[str]]:
     """Returns the runs of letters in a text that are words."""
-    runs = [*WORD.finditer(text)]
+    runs = list(WORD.finditer(text))
     is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_of(run[0]) for run in runs)
     return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
 
 
-def without_asides(said: str) -> str:
+def without_asides(text: str) -> str:
     """Returns a text without remarks in brackets and without reasons."""
-    said = REMARK.sub("", said)
-    return REASON.sub("", said) or said
+    text = REMARK.sub("", text)
+    return REASON.sub("", text) or text
 
 
 def commitment(text: str) -> str | None:
@@ -96,64 +121,75 @@ def commitment(text: str) -> str | None:
     """
     if r"\begin" in text:  # a matrix is kept as written
         return text
-    said = BASE.sub(r"_{\1}", flat(text))
-    said, labels = LABEL.subn("", said)
-    if labels and ANY_LABEL.search(said):
+    plain = flat(text)
+    answer = BASE.sub(r"_{\1}", plain)
+    answer, num_labels = OPTION_LABEL.subn("", answer)
+    if num_labels and ANY_LABEL.search(answer):
+        return None  # a second option
+    if not word_runs(answer):
+        return text if answer == plain else answer
+    answer = without_asides(statement(answer))
+    if not NUMBER.search(answer):
+        return HEAD.sub("", answer)
+    if JUDGED.search(answer):
         return None
-    if not word_runs(said):
-        return text if said == flat(text) else said
-    said = without_asides(statement(said))
-    if not NUMBER.search(said):
-        return HEAD.sub("", said)
-    said = NEGATION.split(said)[0] if not JUDGED.search(said) else ""
-    return _only_number(said) if NUMBER.search(said) else None
+    before_denial = NEGATION.split(answer)[0]
+    return _only_number(before_denial) if NUMBER.search(before_denial) else None
 
 
-def statement(said: str) -> str:
+def statement(text: str) -> str:
     """Returns the sentences that have a number; if any has "answer is", only the rest of the last such sentence."""
-    sentences = [sentence for sentence in SENTENCE.split(said) if NUMBER.search(sentence)]
+    sentences = [sentence for sentence in SENTENCE_END.split(text) if NUMBER.search(sentence)]
     answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
-    return ". ".join(answers[-1:] or sentences) or said
+    return ". ".join(answers[-1:] or sentences) or text
 
 
-def _formulas(said: str) -> list[tuple[int, int]]:
-    """Returns the start and the end of each part between words that has a number."""
-    words = word_runs(said)
-    starts, ends = [0, *(word.end() for word in words)], [*(word.start() for word in words), len(said)]
-    return [(start, end) for start, end in zip(starts, ends, strict=True) if NUMBER.search(said, start, end)]
+class _Span(NamedTuple):
+    """Where a part of a text begins and ends."""
+
+    start: int
+    end: int
 
 
-def _only_number(said: str) -> str | None:
+def _formulas(text: str) -> list[_Span]:
+    """Returns each part between words that has a number."""
+    words = word_runs(text)
+    starts = [0, *(word.end() for word in words)]
+    ends = [*(word.start() for word in words), len(text)]
+    parts = map(_Span, starts, ends)
+    return [part for part in parts if NUMBER.search(text, part.start, part.end)]
+
+
+def _only_number(text: str) -> str | None:
     """Returns the only number with its unit, or the only list, of a text or of its part after the first verb."""
-    formulas = _formulas(said)
-    if len(formulas) > 1 and not _is_list(said, formulas):
-        verb = VERB.search(said)
-        said = said[verb.end() :] if verb else said
-        formulas = _formulas(said)
-    if _is_list(said, formulas):
-        return said[formulas[0][0] :]
+    formulas = _formulas(text)
+    if len(formulas) > 1 and not _is_list(text, formulas):
+        verb = VERB.search(text)
+        if verb:
+            text = text[verb.end() :]
+        formulas = _formulas(text)
+    if _is_list(text, formulas):
+        return text[formulas[0].start :]
     if len(formulas) != 1:
         return None
     start, end = formulas[0]
-    if BOUNDS & _spoken(said) or CHANGED.search(VERB.split(said[:end])[-1] + said[end:]):
+    after_last_verb = VERB.split(text[:end])[-1] + text[end:]
+    if BOUNDS & _words(text) or CHANGED.search(after_last_verb):
         return None
-    formula, unit = said[start:end].rstrip(" ,;:=.").lstrip(" ,;:="), said[end:].strip(" .")
+    formula = text[start:end].rstrip(" ,;:=.").lstrip(" ,;:=")  # the point of .5 stays
+    unit = text[end:].strip(" .")
     return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
 
 
-def _is_list(said: str, formulas: list[tuple[int, int]]) -> bool:
+def _is_list(text: str, formulas: list[_Span]) -> bool:
     """Returns whether a text has several formulas and no words but "and" or "or" between them."""
-    if len(formulas) < 2 or (BOUNDS - {"or"}) & _spoken(said):
+    if len(formulas) < 2 or (BOUNDS - {"or"}) & _words(text):
         return False
-    return _spoken(said[formulas[0][1] : formulas[-1][0]]) <= JOINERS
+    return _words(text[formulas[0].end : formulas[-1].start]) <= JOINERS
 
 
-def _spoken(said: str) -> set[str]:
-    return {word[0].lower().rstrip(".") for word in word_runs(said)}
-
-
-TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # `xyz` and `AB` are products, not words
-ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
+def _words(text: str) -> set[str]:
+    return {run[0].lower().rstrip(".") for run in word_runs(text)}
 
 
 def same_words(answer: str, gold: str) -> bool | None:
@@ -163,10 +199,14 @@ def same_words(answer: str, gold: str) -> bool | None:
         >>> same_words("Even", r"\text{even}"), same_words("odd", "even"), same_words("x", "even")
         (True, False, None)
     """
-    said, expected = (ARTICLE.sub("", flat(text)).strip(' "') for text in (answer, gold))
-    if said and said == expected:
+    answer_words = ARTICLE.sub("", flat(answer)).strip(' "')
+    gold_words = ARTICLE.sub("", flat(gold)).strip(' "')
+    if answer_words and answer_words == gold_words:
         return True
-    one, other = said.casefold(), expected.casefold()
-    is_text = (r"\text" in gold or TEXT_GOLD.search(expected)) and len(one) > 1 and not NUMBER.search(answer + gold)
-    is_words = is_text and all(re.fullmatch(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*", text) for text in (one, other))
-    return one == other if is_words else None
+    if NUMBER.search(answer + gold) or not (r"\text" in gold or WORDED_GOLD.search(gold_words)):
+        return None
+    answer_words = answer_words.casefold()
+    gold_words = gold_words.casefold()
+    if len(answer_words) < 2 or not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):
+        return None
+    return answer_words == gold_words

@@ -25,7 +25,7 @@ from leash_trl.rewards.grader.commitment import commitment, same_words
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
 from leash_trl.rewards.grader.parsing import parse
-from leash_trl.rewards.grader.pool import GraderPool
+from leash_trl.rewards.grader.pool import Case, GraderPool
 from leash_trl.rewards.grader.words import words_verdict
 
 
@@ -61,18 +61,24 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
         return True
     if max(len(answer.text), len(gold.text)) > MAX_LENGTH:
         return None
+    same_letter = choice_verdict(answer.text, gold.text)
     if not answer.is_found:
-        return choice_verdict(answer.text, gold.text) or None
-    if (verdict := choice_verdict(answer.text, gold.text)) is not None:
-        return verdict
-    if (verdict := words_verdict(answer.text, gold.text)) is not None:
-        return verdict
-    said, expected = commitment(answer.text), commitment(gold.text)
-    if said is None or expected is None:
-        return False if expected is not None else None
-    if (verdict := same_words(said, expected)) is not None:
-        return verdict
-    return are_equal(said, expected)
+        return same_letter or None  # any other answer is left to math-verify, which searches the text
+    if same_letter is not None:
+        return same_letter
+    same_meaning = words_verdict(answer.text, gold.text)
+    if same_meaning is not None:
+        return same_meaning
+    gold_commitment = commitment(gold.text)
+    if gold_commitment is None:
+        return None
+    answer_commitment = commitment(answer.text)
+    if answer_commitment is None:
+        return False
+    are_same_words = same_words(answer_commitment, gold_commitment)
+    if are_same_words is not None:
+        return are_same_words
+    return are_equal(answer_commitment, gold_commitment)
 
 
 def grade(
@@ -87,33 +93,44 @@ def grade(
     worker process of the grader starts, for example because math-verify is missing.
     """
     answers = [find_answer(completion, lenient, thinking_markers) for completion in completions]
-    grades, hard = [], {}
+    grades = []
+    undecided: dict[int, Case] = {}  # by index of the completion
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
-        is_equal, said = (None, answer.text) if answer else (False, None)
-        if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
-            hard[index] = (_expression(answer), _expression(gold))
-        grades.append(Grade(said, is_equal))
-    for index, verdict in zip(hard, _pool().verdicts([*hard.values()]), strict=True):
+        if answer is None:
+            grades.append(Grade(answer=None, is_correct=False))
+            continue
+        is_correct = None
+        if gold is not None:
+            is_correct = quick_verdict(answer, gold)
+            if is_correct is None:
+                undecided[index] = (_expression(answer), _expression(gold))
+        grades.append(Grade(answer.text, is_correct))
+    verdicts = _pool().verdicts(list(undecided.values()))
+    for index, verdict in zip(undecided, verdicts, strict=True):
         grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
     return grades
 
 
 def _expression(answer: Answer) -> str:
     """Returns the input for math-verify: the formula among the words if there is exactly one, else the answer."""
-    said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
-    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said}}}"
+    if answer.is_found and len(answer.text) <= MAX_LENGTH:
+        formula = commitment(answer.text)
+        if formula is not None and formula != answer.text:
+            return f"\\boxed{{{formula}}}"
+    return answer.expression
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
     """Returns the faults of reference answers that the grader can compare with no answer, by row number from 0."""
-    golds = dict(enumerate(map(gold_answer, solutions)))
-    faults = {row: "is empty" for row, gold in golds.items() if gold is None}
-    hard = {
-        row: gold.expression
-        for row, gold in golds.items()
-        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse(gold.text)))
-    }
-    for row, verdict in zip(hard, _pool().verdicts([(None, gold) for gold in hard.values()]), strict=True):
+    faults = {}
+    undecided: dict[int, Case] = {}  # by row
+    for row, gold in enumerate(map(gold_answer, solutions)):
+        if gold is None:
+            faults[row] = "is empty"
+        elif len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse(gold.text)):
+            undecided[row] = (None, gold.expression)
+    verdicts = _pool().verdicts(list(undecided.values()))
+    for row, verdict in zip(undecided, verdicts, strict=True):
         if not verdict.is_equal:
             faults[row] = verdict.failure or "cannot be read by math-verify"
     return dict(sorted(faults.items()))

@@ -4,70 +4,171 @@ import re
 import unicodedata
 
 
-COMMANDS = (
-    r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
-    r"∅ \emptyset ℝ \mathbb{R} ℤ \mathbb{Z} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus ≡ \equiv … \ldots "
-    r"∠ \angle △ \triangle ⊥ \perp ∥ \parallel ∼ \sim ≅ \cong ⊂ \subset ⊃ \supset ⊆ \subseteq ⊇ \supseteq"
-)
-SIGNS: dict[int, int | str] = {
-    **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
-    **{ord(sign): f"{command} " for sign, command in re.findall(r"(\S) (\S+)", COMMANDS)},
-    **str.maketrans("−–—‒―﹣⁃’⁄÷", "-------'//"),
+SIGN_COMMANDS = {
+    "π": r"\pi",
+    "∞": r"\infty",
+    "°": r"^\circ",
+    "±": r"\pm",
+    "∓": r"\mp",
+    "×": r"\times",
+    "∈": r"\in",
+    "∪": r"\cup",
+    "∩": r"\cap",
+    "≤": r"\le",
+    "≥": r"\ge",
+    "≠": r"\ne",
+    "≈": r"\approx",
+    "⋅": r"\cdot",
+    "·": r"\cdot",
+    "∅": r"\emptyset",
+    "ℝ": r"\mathbb{R}",
+    "ℤ": r"\mathbb{Z}",
+    "→": r"\to",
+    "θ": r"\theta",
+    "⟨": r"\langle",
+    "⟩": r"\rangle",
+    "∖": r"\setminus",
+    "≡": r"\equiv",
+    "…": r"\ldots",
+    "∠": r"\angle",
+    "△": r"\triangle",
+    "⊥": r"\perp",
+    "∥": r"\parallel",
+    "∼": r"\sim",
+    "≅": r"\cong",
+    "⊂": r"\subset",
+    "⊃": r"\supset",
+    "⊆": r"\subseteq",
+    "⊇": r"\supseteq",
 }
-UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ"
-SCRIPTS = re.compile(f"([{RAISED}]+)|([{LOWERED}]+)")
+# What `str.translate` puts for a sign: commands, plain dashes, apostrophes and slashes, and half-width characters.
+SIGNS: dict[int, int | str] = {ord(sign): f"{command} " for sign, command in SIGN_COMMANDS.items()}
+SIGNS |= str.maketrans("−–—‒―﹣⁃’⁄÷", "-------'//")
+SIGNS |= {ord("！") + offset: chr(ord("!") + offset) for offset in range(94)}  # full-width, in ASCII's order
+
+# Control characters, blanks without width, and marks of the direction of writing.
+INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ"
+LOWERED = "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ"
 PLAIN_SCRIPTS = str.maketrans(RAISED + LOWERED, "0123456789+-()n" * 2)
-VULGAR = re.compile("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
+SCRIPTS = re.compile(f"([{RAISED}]+)|([{LOWERED}]+)")  # x⁻¹, x₁
+VULGAR_FRACTION = re.compile("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
+# √3, ∛8, √x, sqrt(x+1)
 ROOT = re.compile(r"([√∛]|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|(\d+|[A-Za-z](?![A-Za-z])))")
-NAMES = r"sqrt|pi|ln|log|exp|sinh|cosh|tanh|sin|cos|tan|cot|csc|arcsin|arccos|arctan"
-BARE_NAME = re.compile(rf"(?<![\\A-Za-z])({NAMES})(?=\s*[({{\d^_\\+\-*/)]|\s+[a-z]\b|\s*$)")
-POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
-REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9}?)(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
-THOUSANDS = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
-LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}")
-ESCAPED = {r"\{": "«", r"\}": "»", r"\%": "%", r"\$": "$", "<=": "≤", ">=": "≥", "!=": "≠"}
-SAME_COMMANDS = (
-    r"le ≤ leq ≤ leqslant ≤ ge ≥ geq ≥ geqslant ≥ ne ≠ neq ≠ lt < gt > to = equiv = approx ≈ times * cdot * div /"
-    r" dots \ldots cdots \ldots dotsc \ldots dotsb \ldots dotsm \ldots"
-    r" mid | langle ( rangle ) dfrac \frac tfrac \frac varnothing \emptyset degree ^\circ"
+FUNCTION_NAMES = r"sqrt|pi|ln|log|exp|sinh|cosh|tanh|sin|cos|tan|cot|csc|arcsin|arccos|arctan"
+# sin(x), ln 2, log x, 2pi: a name without a backslash before what it may be applied to
+BARE_FUNCTION = re.compile(rf"(?<![\\A-Za-z])({FUNCTION_NAMES})(?=\s*[({{\d^_\\+\-*/)]|\s+[a-z]\b|\s*$)")
+PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")  # x**2
+# 0.1\overline{6} and 0.1(6)
+REPEATING_DECIMAL = re.compile(
+    r"(\d{0,9})\.(\d{0,9}?)(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))"
 )
-SPELLING = dict(re.findall(r"(\S+) (\S+)", SAME_COMMANDS))
-COMMAND = re.compile(r"\\([A-Za-z]+)")
+THOUSANDS_MARK = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")  # 1{,}234, 1,\!234
+# \left, \Big, \displaystyle, \!, \textcolor{red}
+LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}")
+ESCAPED_SIGNS = {
+    r"\{": "«",  # the braces of a set, unlike those of LaTeX's arguments
+    r"\}": "»",
+    r"\%": "%",
+    r"\$": "$",
+    "<=": "≤",
+    ">=": "≥",
+    "!=": "≠",
+}
+COMMAND = re.compile(r"\\([A-Za-z]+)")  # \leq
+# What stands for each command, without its backslash.
+SPELLING = {
+    "le": "≤",
+    "leq": "≤",
+    "leqslant": "≤",
+    "ge": "≥",
+    "geq": "≥",
+    "geqslant": "≥",
+    "ne": "≠",
+    "neq": "≠",
+    "lt": "<",
+    "gt": ">",
+    "to": "=",
+    "equiv": "=",
+    "approx": "≈",
+    "times": "*",
+    "cdot": "*",
+    "div": "/",
+    "dots": r"\ldots",
+    "cdots": r"\ldots",
+    "dotsc": r"\ldots",
+    "dotsb": r"\ldots",
+    "dotsm": r"\ldots",
+    "mid": "|",
+    "langle": "(",
+    "rangle": ")",
+    "dfrac": r"\frac",
+    "tfrac": r"\frac",
+    "varnothing": r"\emptyset",
+    "degree": r"^\circ",
+}
+# Commands that set their argument as text or in another font, but do not change its meaning: \text, \mathbf
 UPRIGHT = r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|boldsymbol|mbox|operatorname|underline|emph)\s*"
-PATTERNS = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"(?<=\d)\{,\}(?=\d)", "."),  # 2{,}5
-        (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # 5 N
-        (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}", r"\1\2"),  # x, i, A_{16}
-        (UPRIGHT + r"\{\s*(and|or)\b\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' \1 "\2" '),  # and girls
-        (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),  # girls
-        (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),  # \mathbf{12}, \text{ and }
-        (r"\.{3,}", r"\\ldots "),
-        (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
-        (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),  # 3 x 10^4
-        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),  # \frac12
-        (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),  # \frac{1}2
-        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),  # \sqrt3
-        (r"\s*(?:\{:\}|:|\\colon(?![A-Za-z]))\s*", ":"),
-        (r" +(?=\^)|(?<= ) +", ""),
-    )
+# Pattern and replacement, with an example; they apply one after another.
+RESPELLINGS = [
+    # 2{,}5 is 2.5
+    (r"(?<=\d)\{,\}(?=\d)", "."),
+    # the unit of 5\,\mathrm{N}, but not the number e or i in \mathrm
+    (r"(?<=[\d}])((?:\\[,;: ]|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),
+    # one letter is a variable or a digit: \mathbf{x}, \text{i}, \text{A}_{16}
+    (rf"{UPRIGHT}(?<!text)\{{\s*(\w)\s*\}}|\\text\s*\{{\s*([ie]|[A-F](?=\}}_))\s*\}}", r"\1\2"),
+    # \text{ and girls}: the conjunction stays outside the quotes
+    (UPRIGHT + r"\{\s*(and|or)\b\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' \1 "\2" '),
+    # \text{ girls}
+    (UPRIGHT + r"\{(?!\s*(?:and|or)\b)\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),
+    # \mathbf{12}, \text{ and }
+    (UPRIGHT + r"\{([^{}]*)\}", r" \1 "),
+    # 1, 2, ...
+    (r"\.{3,}", r"\\ldots "),
+    # blanks: 5\,cm, x \quad y, 5~cm
+    (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
+    # 3 x 10^4
+    (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
+    # \frac12, here its numerator
+    (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),
+    # \frac{1}2
+    (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),
+    # \sqrt3
+    (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
+    # the ratios 2 : 3, 2{:}3 and 2 \colon 3
+    (r"\s*(?:\{:\}|:|\\colon(?![A-Za-z]))\s*", ":"),
+    # blanks before a power or another blank
+    (r" +(?=\^)|(?<= ) +", ""),
 ]
+PATTERNS = [(re.compile(pattern), replacement) for pattern, replacement in RESPELLINGS]
 
 
-def _vulgar(match: re.Match[str]) -> str:
-    return r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))
+def _vulgar_fraction(match: re.Match[str]) -> str:
+    numerator, denominator = unicodedata.normalize("NFKC", match[0]).split("⁄")
+    return rf"\frac{{{numerator}}}{{{denominator}}}"
+
+
+def _script(match: re.Match[str]) -> str:
+    sign = "^" if match[1] else "_"
+    content = match[0].translate(PLAIN_SCRIPTS)
+    return f"{sign}{{{content}}}"
 
 
 def _root(match: re.Match[str]) -> str:
-    return f"\\sqrt{'[3]' if match[1] == '∛' else ''}{{{match[2] or match[3]}}}"
+    degree = "[3]" if match[1] == "∛" else ""
+    radicand = match[2] or match[3]
+    return rf"\sqrt{degree}{{{radicand}}}"
 
 
-def _repeating(match: re.Match[str]) -> str:
-    before, period = (match[1] or "0") + match[2], match[3] or match[4]
+def _repeating_decimal(match: re.Match[str]) -> str:
+    r"""Returns a fraction: 0.1(6) is (1 * 9 + 6) / (9 * 10)."""
+    whole = match[1] or "0"
+    decimals = match[2]
+    period = match[3] or match[4]
     nines = 10 ** len(period) - 1
-    return rf"\frac{{{int(before) * nines + int(period)}}}{{{nines * 10 ** len(match[2])}}}"
+    numerator = int(whole + decimals) * nines + int(period)
+    denominator = nines * 10 ** len(decimals)
+    return rf"\frac{{{numerator}}}{{{denominator}}}"
 
 
 def with_commands(text: str) -> str:
@@ -77,16 +178,21 @@ def with_commands(text: str) -> str:
         >>> with_commands("2√3 − x²"), with_commands("1½"), with_commands(r"0.\overline{3}")
         ('2\\sqrt{3} - x^{2}', '1\\frac{1}{2}', '\\frac{3}{9}')
     """
-    text = VULGAR.sub(_vulgar, UNSEEN.sub("", text))
-    text = SCRIPTS.sub(lambda match: f"{'^' if match[1] else '_'}{{{match[0].translate(PLAIN_SCRIPTS)}}}", text)
-    text = ROOT.sub(_root, POWER.sub("^", text.translate(SIGNS)))
-    return REPEATING.sub(_repeating, BARE_NAME.sub(r"\\\1", text))
+    text = INVISIBLE.sub("", text)
+    text = VULGAR_FRACTION.sub(_vulgar_fraction, text)
+    text = SCRIPTS.sub(_script, text)
+    text = text.translate(SIGNS)
+    text = PYTHON_POWER.sub("^", text)
+    text = ROOT.sub(_root, text)
+    text = BARE_FUNCTION.sub(r"\\\1", text)
+    return REPEATING_DECIMAL.sub(_repeating_decimal, text)
 
 
 def normalized(text: str) -> str:
     """Returns a text in one spelling, with words in quotes, sets in guillemets, and no spacing commands."""
-    text = LAYOUT.sub("", THOUSANDS.sub("'", text))
-    for sign, replacement in ESCAPED.items():
+    text = THOUSANDS_MARK.sub("'", text)
+    text = LAYOUT.sub("", text)
+    for sign, replacement in ESCAPED_SIGNS.items():
         text = text.replace(sign, replacement)
     text = COMMAND.sub(lambda command: SPELLING.get(command[1], command[0]), text)
     for pattern, replacement in PATTERNS:

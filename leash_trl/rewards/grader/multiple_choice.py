@@ -2,22 +2,27 @@
 
 import re
 
-from leash_trl.rewards.grader.commitment import ANY_LABEL, HEAD, flat, without_asides
+from leash_trl.rewards.grader.commitment import ANY_LABEL, LEAD_IN, flat, without_asides
 
 
 LETTERS = "A-J"  # MMLU-Pro has up to ten options
+# The beginning of an answer with its letter: C, (C), option C, "So the answer is C", 答案是C
 CHOICE = re.compile(
-    rf"(?:{HEAD.pattern.removeprefix('(?i)')})?"
+    rf"(?:{LEAD_IN})?"
     r"(?:I choose |(?:the )?(?:option|choice|letter|answer):?\s+|选项|选择|选|答案是|答案)?\s*"
     rf"[(\[]?\s*((?-i:[{LETTERS}]))(?:\s*[)\]])?(?![A-Za-z])",
     re.IGNORECASE,
 )
 # "A, B" and "A or B" name two choices, so no answer; "I, II" are statements, and "A: 3, B: 5" is a table.
-SECOND = re.compile(
+SECOND_CHOICE = re.compile(
     rf"\W*(?:(?:and|or|maybe|perhaps|possibly)\b\W*)*[和或与及]?\W*(?:[{LETTERS}]|[IVX]+)(?:\W*(?:$|[^\w\s]|(?:and|or)\b)|\s+is\b)"
     r"|\W*(?:and|or)\b|\s*[和或与及、/]"
 )
-TEXT = re.compile(
+# The rest of "(B) I and II only", which are statements and no choices, but not of "(B) I is correct".
+STATEMENTS = re.compile(r"\W*[IVX]+\b(?! is)")
+# What may stand between a letter and the text of its option: "C. carbon", "C - carbon", "C (carbon)", "C 5",
+# "C is correct", C碳
+BEFORE_OPTION = re.compile(
     r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\((?!-?[\d.]+\s*,)|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
 )
 
@@ -33,15 +38,23 @@ def choice_letter(text: str) -> str | None:
         >>> choice_letter(r"\text{(C)}"), choice_letter("D. carbon"), choice_letter("A + B"), choice_letter("A, B")
         ('C', 'D', None, None)
     """
-    said = without_asides(flat(text))
-    match = CHOICE.match(said)
-    if match is None or "\n" in text.strip():
+    if "\n" in text.strip():
         return None
-    rest = said[match.end() :].rstrip(" .,*(")
-    is_marked = match[0][-1] in ")]" or TEXT.match(rest)
-    is_statement = match[1] != "I" and re.match(r"\W*[IVX]+\b(?! is)", rest)  # as in (B) I and II only
-    is_one = is_statement or not (SECOND.match(rest) or ANY_LABEL.search(rest))
-    return match[1] if not rest or (is_marked and is_one) else None
+    answer = without_asides(flat(text))
+    choice = CHOICE.match(answer)
+    if choice is None:
+        return None
+    letter = choice[1]
+    rest = answer[choice.end() :].rstrip(" .,*(")
+    if not rest:
+        return letter
+    is_in_brackets = choice[0][-1] in ")]"
+    if not is_in_brackets and not BEFORE_OPTION.match(rest):
+        return None  # the letter begins a formula or a sentence
+    if letter != "I" and STATEMENTS.match(rest):
+        return letter
+    names_second_choice = SECOND_CHOICE.match(rest) or ANY_LABEL.search(rest)
+    return None if names_second_choice else letter
 
 
 def choice_verdict(answer: str, gold: str) -> bool | None:
@@ -52,4 +65,8 @@ def choice_verdict(answer: str, gold: str) -> bool | None:
         (True, False, None)
     """
     letter = choice_letter(gold)
-    return choice_letter(answer.upper() if len(answer) == 1 else answer) == letter if letter else None
+    if letter is None:
+        return None
+    if len(answer) == 1:
+        answer = answer.upper()  # elsewhere a small letter is a variable
+    return choice_letter(answer) == letter

@@ -4,72 +4,100 @@ import functools
 import itertools
 import re
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.rational import Unreadable, rational, with_plain_numbers
 from leash_trl.rewards.grader.units import UNITS, Unit, read_unit, times, unit_of
 
 
+# 52_8, (1A)_{16}, 101_{two}
 NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
 BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
-TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
+TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)  # 12:30, 7:05 p.m.
+# Words in quotes or without, such as "girls" and cm, letters of other alphabets, and the signs of units: %, ^\circ, $.
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
 )
+POWER = re.compile(r"\^\s*\{?\d\}?")  # the ^2 of cm^2
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # functions of an angle, in which degrees are not a unit
-MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
-SIMPLE_NAME = re.compile(r"[A-Za-z]'*(?:_(?:\w|\{[^{}]*\}))?(?:\(-?(?:[A-Za-z]|\d+)\))?")
-POINT = re.compile(r"([A-Z]'?(?:_(?:\w|\{\w+\}))?)\s*(\([^()]*,.*\))")
-CYCLE = re.compile(r"\(\s*(\d{1,2}(?: \d{1,2})+)\s*\)")
+MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")  # the beginning of -$5 and US$5
+SIMPLE_NAME = re.compile(r"[A-Za-z]'*(?:_(?:\w|\{[^{}]*\}))?(?:\(-?(?:[A-Za-z]|\d+)\))?")  # x, y', a_{12}, f(x), h(2)
+NAMED_POINT = re.compile(r"([A-Z]'?(?:_(?:\w|\{\w+\}))?)\s*(\([^()]*,.*\))")  # K(4,9)
+CYCLE = re.compile(r"\(\s*(\d{1,2}(?: \d{1,2})+)\s*\)")  # (1 3 2)
+# x = 3 (mod 11), 3 \pmod{11}, 3 modulo 11
 MODULUS = re.compile(r"(.*?)[\s,(]*(?:\\[pb]?mod|mod(?:ulo)?)(?![A-Za-z])[\s({]*(\d+)[\s)}]*")
-CONGRUENCE = re.compile(r"[^=]*=\s*(?=[^=]*$)")
-LINEAR = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")
-GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+LEFT_SIDES = re.compile(r"[^=]*=\s*(?=[^=]*$)")  # the "x =" of x = 3, 4
+LINEAR = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")  # 2x, 2x+3, x-3
+GROUPED_BY_COMMAS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")  # 1,234,567
 
-OPEN, CLOSE = "([{«", ")]}»"
+OPENING_BRACKETS = "([{«"
+CLOSING_BRACKETS = ")]}»"
+# A comma, a semicolon, or "and" and "or" in five languages: the marks of "2, 3, and 5", "2 or 3" and 2和3.
 LIST_MARK = re.compile(
     r"\s*(?:[,;]\s*(?:(?:and|or)\b)?|(?<![A-Za-z\\])(?:and|or|und|oder|et|ou|или)(?![A-Za-z])|[和或])\s*"
 )
-EQUALS, COMMA, RATIO = re.compile(r"\s*[=≈]\s*"), re.compile("[,;]"), re.compile(":")
+EQUALS = re.compile(r"\s*[=≈]\s*")
+COMMA = re.compile("[,;]")
+RATIO = re.compile(":")
+# Signs of a set of real numbers: x < 3, [0, 1] \cup [2, 3], \mathbb{R}, {x | x = 1}
 REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
-HALF_OPEN = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
-KNOWN = re.compile(
+# [0, 1) and ]0, 1], but neither (0, 1) nor [0, 1], which may be points
+HALF_OPEN_INTERVAL = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
+# Commands that a formula may have.
+FORMULA_COMMAND = re.compile(
     r"\\(?:frac|sqrt|binom|pi|log|ln|exp|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|circ|[lr](?:floor|ceil))(?![A-Za-z])"
 )
-# Commands that this module or math-verify reads, or that change only how a text looks.
-READ = """
-    frac cfrac over binom dbinom tbinom choose sqrt pi log ln lg exp circ degree sin cos tan cot sec csc sinh cosh tanh
-    arcsin arccos arctan arccot arcsec arccsc arsinh arcosh artanh arcsinh arccosh arctanh lfloor rfloor lceil rceil
-    floor ceil pm mp cdot times div in notin cup cap setminus backslash infty emptyset mathbb le ge lt gt lor land vee
-    wedge forall sum prod int oint lim limits nolimits max min sup inf gcd lcm det begin end hline prime not mapsto
-    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon
-    phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell Re Im partial
-    therefore Rightarrow Longrightarrow implies iff rightarrow longrightarrow boxed fbox text textbf textit mathrm
-    mathbf mathit mathcal mathsf mathop bold boldsymbol pmb operatorname bf it rm sf tt em overline underline bar hat
-    widehat vec tilde dot overrightarrow underbrace middle vert Vert lvert rvert lVert rVert quad qquad hspace vspace
-    displaystyle textstyle scriptstyle tiny small normalsize large Large LARGE huge Huge color textcolor phantom
-"""
-UNREAD = re.compile(rf"\\(?!(?:{'|'.join(READ.split())})(?![A-Za-z]))[A-Za-z]+")
-LETTER = re.compile(r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]")
+# Commands that this module or math-verify reads, or that change only how a text looks, as a pattern.
+READ_COMMANDS = (
+    # fractions, roots, functions
+    "frac|cfrac|over|binom|dbinom|tbinom|choose|sqrt|pi|log|ln|lg|exp|circ|degree|sin|cos|tan|cot|sec|csc|sinh"
+    "|cosh|tanh|arcsin|arccos|arctan|arccot|arcsec|arccsc|arsinh|arcosh|artanh|arcsinh|arccosh|arctanh|lfloor"
+    "|rfloor|lceil|rceil|floor|ceil"
+    # operations, sets, logic
+    "|pm|mp|cdot|times|div|in|notin|cup|cap|setminus|backslash|infty|emptyset|mathbb|le|ge|lt|gt|lor|land|vee"
+    "|wedge"
+    # sums, limits and their like
+    "|forall|sum|prod|int|oint|lim|limits|nolimits|max|min|sup|inf|gcd|lcm|det|begin|end|hline|prime|not|mapsto"
+    # letters
+    "|alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|vartheta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau"
+    "|upsilon|phi|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|Re|Im|partial"
+    # arrows and conclusions
+    "|therefore|Rightarrow|Longrightarrow|implies|iff|rightarrow|longrightarrow"
+    # boxes, fonts, accents, fences, spacing, sizes, colors
+    "|boxed|fbox|text|textbf|textit|mathrm|mathbf|mathit|mathcal|mathsf|mathop|bold|boldsymbol|pmb|operatorname"
+    "|bf|it|rm|sf|tt|em|overline|underline|bar|hat|widehat|vec|tilde|dot|overrightarrow|underbrace|middle|vert"
+    "|Vert|lvert|rvert|lVert|rVert|quad|qquad|hspace|vspace|displaystyle|textstyle|scriptstyle|tiny|small"
+    "|normalsize|large|Large|LARGE|huge|Huge|color|textcolor|phantom"
+)
+UNREAD = re.compile(rf"\\(?!(?:{READ_COMMANDS})(?![A-Za-z]))[A-Za-z]+")  # \ldots, \triangle, \perp
+LETTER = re.compile(r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]")  # x, but neither e nor i, which are numbers
 
 
 @dataclass(frozen=True)
 class ParsedAnswer:
     """A parsed answer.
 
-    The kind is `value`, `list`, `set`, `tuple`, `time`, `numeral`, `residues` (classes of numbers modulo one number),
-    `permutation`, `reals` (a set of real numbers, not parsed further), or `nothing`, which equals no answer.
+    Args:
+        form (`str`): `value`, `list`, `set`, `tuple`, `time`, `numeral`, `residues` (classes of numbers modulo one
+            number), `permutation`, `reals` (a set of real numbers, not parsed further), or `nothing`, which equals no
+            answer.
+        items (`tuple[ParsedAnswer, ...]`): Members of a list, set or tuple.
+        formula (`str`): Formula of a value, with plain numbers.
+        unit (`Unit` or `None`): Unit of a value.
+        name (`str`): Name of a value or a tuple, as in "x = 5"; `:` for a ratio.
+        is_solved (`bool`): `False` if an equation of formulas states the value.
+        key (`tuple`): `(value,)` of a numeral, the modulus and the residues, the cycles of a permutation, the minute
+            and half of the day (`a`, `p` or empty text) of a time, or `(bracket,)` of a tuple.
     """
 
-    kind: str
-    items: tuple["ParsedAnswer", ...] = ()  # members of a list, set or tuple
-    formula: str = ""  # formula of a value, with plain numbers
-    unit: Unit | None = None  # unit of a value
-    name: str = ""  # name of a value or a tuple, as in "x = 5"
-    is_solved: bool = True  # false if an equation of formulas states the value
-    key: tuple[
-        object, ...
-    ] = ()  # value of a numeral, residues, cycles; minute and half of the day; bracket of a tuple
+    form: Literal["value", "list", "set", "tuple", "time", "numeral", "residues", "permutation", "reals", "nothing"]
+    items: tuple["ParsedAnswer", ...] = ()
+    formula: str = ""
+    unit: Unit | None = None
+    name: str = ""
+    is_solved: bool = True
+    key: tuple[object, ...] = ()
 
     @property
     def is_closed(self) -> bool:
@@ -80,23 +108,38 @@ class ParsedAnswer:
 NOTHING = ParsedAnswer("nothing")
 
 
+def _depth_change(sign: str) -> int:
+    """Returns 1 at an opening bracket, -1 at a closing one, and 0 elsewhere."""
+    return (sign in OPENING_BRACKETS) - (sign in CLOSING_BRACKETS)
+
+
 def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
     """Returns the parts of a text, split at the marks outside all brackets."""
-    depth, start, place, parts = 0, 0, 0, []
-    while place < len(text):
-        if not depth and (match := mark.match(text, place)) and match[0]:
-            parts.append(text[start:place])
-            start = place = match.end()
-            continue
-        depth += (text[place] in OPEN) - (text[place] in CLOSE)
-        place += 1
-    return [*parts, text[start:]]
+    parts = []
+    part_start = position = depth = 0
+    while position < len(text):
+        match = mark.match(text, position) if depth == 0 else None
+        if match and match[0]:
+            parts.append(text[part_start:position])
+            part_start = position = match.end()
+        else:
+            depth += _depth_change(text[position])
+            position += 1
+    parts.append(text[part_start:])
+    return parts
 
 
 def inside_brackets(text: str, brackets: str) -> bool:
     """Returns whether one pair of the given brackets encloses the complete text."""
-    depths = [*itertools.accumulate((sign in OPEN) - (sign in CLOSE) for sign in text.strip())]
-    return 0 in depths and depths.index(0) == len(depths) - 1 and text.strip()[0] + text.strip()[-1] == brackets
+    text = text.strip()
+    depths = list(itertools.accumulate(map(_depth_change, text)))
+    is_closed_at_end_only = 0 in depths and depths.index(0) == len(depths) - 1
+    return is_closed_at_end_only and text[0] + text[-1] == brackets
+
+
+def without_group_commas(text: str) -> str:
+    """Returns a text whose numbers have apostrophes between groups of digits, since commas separate a list."""
+    return GROUPED_BY_COMMAS.sub(lambda number: number[0].replace(",", "'"), text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -109,100 +152,152 @@ def parse(text: str) -> ParsedAnswer | None:
 
 
 def _parse(text: str) -> ParsedAnswer:
-    numeral, clock = NUMERAL.fullmatch(text), TIME.fullmatch(text)
-    base = BASES.get(numeral[2].lower(), numeral[2]) if numeral else ""
-    if numeral and base.isdigit() and 2 <= int(base) <= 36:
-        return ParsedAnswer("numeral", key=(int(numeral[1], int(base)),))
-    if clock and int(clock[1]) < 24:
-        hour = int(clock[1])
-        half = (clock[3] or "").lower()
-        ratio = f"({hour})/({clock[2]})" if not clock[3] and clock[2] > "09" else ""  # 7:32 may be a ratio
-        return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(clock[2]), half))
-    if modulus := MODULUS.fullmatch(text.replace('"', " ")):
-        return ParsedAnswer("residues", key=_residues(modulus[1], int(modulus[2])))
-    if cycles := CYCLE.findall(text) if not CYCLE.sub("", text).strip() else []:
-        return ParsedAnswer("permutation", key=tuple(sorted(map(_cycle, cycles))))
-    return ParsedAnswer("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
+    for read in (_numeral, _time, _residues, _permutation):
+        answer = read(text)
+        if answer is not None:
+            return answer
+    if REALS.search(text) or HALF_OPEN_INTERVAL.fullmatch(text):
+        return ParsedAnswer("reals")
+    return _collection_or_value(text)
 
 
-def _residues(text: str, modulus: int) -> tuple[int, ...]:
-    r"""Returns a modulus and the residues of a text such as `x = 7, 11`, from 0 to the modulus."""
-    parts = split_at(CONGRUENCE.sub("", text.strip()), LIST_MARK)
-    values = [rational(with_plain_numbers(part)) for part in parts]
-    residues = {int(value % modulus) for value in values if value is not None and value.denominator == 1}
-    if any(value is None or value.denominator > 1 for value in values):
-        raise Unreadable
-    return (modulus, *sorted(residues))
+def _numeral(text: str) -> ParsedAnswer | None:
+    """Returns a numeral in its base, such as `52_8`."""
+    match = NUMERAL.fullmatch(text)
+    if match is None:
+        return None
+    digits, base = match.groups()
+    base = BASES.get(base.lower(), base)
+    if not base.isdigit() or not 2 <= int(base) <= 36:
+        return None
+    return ParsedAnswer("numeral", key=(int(digits, int(base)),))
+
+
+def _time(text: str) -> ParsedAnswer | None:
+    """Returns a time of day; with a formula if it may be a ratio, such as 7:32."""
+    match = TIME.fullmatch(text)
+    if match is None or int(match[1]) >= 24:
+        return None
+    hour = int(match[1])
+    minutes = match[2]
+    half_of_day = (match[3] or "").lower()
+    may_be_ratio = not half_of_day and minutes > "09"
+    ratio = f"({hour})/({minutes})" if may_be_ratio else ""
+    return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(minutes), half_of_day))
+
+
+def _residues(text: str) -> ParsedAnswer | None:
+    r"""Returns the residues of a congruence such as `x = 7, 11 (mod 5)`, each from 0 to the modulus."""
+    match = MODULUS.fullmatch(text.replace('"', " "))
+    if match is None:
+        return None
+    modulus = int(match[2])
+    residues = set()
+    for part in split_at(LEFT_SIDES.sub("", match[1].strip()), LIST_MARK):
+        value = rational(with_plain_numbers(part))
+        if value is None or value.denominator > 1:
+            raise Unreadable
+        residues.add(int(value % modulus))
+    return ParsedAnswer("residues", key=(modulus, *sorted(residues)))
+
+
+def _permutation(text: str) -> ParsedAnswer | None:
+    """Returns a permutation in cycles, such as `(1 3 2)(4 5)`."""
+    cycles = CYCLE.findall(text)
+    if not cycles or CYCLE.sub("", text).strip():
+        return None
+    return ParsedAnswer("permutation", key=tuple(sorted(map(_cycle, cycles))))
 
 
 def _cycle(text: str) -> tuple[int, ...]:
     """Returns the numbers of a cycle such as `3 1 2`, from the smallest on."""
-    numbers = [*map(int, text.split())]
+    numbers = [int(number) for number in text.split()]
     start = numbers.index(min(numbers))
     return (*numbers[start:], *numbers[:start])
 
 
-def _several(text: str) -> ParsedAnswer:
+def _collection_or_value(text: str) -> ParsedAnswer:
     """Parses a list, a tuple, a set, or a single item."""
     text = text.strip()
     if text in ("«»", r"\emptyset"):
         return ParsedAnswer("set")
     inner = text[1:-1]
     if inside_brackets(text, "«»"):
-        return replace(_list(inner), kind="set")
-    if (inside_brackets(text, "()") or inside_brackets(text, "[]")) and len(parts := split_at(inner, COMMA)) > 1:
-        return ParsedAnswer("tuple", tuple(map(_several, parts)), key=(text[0],))
-    return _list(GROUPED.sub(lambda match: match[0].replace(",", "'"), text))
+        return replace(_list(inner), form="set")
+    if inside_brackets(text, "()") or inside_brackets(text, "[]"):
+        parts = split_at(inner, COMMA)
+        if len(parts) > 1:
+            return ParsedAnswer("tuple", tuple(map(_collection_or_value, parts)), key=(text[0],))
+    return _list(without_group_commas(text))
 
 
 def _list(text: str) -> ParsedAnswer:
     parts = [part.strip() for part in split_at(text, LIST_MARK) if part.strip()]
     if not parts:
         raise Unreadable
-    items = [_several(part) if len(parts) > 1 and part[0] in OPEN else _item(part) for part in parts]
-    if len(items) == 1 and items[0].kind != "value":
+    items = []
+    for part in parts:
+        is_collection = len(parts) > 1 and part[0] in OPENING_BRACKETS
+        items.append(_collection_or_value(part) if is_collection else _item(part))
+    if len(items) == 1 and items[0].form != "value":
         return items[0]
-    return ParsedAnswer("list", _bound(tuple(items)))
+    return ParsedAnswer("list", _grouped_by_solution(tuple(items)))
 
 
-def _bound(items: tuple[ParsedAnswer, ...]) -> tuple[ParsedAnswer, ...]:
+def _grouped_by_solution(items: tuple[ParsedAnswer, ...]) -> tuple[ParsedAnswer, ...]:
     """Returns a tuple for each solution if items such as `x=1, y=2 or x=2, y=1` repeat their names, else the items."""
-    names = [item.name for item in items]
-    size = len({*names})
-    solutions = [items[start : start + size] for start in range(0, len(items), size)]
-    if "" in names or not 1 < size < len(items) or any({item.name for item in part} != {*names} for part in solutions):
+    names = {item.name for item in items}
+    size = len(names)
+    if "" in names or not 1 < size < len(items):
         return items
-    in_order = [sorted(part, key=lambda item: item.name) for part in solutions]
-    return tuple(ParsedAnswer("tuple", tuple(part), key=("(",)) for part in in_order)
+    solutions = []
+    for start in range(0, len(items), size):
+        solution = items[start : start + size]
+        if {item.name for item in solution} != names:
+            return items
+        by_name = sorted(solution, key=lambda item: item.name)
+        solutions.append(ParsedAnswer("tuple", tuple(by_name), key=("(",)))
+    return tuple(solutions)
 
 
 def _item(text: str) -> ParsedAnswer:
     """Parses a quantity, a ratio, an equation, or a tuple with its name."""
     sides = [side.strip() for side in split_at(text, EQUALS)]
     if len(sides) == 1:
-        point = POINT.fullmatch(text)
-        return replace(_several(point[2]), name=point[1]) if point else _quantity_or_ratio(text)
+        if point := NAMED_POINT.fullmatch(text):
+            name, coordinates = point.groups()
+            return replace(_collection_or_value(coordinates), name=name)
+        return _quantity_or_ratio(text)
     if inside_brackets(sides[-1], "()") and "," in sides[-1]:
         name = sides[0] if SIMPLE_NAME.fullmatch(sides[0]) else ""  # not in (x, y) = (1, 2)
-        return replace(_several(sides[-1]), name=name)
+        return replace(_collection_or_value(sides[-1]), name=name)
     return _equation(sides, is_exact="≈" not in text)
 
 
 def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     r"""Returns the value that an equation such as `\cos x = 1` states for its other side; `NOTHING` if false."""
     readings = [_readable(side) for side in sides]
-    closed = [one for one in readings if one and one.is_closed]
-    values = {rational(one.formula) for one in closed if not one.unit} - {None}
-    if is_exact and len(values) > 1:
+    closed = [reading for reading in readings if reading and reading.is_closed]
+    if is_exact and _differ(closed):
         return NOTHING
-    left, right = (re.sub(r"\s", "", side) for side in (sides[0], sides[-1]))
+    left = re.sub(r"\s", "", sides[0])
+    right = re.sub(r"\s", "", sides[-1])
     if readings[-1] and SIMPLE_NAME.fullmatch(left):
         return replace(readings[-1], name=left)
     if not closed:
         raise Unreadable
-    name = right if closed[0] is readings[0] else left
-    is_solved = not all(one and one.formula and not one.unit for one in readings)
-    return NOTHING if LINEAR.fullmatch(name) else replace(closed[0], name=name, is_solved=is_solved)  # as in 2x = 10
+    value = closed[0]
+    name = right if value is readings[0] else left
+    if LINEAR.fullmatch(name):  # as in 2x = 10
+        return NOTHING
+    are_formulas = all(reading and reading.formula and not reading.unit for reading in readings)
+    return replace(value, name=name, is_solved=not are_formulas)
+
+
+def _differ(closed: list[ParsedAnswer]) -> bool:
+    """Returns whether two of several formulas without letters have different values."""
+    values = {rational(reading.formula) for reading in closed if not reading.unit}
+    return len(values - {None}) > 1
 
 
 def _readable(text: str) -> ParsedAnswer | None:
@@ -214,30 +309,51 @@ def _readable(text: str) -> ParsedAnswer | None:
 
 def _quantity_or_ratio(text: str) -> ParsedAnswer:
     """Parses a quantity or a ratio; the ratio of two quantities becomes their quotient, a longer one several."""
-    first, *rest = [_quantity(part) for part in split_at(text, RATIO)]
-    ratios = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in rest]
-    return ParsedAnswer("tuple", tuple(ratios), key=(":",)) if len(ratios) > 1 else [first, *ratios][-1]
+    first, *others = [_quantity(part) for part in split_at(text, RATIO)]
+    if not others:
+        return first
+    ratios = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in others]
+    if len(ratios) == 1:
+        return ratios[0]
+    return ParsedAnswer("tuple", tuple(ratios), key=(":",))
 
 
 def _quantity(text: str) -> ParsedAnswer:
     """Parses a formula with its unit, which stands after the formula or, for money, before the formula."""
-    text, unit = text.strip(), ""
+    text = text.strip()
+    currency = ""
     if money := MONEY.match(text):
-        text, unit = money[1] + text[money.end() :], money[2]
+        sign, currency = money.groups()
+        text = sign + text[money.end() :]
+    text, words = _split_before_words(text)
+    first_word, _, other_words = f"{currency} {words}".replace('"', " ").strip().partition(" ")
+    text = text.rstrip(" .,;")
+    if not text or "\\" in FORMULA_COMMAND.sub("", text):
+        raise Unreadable
+    formula = with_plain_numbers(text)
+    first_unit = UNITS.get(unit_of(first_word))
+    if first_unit and first_unit.dimension == "times":  # 3 million dollars
+        return ParsedAnswer("value", formula=times(formula, first_unit.size), unit=read_unit(other_words))
+    unit = read_unit(f"{first_word} {other_words}")
+    if unit is None and first_word != "in":  # 5 hours later, but not 5 in total
+        unit = read_unit(first_word)
+    return ParsedAnswer("value", formula=formula, unit=unit)
+
+
+def _split_before_words(text: str) -> tuple[str, str]:
+    r"""Returns a formula and the words after it, which its unit begins; no text without words.
+
+    Raises:
+        [`Unreadable`]: If a number stands after the words.
+    """
     for match in WORDS.finditer(text):
         word = match[0].strip('" ')
         is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
-        if not is_product and not ("circ" in word and ANGLE.search(text)):
-            if re.search(r"\d", re.sub(r"\^\s*\{?\d\}?", "", text[match.start() :])):
-                raise Unreadable  # there is a number after the words
-            text, unit = text[: match.start()], f"{unit} {text[match.start() :]}"
-            break
-    head, _, rest = unit.replace('"', " ").strip().partition(" ")
-    text = text.rstrip(" .,;")
-    if not text or "\\" in KNOWN.sub("", text):
-        raise Unreadable
-    formula = with_plain_numbers(text)
-    if (counted := UNITS.get(unit_of(head))) and counted[0] == "times":
-        return ParsedAnswer("value", formula=times(formula, counted[1]), unit=read_unit(rest))
-    unit_alone = None if head == "in" else read_unit(head)  # 5 hours later, but not 5 in total
-    return ParsedAnswer("value", formula=formula, unit=read_unit(f"{head} {rest}") or unit_alone)
+        is_angle = "circ" in word and ANGLE.search(text)
+        if is_product or is_angle:
+            continue
+        words = text[match.start() :]
+        if re.search(r"\d", POWER.sub("", words)):
+            raise Unreadable
+        return text[: match.start()], words
+    return text, ""

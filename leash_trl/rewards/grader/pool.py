@@ -18,12 +18,12 @@ from typing import IO, cast
 
 logger = logging.getLogger(__name__)
 
-Case = tuple[str | None, str]
+Case = tuple[str | None, str]  # an answer, or `None` to ask whether the reference answer can be read, and the latter
 
 TURNS = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first share
 MAX_WAIT = 120.0  # seconds for start and answer; then the turn is given up, because other ranks wait ten minutes
 LOST_LIMITS = 2  # number of a case's limits that each worker process may lose to hanging cases in each turn
-MAX_KNOWN = 65_536  # remembered verdicts
+MAX_REMEMBERED = 65_536  # verdicts
 
 BROKEN = 1  # Python's exit code after an uncaught error, for example because a package is missing
 UNFINISHED = "ran out of time or memory, or lost their worker process"
@@ -52,26 +52,31 @@ class _Worker:
     """One worker process, which ends when its input or its parent process ends."""
 
     def __init__(self) -> None:
+        variables = {
+            "OMP_NUM_THREADS": "1",  # the trainer needs the other cores,
+            "CUDA_VISIBLE_DEVICES": "",  # and the GPU
+            "PYTHONPATH": os.pathsep.join(sys.path),  # both processes load the same modules
+        }
         self.process = subprocess.Popen(
             # -P keeps files of the working directory from standing in for modules.
             [sys.executable, "-P", "-m", "leash_trl.rewards.grader.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # The trainer needs the other cores and the GPU; PYTHONPATH makes both processes load the same modules.
-            env=os.environ
-            | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)},
+            env=os.environ | variables,
             process_group=0,  # Ctrl-C stops only the parent process
         )
 
     def ask(self, request: str, seconds: float) -> str | None:
         """Sends a request and returns the answer; `""` if the process has ended, `None` if no answer comes in time."""
-        requests, answers = cast(IO[str], self.process.stdin), cast(IO[str], self.process.stdout)
+        requests = cast(IO[str], self.process.stdin)
+        answers = cast(IO[str], self.process.stdout)
         requests.write(request)
         requests.flush()
         poll = select.poll()
         poll.register(answers, select.POLLIN)
-        return answers.readline() if poll.poll(1000 * seconds) else None
+        milliseconds = 1000 * seconds
+        return answers.readline() if poll.poll(milliseconds) else None
 
     def end(self) -> int:
         """Ends the worker process and the process that it forked, and returns the exit code of the worker process."""
@@ -86,8 +91,10 @@ class _Worker:
 
 def default_size() -> int:
     """Returns the number of worker processes: the cores that this process may count as its own, from 1 to 8."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(8, max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or "1")))
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+    num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    num_processes = int(os.environ.get("LOCAL_WORLD_SIZE") or "1")  # torchrun's and accelerate's, on this machine
+    return min(8, max(1, num_cores // num_processes))
 
 
 class GraderPool:
@@ -95,9 +102,10 @@ class GraderPool:
 
     The limit of a comparison is its own processor time, so a busy machine changes no verdict. A call compares in two
     turns: all cases with a twentieth of the limit, then the cases that did not end, for whatever reason, with the full
-    limit. Quick cases thus do not wait for hanging cases, and a case whose worker process is killed is tried again. In
-    each turn, every worker process may lose two limits to cases that do not end, 40 s in a call; other cases of the
-    turn then get no verdict. The pool remembers each pair, also pairs beyond their limits. Any thread may call.
+    limit. Quick cases thus do not wait for hanging cases, and a case whose worker process is killed is tried again. A
+    turn ends once cases that do not end have used up two limits of 10 s for each worker process, which is 40 s in both
+    turns; its other cases then get no verdict. The pool remembers each pair, also pairs beyond their limits. Any
+    thread may call.
 
     Args:
         size (`int`, *optional*): Number of worker processes, started when first needed. Defaults to [`default_size`].
@@ -110,9 +118,9 @@ class GraderPool:
         self._free: LifoQueue[_Worker | None] = LifoQueue()  # `None` stands for a process that is not running
         for _ in range(self._size):
             self._free.put(None)
-        self._known: dict[int, Verdict] = {}  # keyed by hash, because answers can be long
+        self._remembered: dict[int, Verdict] = {}  # by hash of the case, because answers can be long
         self._has_answered = False
-        self._said: set[str] = set()
+        self._reported: set[str] = set()  # failures with a warning
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """Returns the verdict on whether each answer equals its reference answer.
@@ -121,48 +129,75 @@ class GraderPool:
         whether the reference answer can be read. The first failure of each kind is a warning. Raises `RuntimeError` if
         no worker process ever answered and one stopped with an error, as without math-verify.
         """
-        known = {case: self._known.get(hash(case)) for case in cases}
-        left = [case for case, verdict in known.items() if verdict is None]
+        remembered = {case: self._remembered.get(hash(case)) for case in cases}
+        unfinished = [case for case, verdict in remembered.items() if verdict is None]
         new: dict[Case, Verdict] = {}
-        for share in TURNS if left else ():
-            turn = _Turn(share * self._seconds, losses_left=LOST_LIMITS * self._size / share)
-            with ThreadPoolExecutor(self._size, thread_name_prefix="grader") as threads:
-                new |= zip(left, threads.map(partial(self._verdict, turn=turn), left), strict=True)
-            left = [case for case in left if new[case].failure == UNFINISHED]
-        self._say_failures(new)
-        return [new.get(case) or cast(Verdict, known[case]) for case in cases]
+        for share in TURNS:
+            if unfinished:
+                new |= self._take_turn(unfinished, share)
+                unfinished = [case for case in unfinished if new[case].failure == UNFINISHED]
+        self._report_failures(new)
+        return [new.get(case) or cast(Verdict, remembered[case]) for case in cases]
 
-    def _say_failures(self, new: dict[Case, Verdict]) -> None:
+    def _take_turn(self, cases: Sequence[Case], share: float) -> dict[Case, Verdict]:
+        """Compares cases in parallel, each with a share of the limit."""
+        # A case that does not end loses only its share, so more of them are allowed for.
+        turn = _Turn(seconds=share * self._seconds, losses_left=LOST_LIMITS * self._size / share)
+        with ThreadPoolExecutor(self._size, thread_name_prefix="grader") as threads:
+            verdicts = threads.map(partial(self._verdict, turn=turn), cases)
+            return dict(zip(cases, verdicts, strict=True))
+
+    def _report_failures(self, new: dict[Case, Verdict]) -> None:
         """Logs a warning for the first failure of each kind; `grader/unscorable_share` shows later failures."""
-        for failure in {verdict.failure for verdict in new.values()} - {None, *self._said}:
-            cases = [case for case, verdict in new.items() if verdict.failure == failure]
+        cases_by_failure: dict[str, list[Case]] = {}
+        for case, verdict in new.items():
+            if verdict.failure is not None and verdict.failure not in self._reported:
+                cases_by_failure.setdefault(verdict.failure, []).append(case)
+        for failure, cases in cases_by_failure.items():
             message = "%d of %d comparisons %s, and their answers are unscorable; the first is %.80r against %.80r"
-            logger.warning(message, len(cases), len(new), failure, *cases[0])
-            self._said.add(cast(str, failure))
+            answer, gold = cases[0]
+            logger.warning(message, len(cases), len(new), failure, answer, gold)
+            self._reported.add(failure)
 
     def _verdict(self, case: Case, turn: _Turn) -> Verdict:
         if turn.given_up:
             return Verdict(None, turn.given_up)
-        worker: _Worker | None = self._free.get()
-        line: str | None = ""
-        with contextlib.suppress(OSError):  # the pipe is broken, or the system cannot start a process
-            worker = worker or _Worker()
-            line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", MAX_WAIT)
-        self._free.put(worker if line else None)
-        if worker and not line and worker.end() == BROKEN and not self._has_answered:
-            raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
+        line = self._answer_of_worker(case, turn.seconds)
         if line is None:
             turn.given_up = STARVED
             return Verdict(None, STARVED)
         self._has_answered = self._has_answered or line != ""
-        reply = json.loads(line or "null")
-        verdict = Verdict(*(reply or (None, UNFINISHED)))
+        reply = json.loads(line) if line else None  # `null` from a worker process whose fork has ended
         if reply is None:
+            verdict = Verdict(None, UNFINISHED)
             turn.losses_left -= 1
             if turn.losses_left < 1:
                 turn.given_up = CROWDED_OUT
-        if reply or (line and turn.seconds == self._seconds):
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[hash(case)] = verdict
+        else:
+            is_equal, failure = reply
+            verdict = Verdict(is_equal, failure)
+        has_used_full_limit = line != "" and turn.seconds == self._seconds
+        if reply is not None or has_used_full_limit:
+            self._remember(case, verdict)
         return verdict
+
+    def _answer_of_worker(self, case: Case, seconds: float) -> str | None:
+        """Sends a case to a free worker process and returns its line; `""` if the process has ended, `None` if no line
+        comes in time."""
+        request = json.dumps([*case, seconds]) + "\n"
+        worker = self._free.get()
+        line: str | None = ""
+        with contextlib.suppress(OSError):  # the pipe is broken, or the system cannot start a process
+            worker = worker or _Worker()
+            line = worker.ask(request, MAX_WAIT)
+        self._free.put(worker if line else None)
+        if worker and not line:
+            exit_code = worker.end()
+            if exit_code == BROKEN and not self._has_answered:
+                raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
+        return line
+
+    def _remember(self, case: Case, verdict: Verdict) -> None:
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[hash(case)] = verdict

@@ -15,17 +15,24 @@ from fractions import Fraction
 MAX_LENGTH = 2_000  # characters of a formula
 MAX_BITS = 30_000  # bits of a power
 
-GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
-MIXED = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
-NUMBER = re.compile(rf"(?:{MIXED.pattern}|(?:{GROUPED}|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,4}}(?!\d))?)(?!\.?\d)")
-WHOLE = re.compile(r"([+-]?) ?(\d{1,4000})\.?")
-IN_A_ROW = re.compile(
+# 1 234.5 and 1,234,567 with equal marks between the groups; 1.234.567 only with two points
+GROUPED_DIGITS = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
+EXPONENT = r"(?:[eE][+-]?\d{1,4}(?!\d))?"  # the e-3 of 1.5e-3
+# 3\frac{1}{2} and 1 1/2
+MIXED_NUMBER = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
+# a mixed number, or digits with or without groups, decimals and an exponent: 12, 1,234.5, .5, 1.5e-3
+NUMBER = re.compile(rf"(?:{MIXED_NUMBER.pattern}|(?:{GROUPED_DIGITS}|\d+(?:\.\d*)?|\.\d+){EXPONENT})(?!\.?\d)")
+WHOLE_NUMBER = re.compile(r"([+-]?) ?(\d{1,4000})\.?")  # - 12; with more digits Python reads no integer
+# Two numbers without a sign between them, as in 3 4, 2 \frac{1}{2} beside a mixed number, or x2; and 1/2x.
+AMBIGUOUS = re.compile(
     r"\d *\)? +\(?(?:\d|\\frac\{\d)|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
 )
-RATIONAL = re.compile(r"[-+*/^\d\s(){}\[\]]+")
-PRODUCT = re.compile(r"(?<=\))\s*(?=[(\d])|(?<=\d)\s*(?=\()")
-ROUND = str.maketrans("{}[]", "()()")
-FRACTION = re.compile(r"\\frac *\{([^{}]*)\} *\{([^{}]*)\}")
+SHORT_POWER = re.compile(r"\^(-?[\d.]+|\([^()]*\))")  # 2^10, 2^(x+1)
+SHORT_INDEX = re.compile(r"_(\w)")  # x_1
+ARITHMETIC = re.compile(r"[-+*/^\d\s(){}\[\]]+")  # a formula of whole numbers, signs and brackets: -(1+2)^3
+IMPLIED_PRODUCT = re.compile(r"(?<=\))\s*(?=[(\d])|(?<=\d)\s*(?=\()")  # between the brackets of (2)(3) and in 2(3)
+ROUND_BRACKETS = str.maketrans("{}[]", "()()")
+FRACTION = re.compile(r"\\frac *\{([^{}]*)\} *\{([^{}]*)\}")  # \frac{1}{2}, without a fraction inside
 
 
 class Unreadable(ValueError):
@@ -39,11 +46,12 @@ def read_number(text: str) -> Fraction:
         >>> read_number("1 234"), read_number("1.5e-3")
         (Fraction(1234, 1), Fraction(3, 2000))
     """
-    if mixed := MIXED.fullmatch(text):
-        whole, top, bottom = (read_number(part) for part in mixed.groups() if part)
-        return whole + top / bottom
+    if mixed := MIXED_NUMBER.fullmatch(text):
+        whole, numerator, denominator = (read_number(part) for part in mixed.groups() if part)
+        return whole + numerator / denominator
     mantissa, _, exponent = text.lower().partition("e")
-    mantissa = mantissa.replace(".", "") if mantissa.count(".") > 1 else mantissa
+    if mantissa.count(".") > 1:  # the points separate groups of digits
+        mantissa = mantissa.replace(".", "")
     return Fraction(re.sub("[ ',]", "", mantissa)) * Fraction(10) ** int(exponent or 0)
 
 
@@ -57,19 +65,24 @@ def with_plain_numbers(text: str) -> str:
         >>> with_plain_numbers("x + 1 234.5")
         'x + (\\frac{2469}{2})'
     """
-    if whole := WHOLE.fullmatch(text):
-        return f"{whole[1]}{int(whole[2])}"
+    if whole := WHOLE_NUMBER.fullmatch(text):
+        sign, digits = whole.groups()
+        return f"{sign}{int(digits)}"
     if len(text) > MAX_LENGTH:
         raise Unreadable
-    indexed = re.sub(r"_(\w)", r"_{\1}", re.sub(r"\^(-?[\d.]+|\([^()]*\))", r"^{\1}", text))
-    found = NUMBER.sub(lambda match: _written(read_number(match[0])), indexed)
-    if IN_A_ROW.search(found):
+    # Braces keep an exponent and an index apart from the digits after them.
+    braced = SHORT_POWER.sub(r"^{\1}", text)
+    braced = SHORT_INDEX.sub(r"_{\1}", braced)
+    plain = NUMBER.sub(lambda number: _as_formula(read_number(number[0])), braced)
+    if AMBIGUOUS.search(plain):
         raise Unreadable
-    return found
+    return plain
 
 
-def _written(value: Fraction) -> str:
-    return str(value) if value.denominator == 1 else rf"(\frac{{{value.numerator}}}{{{value.denominator}}})"
+def _as_formula(value: Fraction) -> str:
+    if value.denominator == 1:
+        return str(value)
+    return rf"(\frac{{{value.numerator}}}{{{value.denominator}}})"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -80,16 +93,18 @@ def rational(formula: str) -> Fraction | None:
         >>> rational(r"\frac{3}{4} - 2^{-2}"), rational(r"\sqrt{4}")
         (Fraction(1, 2), None)
     """
-    if WHOLE.fullmatch(formula):
+    if WHOLE_NUMBER.fullmatch(formula):
         return Fraction(formula.replace(" ", ""))
-    text, count = formula, 1
-    while count:
-        text, count = FRACTION.subn(r"((\1)/(\2))", text)
-    if not RATIONAL.fullmatch(text):
+    text = formula
+    num_replaced = 1
+    while num_replaced:  # a fraction of fractions is replaced from the inside
+        text, num_replaced = FRACTION.subn(r"((\1)/(\2))", text)
+    if not ARITHMETIC.fullmatch(text):
         return None
-    text = PRODUCT.sub("*", text.strip().replace("^", "**").translate(ROUND))
+    python_expression = text.strip().replace("^", "**").translate(ROUND_BRACKETS)
+    python_expression = IMPLIED_PRODUCT.sub("*", python_expression)
     try:
-        return _value(ast.parse(text, mode="eval").body)
+        return _value(ast.parse(python_expression, mode="eval").body)
     except (SyntaxError, ArithmeticError, ValueError, MemoryError, RecursionError):
         return None
 
@@ -98,7 +113,8 @@ def _value(node: ast.expr) -> Fraction:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(node.value)
     if isinstance(node, ast.UnaryOp):
-        return -_value(node.operand) if isinstance(node.op, ast.USub) else _value(node.operand)
+        value = _value(node.operand)
+        return -value if isinstance(node.op, ast.USub) else value
     if not isinstance(node, ast.BinOp) or type(node.op) not in OPERATIONS:
         raise Unreadable
     return OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
@@ -111,11 +127,19 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     return base ** int(exponent)
 
 
-OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-OPERATIONS[ast.Pow] = _power
+OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: _power,
+}
 
 
-def rationals_equal(one: str, other: str) -> bool | None:
+def rationals_equal(left: str, right: str) -> bool | None:
     """Returns whether two formulas have the same value; `None` unless both values are fractions."""
-    a, b = rational(one), rational(other)
-    return None if a is None or b is None else a == b
+    left_value = rational(left)
+    right_value = rational(right)
+    if left_value is None or right_value is None:
+        return None
+    return left_value == right_value

@@ -1,80 +1,133 @@
-"""Lists the names, kinds and sizes of units, and decides whether two quantities with units are equal."""
+"""Lists the names, dimensions and sizes of units, and decides whether two quantities with units are equal."""
 
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 from leash_trl.rewards.grader.rational import rational
 
 
-Unit = tuple[str, Fraction]  # kind of the unit, and size relative to the unit of this kind whose size is 1
-Same = Callable[[str, str], bool | None]  # returns whether two formulas, or two equations, are equal
+# Returns whether two formulas, or two equations, are equal; `None` if this is undecided.
+FormulaComparison = Callable[[str, str], bool | None]
 
 
-SIZES = {
-    "length": "mm millimeter millimetre 0.001 cm centimeter centimetre 0.01 m meter metre 1"
-    " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
-    "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
-    "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
-    "volume": "ml milliliter millilitre 0.001 l liter litre 1",
-    "calendar": "month 1 year yr 12",
-    "money": "dollar usd $ 1 cent ¢ 0.01",
-    "angle": "degree deg ° 1",
-    "radian": "radian rad 1",
-    "percent": "% percent pct percentage 1",
-    "times": "dozen 12 hundred 100 thousand 1e3 million 1e6 billion 1e9 trillion 1e12",
-}
-ABBREVIATED = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h"}
-PER = re.compile(r"/|\bper\b")
-UNITS: dict[str, Unit] = {
-    name: (dimension, Fraction(size))
-    for dimension, sizes in SIZES.items()
-    for names, size in re.findall(r"(\D+) ([\d.e]+)", sizes)
-    for name in names.split()
-}
+class Unit(NamedTuple):
+    """A unit of measurement, or a power or a quotient of units.
+
+    Args:
+        dimension (`str`): What the unit measures, such as `length`, `length 2` (an area) or `length 1 / time 1`.
+        size (`Fraction`): Size relative to the unit of this dimension whose size is 1.
+    """
+
+    dimension: str
+    size: Fraction
+
+
+class Quantity(NamedTuple):
+    """A formula and its unit; `None` without a unit, or with a unit that is not known."""
+
+    formula: str
+    unit: Unit | None
+
+
+# Dimension, size relative to the unit of this dimension whose size is 1, names in the singular.
+UNIT_TABLE = [
+    ("length", "0.001", ["mm", "millimeter", "millimetre"]),
+    ("length", "0.01", ["cm", "centimeter", "centimetre"]),
+    ("length", "1", ["m", "meter", "metre"]),
+    ("length", "1000", ["km", "kilometer", "kilometre"]),
+    ("length", "0.0254", ["in", "inch", "inche"]),  # `unit_of` takes the "s" from "inches"
+    ("length", "0.3048", ["ft", "foot", "feet"]),
+    ("length", "0.9144", ["yd", "yard"]),
+    ("length", "1609.344", ["mi", "mile"]),
+    ("mass", "0.001", ["mg", "milligram"]),
+    ("mass", "1", ["g", "gram"]),
+    ("mass", "1000", ["kg", "kilogram"]),
+    ("mass", "453.592", ["lb", "pound"]),
+    ("mass", "28.3495", ["oz"]),
+    ("time", "1", ["s", "sec", "second"]),
+    ("time", "60", ["min", "minute"]),
+    ("time", "3600", ["h", "hr", "hour"]),
+    ("time", "86400", ["day"]),
+    ("time", "604800", ["week"]),
+    ("volume", "0.001", ["ml", "milliliter", "millilitre"]),
+    ("volume", "1", ["l", "liter", "litre"]),
+    ("calendar", "1", ["month"]),  # not in seconds, because months differ
+    ("calendar", "12", ["year", "yr"]),
+    ("money", "1", ["dollar", "usd", "$"]),
+    ("money", "0.01", ["cent", "¢"]),
+    ("angle", "1", ["degree", "deg", "°"]),
+    ("radian", "1", ["radian", "rad"]),
+    ("percent", "1", ["%", "percent", "pct", "percentage"]),
+    # Words that multiply the number before them.
+    ("times", "12", ["dozen"]),
+    ("times", "100", ["hundred"]),
+    ("times", "1e3", ["thousand"]),
+    ("times", "1e6", ["million"]),
+    ("times", "1e9", ["billion"]),
+    ("times", "1e12", ["trillion"]),
+]
+UNITS: dict[str, Unit] = {}
+for dimension, size, names in UNIT_TABLE:
+    UNITS |= dict.fromkeys(names, Unit(dimension, Fraction(size)))
+
+ABBREVIATED_QUOTIENTS = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h"}
+PERCENT = "percent 1"  # the dimension of % as `read_unit` returns it
+
+PER = re.compile(r"/|\bper\b")  # km/h, words per minute
+DEGREE_SIGN = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°")  # ^\circ
+SECOND_POWER = re.compile(r"\bsq(?:uared?)?\b|\^\s*\{?\s*2")  # square feet, sq ft, m^2
+THIRD_POWER = re.compile(r"cubic|cubed|\^\s*\{?\s*3")  # cubic feet, m^{3}
+ANY_POWER = re.compile(r"\^\s*\{?\s*\d\s*\}?|\b(?:squared?|sq|cubic|cubed)\b")  # ^2 and "square" beside a unit
 
 
 def unit_of(name: str) -> str:
     """Returns the key of [`UNITS`] for a unit's name, singular or plural; empty text if the unit is not known."""
     name = name.lower()
-    return next((key for key in (name, name.removesuffix("s")) if key in UNITS), "")
+    for key in (name, name.removesuffix("s")):
+        if key in UNITS:
+            return key
+    return ""
 
 
 def read_unit(text: str) -> Unit | None:
-    r"""Returns the kind and the size of a unit or of a quotient of units; `None` if a unit is not known.
+    r"""Returns the dimension and the size of a unit or of a quotient of units; `None` if a unit is not known.
 
     Example:
-        >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")
-        (('length 1', Fraction(1, 100)), 'length 2', None)
+        >>> read_unit("cm"), read_unit("square feet").dimension, read_unit("apples")
+        (Unit(dimension='length 1', size=Fraction(1, 100)), 'length 2', None)
         >>> read_unit("km/h")
-        ('length 1 / time 1', Fraction(5, 18))
+        Unit(dimension='length 1 / time 1', size=Fraction(5, 18))
     """
-    parts = [_read_power(part) for part in PER.split(ABBREVIATED.get(text.strip(' "').lower(), text))]
-    if len(parts) == 2 and not parts[0] and text.split()[0].lower() == "per":
-        parts[0] = ("number", Fraction(1))
-    known = [part for part in parts if part]
-    if len(known) < len(parts) or len(parts) > 2:
+    quotient = ABBREVIATED_QUOTIENTS.get(text.strip(' "').lower(), text)
+    parts = PER.split(quotient)
+    if len(parts) > 2:
         return None
-    (dimension, size), *per = known
-    return (f"{dimension} / {per[0][0]}", size / per[0][1]) if per else (dimension, size)
+    numerator = _read_power(parts[0])
+    if len(parts) == 1:
+        return numerator
+    if numerator is None and quotient.split()[0].lower() == "per":
+        numerator = Unit("number", Fraction(1))  # "per hour", where words that are no units stand before
+    denominator = _read_power(parts[1])
+    if numerator is None or denominator is None:
+        return None
+    return Unit(f"{numerator.dimension} / {denominator.dimension}", numerator.size / denominator.size)
 
 
 def _read_power(text: str) -> Unit | None:
-    if not text.strip():
-        return None
-    text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower().replace(".", " "))
-    power = (
-        2
-        if re.search(r"\bsq(?:uared?)?\b|\^\s*\{?\s*2", text)
-        else 3
-        if re.search(r"cubic|cubed|\^\s*\{?\s*3", text)
-        else 1
-    )
-    name = unit_of(re.sub(r"\^\s*\{?\s*\d\s*\}?|\b(?:squared?|sq|cubic|cubed)\b", " ", text).strip())
+    """Returns a unit or its second or third power, such as `square feet`; `None` if the unit is not known."""
+    text = DEGREE_SIGN.sub(" degree ", text.lower().replace(".", " "))
+    power = 1
+    if SECOND_POWER.search(text):
+        power = 2
+    elif THIRD_POWER.search(text):
+        power = 3
+    name = unit_of(ANY_POWER.sub(" ", text).strip())
     if not name:
         return None
-    dimension, factor = UNITS[name]
-    return f"{dimension} {power}", factor**power
+    unit = UNITS[name]
+    return Unit(f"{unit.dimension} {power}", unit.size**power)
 
 
 def times(formula: str, factor: Fraction) -> str:
@@ -82,17 +135,23 @@ def times(formula: str, factor: Fraction) -> str:
     return rf"({formula})*(\frac{{{factor.numerator}}}{{{factor.denominator}}})"
 
 
-def quantities_equal(one: str, unit: Unit | None, gold: str, gold_unit: Unit | None, same: Same) -> bool | None:
+def quantities_equal(answer: Quantity, gold: Quantity, compare: FormulaComparison) -> bool | None:
     """Returns whether two quantities are equal; a unit that only one names does not matter, and 7 % is 7 or 0.07."""
-    (kind, factor), (gold_kind, gold_factor) = unit or ("", Fraction(1)), gold_unit or ("", Fraction(1))
-    if kind and gold_kind:
-        return kind == gold_kind and same(times(one, factor), times(gold, gold_factor))
-    verdict = same(one, gold)
-    if "percent 1" not in (kind, gold_kind):
-        return verdict
+    if answer.unit and gold.unit:
+        if answer.unit.dimension != gold.unit.dimension:
+            return False
+        return compare(times(answer.formula, answer.unit.size), times(gold.formula, gold.unit.size))
+    as_written = compare(answer.formula, gold.formula)
     percent = Fraction(1, 100)
-    share = same(times(one, percent), gold) if kind else same(one, times(gold, percent))
-    value = rational(gold)
-    if kind and value is not None and abs(value) < 1:
-        return share  # 0.07 is 7 %, not 0.07 %
-    return True if True in (verdict, share) else None if None in (verdict, share) else False
+    if answer.unit and answer.unit.dimension == PERCENT:
+        as_share = compare(times(answer.formula, percent), gold.formula)
+        gold_value = rational(gold.formula)
+        if gold_value is not None and abs(gold_value) < 1:
+            return as_share  # 0.07 is 7 %, not 0.07 %
+    elif gold.unit and gold.unit.dimension == PERCENT:
+        as_share = compare(answer.formula, times(gold.formula, percent))
+    else:
+        return as_written
+    if as_written or as_share:
+        return True
+    return None if as_written is None or as_share is None else False

@@ -15,23 +15,40 @@ from dataclasses import dataclass
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, statement, without_asides, word_runs
 from leash_trl.rewards.grader.equality import all_equal, are_equal, members_match
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import GROUPED, LIST_MARK, split_at
+from leash_trl.rewards.grader.parsing import LIST_MARK, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
-from leash_trl.rewards.grader.units import Same, read_unit, unit_of
+from leash_trl.rewards.grader.units import FormulaComparison, read_unit, unit_of
 
 
 # Words that do not tell one quantity from another. What they do to a number is the matter of `commitment`.
-FILLERS = """
-    a an the this that these those it its there they he she we you his her their our my which who what all each both
-    of in on at by for from to per with between as into out than if then so thus hence therefore and or also only just
-    is are was were be been has have had do does will can must would get got give need make equal
-    exactly about approximately different distinct such any other respectively correct final
-    answer result solution value number amount total unit square squared sq cubic cubed percent pct percentage
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
-    dozen st nd rd th
-"""
-# Words of one meaning.
+# fmt: off
+FILLERS = [
+    # articles and pronouns
+    "a", "an", "the", "this", "that", "these", "those", "it", "its", "there",
+    "they", "he", "she", "we", "you", "his", "her", "their", "our", "my", "which",
+    "who", "what", "all", "each", "both",
+    # prepositions, conjunctions and adverbs
+    "of", "in", "on", "at", "by", "for", "from", "to", "per", "with", "between",
+    "as", "into", "out", "than", "if", "then", "so", "thus", "hence", "therefore",
+    "and", "or", "also", "only", "just",
+    # verbs
+    "is", "are", "was", "were", "be", "been", "has", "have", "had", "do", "does",
+    "will", "can", "must", "would", "get", "got", "give", "need", "make", "equal",
+    # adjectives and adverbs
+    "exactly", "about", "approximately", "different", "distinct", "such", "any",
+    "other", "respectively", "correct", "final",
+    # what any answer is, and powers of a unit
+    "answer", "result", "solution", "value", "number", "amount", "total", "unit",
+    "square", "squared", "sq", "cubic", "cubed", "percent", "pct", "percentage",
+    # number words, and the endings of 1st and 5th
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
+    "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",
+    "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty", "fifty",
+    "sixty", "seventy", "eighty", "ninety", "hundred", "thousand", "million",
+    "billion", "trillion", "dozen", "st", "nd", "rd", "th",
+]
+# fmt: on
+# Words of one meaning, which the first one stands for.
 SYNONYMS = [
     ("increase", "rise", "growth"),
     ("decrease", "drop", "fall", "reduction"),
@@ -52,20 +69,22 @@ SYNONYMS = [
 ]
 SUFFIXES = ("ing", "ed", "es", "s", "e")
 MAX_ABBREVIATION = 3  # letters
-
 MAX_LENGTH = 1_000  # characters; longer texts are not read
+
+# In a marked text, angle quotes enclose words, and double quotes known units, such as "cm".
 DOTTED = re.compile(r"(?<![A-Za-z])([A-Za-z])\.([A-Za-z])(?:\.|(?![A-Za-z]))")  # a.m.
-LETTERS = re.compile(r"[^\W\d_]+")
-WORDED = re.compile(r"[^\W\d_]|[$€£¥]")
+LETTERS = re.compile(r"[^\W\d_]+")  # boys
+WORD_OR_CURRENCY = re.compile(r"[^\W\d_]|[$€£¥]")
 BEFORE_UNIT = re.compile(r"(?:^|[\d})])\s*(?:square|sq|cubic)?$", re.IGNORECASE)  # elsewhere no parser reads a unit
 CURRENCY = re.compile("[€£¥]")
 # A letter that names something, as in "Team A" and in degrees Celsius.
 LETTER_NAME = re.compile(r"(?:(?<=› )|(?<=\\circ)\s*\}?\s*)([A-Z])(?![\w(^_=+*/-])")
-SHORT_ASIDE = re.compile(r"(?<=[\d})])\s*\(([A-Za-z]{3})\)")  # longer words are words anywhere
-ASIDE = re.compile(r"\(((?:[^()\d]*[‹\"])[^()\d]*)\)")  # 5 (maximum)
-MARKS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")
-MARKED_WORD = re.compile("‹([^›]*)›")
-MARKED_UNIT = re.compile(r'"([^"]*)"|(\$|\\circ)')
+SHORT_ASIDE = re.compile(r"(?<=[\d})])\s*\(([A-Za-z]{3})\)")  # 5 (max); longer words are words anywhere
+ASIDE = re.compile(r"\(((?:[^()\d]*[‹\"])[^()\d]*)\)")  # the brackets of "5 (maximum)", after its word is marked
+UNIT_QUOTES = re.compile('"([^"]*)"')  # "cm"
+MARKED_WORDS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
+MARKED_WORD = re.compile("‹([^›]*)›")  # one word
+MARKED_UNIT = re.compile(r'"([^"]*)"|(\$|\\circ)')  # "cm", $, ^\circ
 
 
 def _stem(word: str) -> str:
@@ -75,111 +94,156 @@ def _stem(word: str) -> str:
         return word[:-3] + "y"
     if word.endswith("ss"):
         return word
-    return next((word[: -len(end)] for end in SUFFIXES if word.endswith(end) and len(word) - len(end) > 2), word)
+    for suffix in SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) > 2:
+            return word.removesuffix(suffix)
+    return word
 
 
-MEANINGS = {_stem(word): _stem(words[0]) for words in SYNONYMS for word in words}
-MEANINGS |= {_stem(word): "" for word in FILLERS.split()}
+# By stem; a filler means nothing.
+MEANINGS: dict[str, str] = {}
+for synonyms in SYNONYMS:
+    MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
+MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
 
 
 def _meaning(word: str) -> str:
     """Returns the word that stands for all of its synonyms; empty text if it tells no quantity from another."""
     stem = _stem(word)
-    return MEANINGS.get(stem, stem if stem.isascii() else "")
+    if stem in MEANINGS:
+        return MEANINGS[stem]
+    return stem if stem.isascii() else ""
 
 
 @dataclass(frozen=True)
 class Item:
-    """An item of an answer's list: its formulas, with their known units, and the words that stand beside them."""
+    """An item of an answer's list: its formulas, with their known units, and the words that stand beside them.
 
-    names: frozenset[str]  # meanings of the words
+    Args:
+        names (`frozenset[str]`): Meanings of the words.
+        units (`frozenset[str]`): Keys of [`~leash_trl.rewards.grader.units.UNITS`], or units as they are written.
+        formulas (`tuple[str, ...]`): Formulas in the order of the text.
+        between (`tuple[str, ...]`): Words between each formula and the next one, such as `to`.
+    """
+
+    names: frozenset[str]
     units: frozenset[str]
-    formulas: tuple[str, ...]
-    between: tuple[str, ...]  # words between the formulas
+    formulas: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
 
     def contradicts(self, other: "Item") -> bool:
         """Returns whether each of two items has a word that the other one lacks."""
-        names, other_names = self.names, other.names
+        words = self.names
+        other_words = other.names
         if not (self.units and other.units):  # else their values decide
-            names, other_names = names | self.units, other_names | other.units
-        left, other_left = names - other_names, other_names - names
-        return _has_more(left, other_left) and _has_more(other_left, left)
+            words = words | self.units
+            other_words = other_words | other.units
+        only_here = words - other_words
+        only_there = other_words - words
+        return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
 
 
-def _has_more(names: frozenset[str], others: frozenset[str]) -> bool:
-    return not all(any(_is_same(name, other) for other in others) for name in names)
+def _lacks_some(words: frozenset[str], of: frozenset[str]) -> bool:
+    """Returns whether words lack one of other words, or its abbreviation."""
+    return any(not any(_is_same(expected, word) for word in words) for expected in of)
 
 
-def _is_same(name: str, other: str) -> bool:
+def _is_same(word: str, other: str) -> bool:
     """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
-    short, long = sorted((name.rstrip("_"), other.rstrip("_")), key=len)
-    if name == other or len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
-        return name == other
-    return re.search(".*".join(map(re.escape, short)), long) is not None
+    if word == other:
+        return True
+    # `_mark` writes a letter that is a name as "A_".
+    short, long = sorted((word.rstrip("_"), other.rstrip("_")), key=len)
+    if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
+        return False
+    letters_in_order = ".*".join(map(re.escape, short))
+    return re.search(letters_in_order, long) is not None
 
 
 def _marked(text: str) -> str:
     """Returns a normalized text with every word in angle quotes, and every known unit in double quotes."""
-    marked = []
-    text = SHORT_ASIDE.sub(r' ("\1")', DOTTED.sub(r"\1\2", text))
-    for number, piece in enumerate(text.split('"')):
-        if number % 2 == 0:  # outside the double quotes of `normalized`
-            for run in reversed(word_runs(piece)):
-                piece = piece[: run.start()] + _mark(run) + piece[run.end() :]
+    text = DOTTED.sub(r"\1\2", text)
+    text = SHORT_ASIDE.sub(r' ("\1")', text)
+    pieces = text.split('"')
+    # `normalized` puts words in double quotes, so every second piece stands in quotes.
+    for index, piece in enumerate(pieces):
+        if index % 2 == 0:
+            pieces[index] = _with_marked_words(piece)
         elif read_unit(piece):
-            piece = f' "{piece.strip()}" '
+            pieces[index] = f' "{piece.strip()}" '
         else:
-            piece = LETTERS.sub(_mark, piece)
-        marked.append(piece)
-    spaced = " ".join("".join(marked).split())
-    named = LETTER_NAME.sub(r" ‹\1_› ", CURRENCY.sub(r" ‹\g<0>› ", spaced))
-    return ASIDE.sub(lambda aside: re.sub('"([^"]*)"', r"‹\1›", aside[1]), named)
+            pieces[index] = LETTERS.sub(_mark, piece)
+    marked = " ".join("".join(pieces).split())
+    marked = CURRENCY.sub(r" ‹\g<0>› ", marked)
+    marked = LETTER_NAME.sub(r" ‹\1_› ", marked)
+    return ASIDE.sub(lambda aside: UNIT_QUOTES.sub(r"‹\1›", aside[1]), marked)
+
+
+def _with_marked_words(text: str) -> str:
+    for run in reversed(word_runs(text)):  # from the last one, so that the places of the others stay
+        text = text[: run.start()] + _mark(run) + text[run.end() :]
+    return text
 
 
 def _mark(run: re.Match[str]) -> str:
     """Returns a word with its marks; a capital letter is a name, except for the article at the beginning."""
-    word, before = run[0], run.string[: run.start()].rstrip()
+    word = run[0]
+    before = run.string[: run.start()].rstrip()
     if word.lower() in JOINERS:
         return f" {word} "
     if read_unit(word) and _meaning(word) and BEFORE_UNIT.search(before):
         return f' "{word}" '
-    is_name = len(word) == 1 and word.isupper() and (before or word not in "AI")
-    return f" ‹{word}_› " if is_name else f" ‹{word}› "
+    is_capital = len(word) == 1 and word.isupper()
+    if is_capital and (before or word not in "AI"):
+        return f" ‹{word}_› "
+    return f" ‹{word}› "
 
 
 @functools.lru_cache(maxsize=4096)
 def _items(text: str) -> tuple[Item, ...]:
     """Returns the items of the list that a normalized text is, or its only item."""
-    grouped = GROUPED.sub(lambda number: number[0].replace(",", "'"), text)
-    return tuple(_item(part) for part in split_at(_marked(grouped), LIST_MARK) if part.strip())
+    parts = split_at(_marked(without_group_commas(text)), LIST_MARK)
+    return tuple(_item(part) for part in parts if part.strip())
 
 
 def _item(text: str) -> Item:
-    words = MARKED_WORD.findall(text)
-    units = {unit_of(name) or name for found in MARKED_UNIT.findall(text) for name in found if name}
+    """Returns an item of a marked text."""
+    names = set(map(_meaning, MARKED_WORD.findall(text)))
     formulas: list[str] = []
     between: list[str] = []
-    spoken = ""
-    for number, part in enumerate(MARKS.split(text)):
+    words = ""
+    # The pattern has a group, so every second part consists of words.
+    for index, part in enumerate(MARKED_WORDS.split(text)):
         formula = part.strip(" =:.,;")
-        if number % 2:
-            spoken = " ".join(MARKED_WORD.findall(part)).lower()
+        if index % 2:
+            words = " ".join(MARKED_WORD.findall(part)).lower()
         elif re.search(r"\w", formula):
-            between += [spoken] if formulas else []
+            if formulas:
+                between.append(words)
             formulas.append(formula)
-    return Item(frozenset(filter(None, map(_meaning, words))), frozenset(units), tuple(formulas), tuple(between))
+    return Item(frozenset(names - {""}), _units(text), tuple(formulas), tuple(between))
+
+
+def _units(text: str) -> frozenset[str]:
+    units = set()
+    for unit in MARKED_UNIT.finditer(text):
+        name = unit[1] or unit[2]
+        if name:
+            units.add(unit_of(name) or name)
+    return frozenset(units)
 
 
 @functools.lru_cache(maxsize=4096)
 def _claim(text: str) -> Item:
     """Returns all words of an answer as one item, without its remarks, its reasons and what it denies."""
-    items = _items(NEGATION.split(without_asides(statement(text)))[0])
+    before_denial = NEGATION.split(without_asides(statement(text)))[0]
+    items = _items(before_denial)
     names = frozenset().union(*(item.names for item in items))
     units = frozenset().union(*(item.units for item in items))
-    return Item(names, units, (), ())
+    return Item(names, units)
 
 
-def words_verdict(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
+def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
     r"""Returns `False` if the words of two answers contradict each other, whether the numbers are equal that words
     name one by one, and `None` for all other answers.
 
@@ -190,23 +254,32 @@ def words_verdict(answer: str, gold: str, same: Same = rationals_equal) -> bool 
     """
     if max(len(answer), len(gold)) > MAX_LENGTH or r"\begin" in answer + gold:
         return None
-    if not (WORDED.search(answer) and WORDED.search(gold)):
+    if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
         return None
-    one, other = (normalized(MARKUP.sub("", text)) for text in (answer, gold))
-    if _claim(one).contradicts(_claim(other)):
+    answer = normalized(MARKUP.sub("", answer))
+    gold = normalized(MARKUP.sub("", gold))
+    if _claim(answer).contradicts(_claim(gold)):
         return False
-    a, b = ([item for item in _items(text) if item.formulas] for text in (one, other))
-    if len(a) != len(b):
+    items = [item for item in _items(answer) if item.formulas]
+    gold_items = [item for item in _items(gold) if item.formulas]
+    if len(items) != len(gold_items):
         return None
-    is_ordered = "respectively" in one and "respectively" in other
-    if len(a) > 1 and all(item.names or item.units for item in a + b) and not is_ordered:
-        return members_match([[_same_item(item, expected, same) for expected in b] for item in a])
-    if is_ordered or (len(a) == 1 and a[0].between and a[0].between == b[0].between):
-        return all_equal([_same_item(item, expected, same) for item, expected in zip(a, b, strict=True)])
+    pairs = zip(items, gold_items, strict=True)
+    if "respectively" in answer and "respectively" in gold:
+        return all_equal([_same_item(item, gold_item, compare) for item, gold_item in pairs])
+    if len(items) == 1:
+        has_same_order = items[0].between and items[0].between == gold_items[0].between  # 5 to 12
+        return _same_item(items[0], gold_items[0], compare) if has_same_order else None
+    if items and all(item.names or item.units for item in items + gold_items):
+        table = []
+        for item in items:
+            table.append([_same_item(item, gold_item, compare) for gold_item in gold_items])
+        return members_match(table)
     return None
 
 
-def _same_item(one: Item, gold: Item, same: Same) -> bool | None:
-    if one.contradicts(gold) or len(one.formulas) != len(gold.formulas):
+def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
+    if item.contradicts(gold) or len(item.formulas) != len(gold.formulas):
         return False
-    return all_equal([are_equal(*pair, same) for pair in zip(one.formulas, gold.formulas, strict=True)])
+    pairs = zip(item.formulas, gold.formulas, strict=True)
+    return all_equal([are_equal(formula, gold_formula, compare) for formula, gold_formula in pairs])

@@ -17,13 +17,15 @@ from leash_trl.rewards.grader.algebra import are_equivalent, values
 
 
 MEMORY_LIMIT_BYTES = 1_000_000_000
+# One of each kind: a number, a point, a set, an equation, a function with a complex number.
 TYPICAL = (r"2\sqrt{3}+\frac{1}{2}", r"(3,\frac{\pi}{2})", r"(-\infty,2]\cup[3,\infty)", "y=x^2+3x-6", r"\sin x-12i")
 
 
 def _serve(answers: IO[str]) -> None:
     for line in sys.stdin:
         answer, gold, seconds = json.loads(line)
-        is_equal, failure = None, None
+        is_equal = None
+        failure = None
         signal.setitimer(signal.ITIMER_PROF, seconds)  # the system ends this process after this much processor time
         try:
             is_equal = bool(values(gold)) if answer is None else are_equivalent(answer, gold)
@@ -41,7 +43,8 @@ def main() -> None:
     If `answer` is `null`, `is_equal` tells whether the reference answer can be read. A forked process does the
     comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
     """
-    answers, sys.stdout = sys.stdout, sys.stderr  # the output of libraries must not be read as an answer
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # the output of libraries must not be read as an answer
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     parent = os.getppid()
     with contextlib.suppress(ValueError, OSError):  # macOS may refuse this limit; the time limit still holds
@@ -54,15 +57,20 @@ def main() -> None:
         if child == 0:
             _serve(answers)
             os._exit(0)
-        ended, status = 0, 0
-        while not ended:
-            time.sleep(0.02)
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if os.getppid() != parent:  # another child of the ended parent may keep this input open
-                os.killpg(0, signal.SIGKILL)
-        if status == 0:
+        if _exit_status(child, parent) == 0:  # the input has ended
             return
         print("null", file=answers, flush=True)
+
+
+def _exit_status(child: int, parent: int) -> int:
+    """Waits for a forked process and returns its exit status; ends all processes of this worker if `parent` ends."""
+    while True:
+        time.sleep(0.02)
+        ended_child, status = os.waitpid(child, os.WNOHANG)  # 0 while it runs
+        if os.getppid() != parent:  # another child of the ended parent may keep this input open
+            os.killpg(0, signal.SIGKILL)
+        if ended_child:
+            return status
 
 
 if __name__ == "__main__":
