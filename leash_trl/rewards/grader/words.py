@@ -24,28 +24,31 @@ from leash_trl.rewards.grader.units import FormulaComparison, read_unit, unit_of
 # fmt: off
 FILLERS = [
     # articles and pronouns
-    "a", "an", "the", "this", "that", "these", "those", "it", "its", "there",
-    "they", "he", "she", "we", "you", "his", "her", "their", "our", "my", "which",
-    "who", "what", "all", "each", "both",
+    "a", "an", "the", "this", "that", "these", "those", "it", "its",
+    "there", "they", "he", "she", "we", "you", "his", "her", "their",
+    "our", "my", "which", "who", "what", "all", "each", "both",
     # prepositions, conjunctions and adverbs
-    "of", "in", "on", "at", "by", "for", "from", "to", "per", "with", "between",
-    "as", "into", "out", "than", "if", "then", "so", "thus", "hence", "therefore",
-    "and", "or", "also", "only", "just",
+    "of", "in", "on", "at", "by", "for", "from", "to", "per", "with",
+    "between", "as", "into", "out", "than", "if", "then", "so", "thus",
+    "hence", "therefore", "and", "or", "also", "only", "just",
     # verbs
-    "is", "are", "was", "were", "be", "been", "has", "have", "had", "do", "does",
-    "will", "can", "must", "would", "get", "got", "give", "need", "make", "equal",
+    "is", "are", "was", "were", "be", "been", "has", "have", "had", "do",
+    "does", "will", "can", "must", "would", "get", "got", "give", "need",
+    "make", "equal",
     # adjectives and adverbs
-    "exactly", "about", "approximately", "different", "distinct", "such", "any",
-    "other", "respectively", "correct", "final",
+    "exactly", "about", "approximately", "different", "distinct", "such",
+    "any", "other", "respectively", "correct", "final",
     # what any answer is, and powers of a unit
-    "answer", "result", "solution", "value", "number", "amount", "total", "unit",
-    "square", "squared", "sq", "cubic", "cubed", "percent", "pct", "percentage",
+    "answer", "result", "solution", "value", "number", "amount", "total",
+    "unit", "square", "squared", "sq", "cubic", "cubed", "percent", "pct",
+    "percentage",
     # number words, and the endings of 1st and 5th
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
-    "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",
-    "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty", "fifty",
-    "sixty", "seventy", "eighty", "ninety", "hundred", "thousand", "million",
-    "billion", "trillion", "dozen", "st", "nd", "rd", "th",
+    "zero", "one", "two", "three", "four", "five", "six", "seven",
+    "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
+    "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+    "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+    "hundred", "thousand", "million", "billion", "trillion", "dozen",
+    "st", "nd", "rd", "th",
 ]
 # fmt: on
 # Words of one meaning, which the first one stands for.
@@ -264,18 +267,24 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
     gold_items = [item for item in _items(gold) if item.formulas]
     if len(items) != len(gold_items):
         return None
-    pairs = zip(items, gold_items, strict=True)
-    if "respectively" in answer and "respectively" in gold:
-        return all_equal([_same_item(item, gold_item, compare) for item, gold_item in pairs])
+    is_ordered = "respectively" in answer and "respectively" in gold
     if len(items) == 1:
         has_same_order = items[0].between and items[0].between == gold_items[0].between  # 5 to 12
-        return _same_item(items[0], gold_items[0], compare) if has_same_order else None
-    if items and all(item.names or item.units for item in items + gold_items):
-        table = []
-        for item in items:
-            table.append([_same_item(item, gold_item, compare) for gold_item in gold_items])
-        return members_match(table)
-    return None
+        return _same_item(items[0], gold_items[0], compare) if is_ordered or has_same_order else None
+    if is_ordered:
+        pairs = zip(items, gold_items, strict=True)
+        return all_equal([_same_item(item, gold_item, compare) for item, gold_item in pairs])
+    return _same_named_items(items, gold_items, compare)
+
+
+def _same_named_items(items: list[Item], gold_items: list[Item], compare: FormulaComparison) -> bool | None:
+    """Compares lists in any order; `None` without items, or with an item that has neither a word nor a unit."""
+    if not items or not all(item.names or item.units for item in items + gold_items):
+        return None
+    table = []
+    for item in items:
+        table.append([_same_item(item, gold_item, compare) for gold_item in gold_items])
+    return members_match(table)
 
 
 def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
