@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
 from leash_trl.completions.prompts import with_suffix
+from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.data.sources import Kind, parse_reference
@@ -301,6 +302,17 @@ def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) ->
     return list(names)
 
 
+def warn_of_other_rewards(reward_names: list[str], recipe: Mapping[str, Any]) -> None:
+    """Warns if a model is evaluated with other reward functions than those of its training, which `recipe` records."""
+    trained_with = recipe.get("reward_funcs")
+    if trained_with and trained_with != reward_names:
+        logger.warning(
+            "reward_funcs is %s, but was %s in training; set reward_funcs if those are meant",
+            ", ".join(reward_names),
+            ", ".join(trained_with),
+        )
+
+
 def choose_grader(reward_names: list[str], arguments: SamplingArguments) -> Grader:
     """Decides what grades the completions; raises `ValueError` if one of these reward functions cannot be found."""
     decides_alone = arguments.correctness_func in (None, *reward_names)
@@ -364,8 +376,10 @@ def sample_all(
             recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
         arguments = with_prompts_of_training(arguments, recipe)
         plan = arguments.plan()
+        warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
         problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in names.items()}
         reward_names = arguments.reward_funcs or default_reward_funcs(problems, references)
+        warn_of_other_rewards(reward_names, recipe)
         grader = choose_grader(reward_names, arguments)
         if grader.own_rewards is None:
             for name, rows in problems.items():

@@ -1,5 +1,6 @@
 """Where the thinking of a completion begins and ends: `ThinkingMarkers` in text, `ThinkingTokens` in tokens."""
 
+import warnings
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -158,3 +159,20 @@ def _texts_after(tokenizer: "PreTrainedTokenizerBase", earlier_ids: list[int]) -
     text begins, so that the token of " think" alone has the text "think"."""
     start = len(tokenizer.decode(earlier_ids))
     return {index: tokenizer.decode([*earlier_ids, index])[start:] for index in tokenizer.get_vocab().values()}
+
+
+def warn_of_hidden_markers(tokenizer: "PreTrainedTokenizerBase", markers: ThinkingMarkers) -> None:
+    """Warns if the tokenizer leaves a marker out of the texts that rewards get, because it is a special token: a guess
+    inside unfinished thinking is then graded as an answer."""
+    for marker in (markers.start, markers.end):
+        if marker is None:
+            continue
+        ids = tokenizer.encode(marker, add_special_tokens=False)
+        is_written = marker in tokenizer.decode(ids)
+        if is_written and marker not in tokenizer.decode(ids, skip_special_tokens=True):
+            warnings.warn(
+                f"thinking_end is {markers.end!r}, but {marker!r} is a special token, which texts do not show, so "
+                "rewards cannot tell thinking from answers; set special to false for it in the tokenizer's files",
+                stacklevel=2,
+            )
+            return

@@ -143,6 +143,12 @@ class LengthControl:
         """
         base = self._values_of("base_rewards", rollouts)
         shaped = self._values_of("shaped_rewards", rollouts)
+        broken = shaped[self.is_trained(rollouts) & ~shaped.isfinite()]
+        if len(broken):
+            raise TrainingError(
+                f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
+                "has a reward, but must return a finite number there"
+            )
         if type(self).penalty is LengthControl.penalty:
             penalty = base - shaped  # as the default has it, which would compute both again
         else:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from trl import GRPOConfig, RLOOConfig
 
-from leash_trl.completions.thinking import ThinkingMarkers
+from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.model_facts import question_prompt
 
 
@@ -75,4 +75,6 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
     """
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
     prompt = question_prompt(processing_class, **chat_template_kwargs)
-    return ThinkingMarkers(thinking_end).after_prompt(prompt)
+    markers = ThinkingMarkers(thinking_end).after_prompt(prompt)
+    warn_of_hidden_markers(getattr(processing_class, "tokenizer", processing_class), markers)
+    return markers

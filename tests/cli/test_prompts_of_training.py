@@ -123,3 +123,14 @@ def test_a_baseline_with_other_prompts_is_told_from_one_with_other_problems(trai
         line = capsys.readouterr().err.strip().splitlines()[-1]
         assert ("prompt_suffix" in line and repr(BOXED_SUFFIX) in line and "''" in line) == names_prompts
     assert main([*words, "--prompt_suffix", BOXED_SUFFIX]) == 0
+
+
+def test_another_reward_than_in_training_is_said_in_one_line(trained, tmp_path, logged):
+    model = trained(reward_funcs=["rewards.py:any_answer"])
+    evaluated(model, tmp_path / "graded")
+    (line,) = logged("reward_funcs")
+    assert "math_reward" in line
+    assert "rewards.py:any_answer" in line
+    assert "\n" not in line
+    evaluated(model, tmp_path / "rewarded", "--reward_funcs", "rewards.py:any_answer")
+    assert logged("reward_funcs") == [line]

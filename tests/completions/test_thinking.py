@@ -3,10 +3,10 @@
 import pickle
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens, warn_of_hidden_markers
 
 
 def made_tokenizer(**special):
@@ -139,3 +139,18 @@ def test_a_prompt_opens_the_thinking_or_closes_it(markers, prompt, is_opened, is
     assert markers.is_opened_by(prompt) == is_opened
     assert markers.after_prompt(prompt).is_opened == is_opened
     assert markers.is_closed_by(prompt) == is_closed
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+def test_a_marker_that_texts_do_not_show_is_said(is_special, recwarn):
+    tokenizer = made_tokenizer()
+    tokenizer.add_tokens([AddedToken("[THINK]", special=is_special), AddedToken("[/THINK]", special=is_special)])
+    warn_of_hidden_markers(tokenizer, ThinkingMarkers("[/THINK]"))
+    messages = [str(warning.message) for warning in recwarn]
+    assert len(messages) == is_special
+    assert all("[/THINK]" in message and "\n" not in message for message in messages)
+
+
+def test_markers_that_the_vocabulary_does_not_have_are_shown(recwarn):
+    warn_of_hidden_markers(SEVERAL, ThinkingMarkers())
+    assert not recwarn

@@ -139,5 +139,11 @@ def test_what_is_no_reward_for_each_completion_is_refused(change, returned):
         Changed(change).score(FOUR, AdvantageRule())
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_refused_where_the_task_has_one(value):
+    with pytest.raises(ValueError, match=rf"\A.*shaped_rewards of .*log_budget.*{value}.*\Z"):
+        Changed(lambda rewards: rewards * value).score(FOUR, AdvantageRule())
+
+
 def test_rewards_in_float32_are_rewards():
     assert Changed(torch.Tensor.float).score(FOUR, AdvantageRule()).shaped.tolist() == [1, 0, 1, 1]
