@@ -130,3 +130,9 @@ def test_units_that_differ_are_converted_or_differ(answer, gold, expected):
 def test_a_set_of_reals_may_equal_an_interval_or_a_set_but_no_number_and_no_list(answer, expected):
     assert are_equal(answer, r"x \in (0,4) \cup (0,1)") is expected
     assert are_equal(r"x \in (0,4) \cup (0,1)", answer) is expected
+
+
+def test_a_letter_behind_the_end_of_a_row_is_no_command():
+    r"""In `1\\x+y`, the second backslash belongs to the end of the row, and `\x` is no command that goes unread."""
+    answer = r"\begin{pmatrix}1\\x+y\end{pmatrix}"
+    assert is_correct(answer, answer.replace("x+y", "y+x")) is True

@@ -70,7 +70,7 @@ READ_COMMANDS = (
     "|Vert|lvert|rvert|lVert|rVert|quad|qquad|hspace|vspace|displaystyle|textstyle|scriptstyle|tiny|small"
     "|normalsize|large|Large|LARGE|huge|Huge|color|textcolor|phantom"
 )
-UNREAD = re.compile(rf"\\(?!(?:{READ_COMMANDS})(?![A-Za-z]))[A-Za-z]+")  # \ldots, \triangle, \perp
+UNREAD = re.compile(rf"(?<!\\)\\(?!(?:{READ_COMMANDS})(?![A-Za-z]))[A-Za-z]+")  # \ldots, \triangle, \perp
 LETTER = re.compile(r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]")  # x, but neither e nor i, which are numbers
 
 
