@@ -45,4 +45,12 @@ def path_or_hub_id(name: str, field: str) -> str:
     Raises:
         `ValueError`: If the name looks like a path, and there is no such file or folder.
     """
-    return existing_path(name, field) if looks_like_path(name) else name
+    if not looks_like_path(name):
+        return name
+    owner, _, _ = name.rpartition("/")
+    if name.count("/") == 1 and os.path.isdir(owner) and not os.path.exists(name):
+        raise ValueError(
+            f"{field} is {name!r}, which is read as a path, since {owner!r} is a folder here, but there is no such "
+            "file or folder; correct the path, or rename that folder to use the Hub"
+        )
+    return existing_path(name, field)

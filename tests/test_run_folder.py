@@ -81,3 +81,10 @@ def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
         complete_model_path(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     assert complete_model_path(str(tmp_path)) == str(tmp_path)
+
+
+def test_a_name_of_the_hub_beside_a_folder_of_its_owner_says_why_it_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Qwen").mkdir()
+    with pytest.raises(ValueError, match=r"\A.*Qwen/Qwen3-0.6B.*'Qwen' is a folder.*\Z"):
+        checkpoint_path("Qwen/Qwen3-0.6B")

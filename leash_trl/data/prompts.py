@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leash_trl.completions.prompts import with_suffix
+
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -115,7 +117,7 @@ def as_conversation(
     if isinstance(prompt, str):
         text = prompt.strip()
         if not text.endswith(suffix.strip()):
-            text += suffix
+            text = with_suffix(text, suffix)
         prompt = [{"role": "user", "content": text}] if has_chat_template else text
     # TRL would end this message and begin another one of the assistant
     elif prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):

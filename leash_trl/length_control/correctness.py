@@ -36,7 +36,8 @@ class CorrectnessRule:
         lowest (`float`), highest (`float`): Smallest and largest positive reward of the deciding function so far.
 
     Raises:
-        `TrainingError`: If no reward function has the chosen name, or if it also has the name of another function.
+        `TrainingError`: If no reward function has the chosen name, if it also has the name of another function, or if
+            a model that is no reward function is chosen.
     """
 
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
@@ -47,6 +48,11 @@ class CorrectnessRule:
         self.extra_names: list[str] = []
         self.restart()
         if callable(chosen) and chosen not in functions:
+            if isinstance(chosen, torch.nn.Module):
+                raise TrainingError(
+                    f"correctness_func is a {type(chosen).__name__}, but must be a function; a reward model may "
+                    "decide only if it is among reward_funcs"
+                )
             if chosen_name in names:
                 raise TrainingError(
                     f"correctness_func and reward_funcs have the same name, {chosen_name!r}; rename one"

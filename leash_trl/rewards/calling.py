@@ -49,7 +49,7 @@ def reward_table(
         num_completions (`int`): N.
 
     Raises:
-        `ValueError`: If a function does not return one reward per completion.
+        `ValueError`: If a function does not return one reward per completion, or an infinite one.
 
     Example:
         >>> def is_short(completions):
@@ -71,6 +71,11 @@ def reward_table(
                 "each, with None for what it cannot score"
             )
         columns.append(column)
+        if torch.tensor(column, dtype=torch.float32).isinf().any():  # trainers store rewards so, and the loss is NaN
+            raise ValueError(
+                f"{name} returned a reward that is infinite in float32, but must return finite numbers, with None for "
+                "what it cannot score"
+            )
     return torch.tensor(columns, dtype=torch.float64).T
 
 

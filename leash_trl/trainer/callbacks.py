@@ -81,6 +81,12 @@ class DualStepCallback(TrainerCallback):
         if any(self.method.is_trained(part).any() for part in parts):
             self._num_blank = 0
             self._has_news = True
+            knows_correctness = any(part.is_scorable.any() for part in parts)
+            if self.method.uses_correctness and not knows_correctness:
+                logger.warning_once(
+                    "correctness_func returned None for every completion of a batch, so what depends on correctness, "
+                    "such as min_accuracy, does not act on it"
+                )
             for part in parts:
                 self.method.observe(part)
             return

@@ -371,8 +371,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             answer_lengths=None if num_after_thinking is None else torch.tensor(num_after_thinking),
             columns=columns,
         )
-        self.correctness.observe(rollouts.deciding_rewards)
-        checks.check_correctness(self.correctness, self.length_control, self.args)
+        if self._mode == "train":  # evaluation may have other rewards, and must neither end a run nor change its state
+            self.correctness.observe(rollouts.deciding_rewards)
+            checks.check_correctness(self.correctness, self.length_control, self.args)
         return replace(rollouts, is_correctness_known=self.correctness.is_known)
 
     def _score(self, rollouts: Rollouts) -> Score:

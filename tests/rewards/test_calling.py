@@ -72,3 +72,12 @@ def test_a_function_that_returns_too_few_rewards_is_named():
     with pytest.raises(ValueError, match="one_and_none returned 2 rewards for 3") as failure:
         reward_table([one_and_none], ["one_and_none"], COMPLETIONS, 3)
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), 1e39])
+def test_a_reward_that_is_infinite_where_trainers_store_it_is_refused(value):
+    def reward_func(completions):
+        return [1.0, value]
+
+    with pytest.raises(ValueError, match=r"\A.*reward_func.*infinite.*\Z"):
+        reward_table([reward_func], ["reward_func"], {"completions": ["a", "b"]}, num_completions=2)

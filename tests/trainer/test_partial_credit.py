@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from accelerate import PartialState
 from conftest import log_rows, logged, parity_reward
 from processes import in_two_processes
@@ -250,3 +251,43 @@ def test_a_copy_learns_of_partial_credit_that_only_its_owner_saw():
     metrics_of_call(reward, wrong_half_right_and_right)
     reward.publish(1)
     assert "leash/accuracy" not in metrics_of_call(copy, wrong_and_half_right)
+
+
+def test_partial_credit_of_an_evaluation_alone_ends_nothing_and_is_not_remembered(make_trainer, problems):
+    def reward_func(completion_ids, is_held_out, **kwargs):
+        rewards = parity_reward(completion_ids)
+        return [
+            0.3 if held_out and reward > 0 else reward for reward, held_out in zip(rewards, is_held_out, strict=True)
+        ]
+
+    def rows(is_held_out):
+        return problems.select(range(16)).add_column("is_held_out", [is_held_out] * 16)
+
+    trainer = make_trainer(
+        reward_func,
+        dataset=rows(False),
+        eval_dataset=rows(True),
+        min_accuracy=0.1,
+        max_steps=2,
+        eval_strategy="steps",
+        eval_steps=1,
+    )
+    trainer.train()
+    assert steps_with_accuracy(trainer) == [1, 2]
+    assert trainer.correctness.state_dict() == {"positive_rewards": [1.0, 1.0]}
+
+
+def test_a_floor_without_any_correctness_is_said(make_trainer, caplog):
+    def never_decides(completions, **kwargs):
+        return [None] * len(completions)
+
+    trainer = make_trainer(correctness_func=never_decides, min_accuracy=0.5, max_steps=2)
+    trainer.train()
+    (line,) = [record.getMessage() for record in caplog.records if "min_accuracy" in record.getMessage()]
+    assert "correctness_func" in line
+    assert "\n" not in line
+
+
+def test_a_model_that_is_to_decide_is_refused(make_trainer):
+    with pytest.raises(ValueError, match=r"\A.*correctness_func.*Linear.*\Z"):
+        make_trainer(correctness_func=torch.nn.Linear(2, 2))
