@@ -143,7 +143,10 @@ class LengthControl:
         """
         base = self._values_of("base_rewards", rollouts)
         shaped = self._values_of("shaped_rewards", rollouts)
-        broken = shaped[self.is_trained(rollouts) & ~shaped.isfinite()]
+        needs_number = self.is_trained(rollouts)
+        if self.target_use == "required":
+            needs_number &= ~rollouts.target_lengths.isnan()
+        broken = shaped[needs_number & ~shaped.isfinite()]
         if len(broken):
             raise TrainingError(
                 f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
