@@ -326,15 +326,19 @@ def _quantity(text: str) -> ParsedAnswer:
         sign, currency = money.groups()
         text = sign + text[money.end() :]
     text, words = _split_before_words(text)
-    first_word, _, other_words = f"{currency} {words}".replace('"', " ").strip().partition(" ")
+    words = words.replace('"', " ").strip()
     text = text.rstrip(" .,;")
     if not text or "\\" in FORMULA_COMMAND.sub("", text):
         raise Unreadable
     formula = with_plain_numbers(text)
-    first_unit = UNITS.get(unit_of(first_word))
-    if first_unit and first_unit.dimension == "times":  # 3 million dollars
-        return ParsedAnswer("value", formula=times(formula, first_unit.size), unit=read_unit(other_words))
-    unit = read_unit(f"{first_word} {other_words}")
+    first_word, _, other_words = words.partition(" ")
+    multiplier = UNITS.get(unit_of(first_word))
+    if multiplier and multiplier.dimension == "times":  # 3 million dollars, $3 million
+        formula = times(formula, multiplier.size)
+        words = other_words
+    words = f"{currency} {words}".strip()
+    first_word = words.partition(" ")[0]
+    unit = read_unit(words)
     if unit is None and first_word != "in":  # 5 hours later, but not 5 in total
         unit = read_unit(first_word)
     return ParsedAnswer("value", formula=formula, unit=unit)

@@ -43,25 +43,31 @@ UNIT_TABLE = [
     ("length", "1609.344", ["mi", "mile"]),
     ("mass", "0.001", ["mg", "milligram"]),
     ("mass", "1", ["g", "gram"]),
-    ("mass", "1000", ["kg", "kilogram"]),
+    ("mass", "1000", ["kg", "kilo", "kilogram"]),
     ("mass", "453.592", ["lb", "pound"]),
-    ("mass", "28.3495", ["oz"]),
+    ("mass", "28.3495", ["oz", "ounce"]),
     ("time", "1", ["s", "sec", "second"]),
     ("time", "60", ["min", "minute"]),
     ("time", "3600", ["h", "hr", "hour"]),
     ("time", "86400", ["day"]),
-    ("time", "604800", ["week"]),
+    ("time", "604800", ["wk", "week"]),
     ("volume", "0.001", ["ml", "milliliter", "millilitre"]),
     ("volume", "1", ["l", "liter", "litre"]),
+    ("volume", "3.785411784", ["gal", "gallon"]),
+    ("volume", "0.946352946", ["quart"]),
+    ("volume", "0.473176473", ["pint"]),
+    ("volume", "0.2365882365", ["cup"]),
+    ("volume", "0.01478676478125", ["tbsp", "tablespoon"]),
+    ("volume", "0.00492892159375", ["tsp", "teaspoon"]),
     ("calendar", "1", ["month"]),  # not in seconds, because months differ
     ("calendar", "12", ["year", "yr"]),
-    ("money", "1", ["dollar", "usd", "$"]),
+    ("money", "1", ["dollar", "buck", "usd", "$"]),
     ("money", "0.01", ["cent", "¢"]),
     ("angle", "1", ["degree", "deg", "°"]),
     ("radian", "1", ["radian", "rad"]),
     ("percent", "1", ["%", "percent", "pct", "percentage"]),
     # Words that multiply the number before them.
-    ("times", "12", ["dozen"]),
+    ("times", "12", ["doz", "dozen"]),
     ("times", "100", ["hundred"]),
     ("times", "1e3", ["thousand"]),
     ("times", "1e6", ["million"]),
@@ -72,10 +78,24 @@ UNITS: dict[str, Unit] = {}
 for dimension, size, names in UNIT_TABLE:
     UNITS |= dict.fromkeys(names, Unit(dimension, Fraction(size)))
 
-ABBREVIATED_QUOTIENTS = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h"}
+ABBREVIATED_UNITS = {
+    "cc": "cm^3",
+    "mph": "mi/h",
+    "kph": "km/h",
+    "kmh": "km/h",
+    "kmph": "km/h",
+    "fps": "ft/s",
+    "mpg": "mi/gal",
+}
 PERCENT = "percent 1"  # the dimension of % as `read_unit` returns it
 
-PER = re.compile(r"/|\bper\b")  # km/h, words per minute
+# Pattern and replacement: daily is per day.
+RATES = [
+    (re.compile(r"\bdaily\b", re.IGNORECASE), "per day"),
+    (re.compile(r"\bannually\b", re.IGNORECASE), "per year"),
+    (re.compile(r"\b(hour|week|month|year)ly\b", re.IGNORECASE), r"per \1"),
+]
+PER = re.compile(r"/|\bper\b|(?<!\bin )\b(?:an?|each|every)\b")  # km/h, words per minute, miles a day; not: in a day
 DEGREE_SIGN = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°")  # ^\circ
 SECOND_POWER = re.compile(r"\bsq(?:uared?)?\b|\^\s*\{?\s*2")  # square feet, sq ft, m^2
 THIRD_POWER = re.compile(r"cubic|cubed|\^\s*\{?\s*3")  # cubic feet, m^{3}
@@ -100,7 +120,9 @@ def read_unit(text: str) -> Unit | None:
         >>> read_unit("km/h")
         Unit(dimension='length 1 / time 1', size=Fraction(5, 18))
     """
-    quotient = ABBREVIATED_QUOTIENTS.get(text.strip(' "').lower(), text)
+    quotient = ABBREVIATED_UNITS.get(text.strip(' "').lower(), text)
+    for pattern, replacement in RATES:
+        quotient = pattern.sub(replacement, quotient)
     parts = PER.split(quotient)
     if len(parts) > 2:
         return None

@@ -2,14 +2,16 @@ r"""Decides what the words of two answers say about them; neither their values n
 
 1. Words that stand on both sides and differ contradict each other. If each answer has a word that the other answer
    lacks, the answers differ, whatever their numbers: "15" equals "15 boys", but "15 girls" does not. Articles,
-   prepositions, number words, inflections and abbreviations make no difference, nor do [`SYNONYMS`]. Two units that
-   are known are left to [`~leash_trl.rewards.grader.units`], which converts them.
+   prepositions, number words, inflections, British spellings and abbreviations make no difference, nor do
+   [`SYNONYMS`]. Proper names contradict only proper names: "Tom is 12" and "12 years old" may both hold. Two units
+   that are known are left to [`~leash_trl.rewards.grader.units`], which converts them.
 2. A number belongs to its words: "3 boys, 4 girls" equals "4 girls, 3 boys", but not "4 boys, 3 girls". The words
    between two numbers, as in "5 to 12", and the word "respectively" fix the order of the numbers.
 """
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, statement, without_asides, word_runs
@@ -17,7 +19,7 @@ from leash_trl.rewards.grader.equality import all_equal, are_equal, members_matc
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_MARK, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
-from leash_trl.rewards.grader.units import FormulaComparison, read_unit, unit_of
+from leash_trl.rewards.grader.units import ABBREVIATED_UNITS, RATES, UNIT_TABLE, FormulaComparison, read_unit
 
 
 # Words that do not tell one quantity from another. What they do to a number is the matter of `commitment`.
@@ -25,16 +27,17 @@ from leash_trl.rewards.grader.units import FormulaComparison, read_unit, unit_of
 FILLERS = [
     # articles and pronouns
     "a", "an", "the", "this", "that", "these", "those", "it", "its",
-    "there", "they", "he", "she", "we", "you", "his", "her", "their",
-    "our", "my", "which", "who", "what", "all", "each", "both",
+    "there", "they", "them", "he", "him", "she", "we", "us", "you",
+    "his", "her", "their", "our", "my", "which", "who", "what", "all",
+    "each", "every", "apiece", "both", "still",
     # prepositions, conjunctions and adverbs
     "of", "in", "on", "at", "by", "for", "from", "to", "per", "with",
     "between", "as", "into", "out", "than", "if", "then", "so", "thus",
     "hence", "therefore", "and", "or", "also", "only", "just",
     # verbs
     "is", "are", "was", "were", "be", "been", "has", "have", "had", "do",
-    "does", "will", "can", "must", "would", "get", "got", "give", "need",
-    "make", "equal",
+    "does", "will", "can", "must", "would", "get", "got", "give", "gave",
+    "need", "make", "made", "equal",
     # adjectives and adverbs
     "exactly", "about", "approximately", "different", "distinct", "such",
     "any", "other", "respectively", "correct", "final",
@@ -48,29 +51,114 @@ FILLERS = [
     "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
     "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
     "hundred", "thousand", "million", "billion", "trillion", "dozen",
+    "doz",
     "st", "nd", "rd", "th",
 ]
 # fmt: on
 # Words of one meaning, which the first one stands for.
 SYNONYMS = [
-    ("increase", "rise", "growth"),
-    ("decrease", "drop", "fall", "reduction"),
+    # changes and comparisons
+    ("increase", "rise", "growth", "raise", "higher"),
+    ("decrease", "drop", "fall", "reduction", "reduce", "lower"),
+    ("more", "extra", "additional"),
+    ("less", "fewer"),
     ("profit", "gain"),
-    ("left", "remain"),
+    ("left", "remain", "leftover"),
     ("maximum", "greatest", "largest", "highest"),
     ("minimum", "smallest", "least", "lowest"),
+    ("average", "mean"),
+    # dimensions
+    ("tall", "high", "height"),
+    ("wide", "width"),
+    ("long", "length"),
+    ("deep", "depth"),
+    # time
+    ("month", "mos"),
+    ("old", "age"),
+    ("after", "later"),
+    ("before", "earlier"),
+    # people
     ("person", "people"),
-    ("child", "children"),
+    ("child", "children", "kid"),
     ("man", "men"),
     ("woman", "women"),
+    ("student", "pupil"),
+    # counting
     ("probability", "chance"),
-    ("way", "possibility", "arrangement"),
+    ("way", "possibility", "arrangement", "permutation", "combination"),
+    ("piece", "pc"),
+    # directions
     ("counterclockwise", "anticlockwise"),
+    # spellings
+    ("gray", "grey"),
+    # currencies
     ("euro", "€"),
     ("pound", "£"),
     ("yen", "¥"),
+    # plurals
+    ("foot", "feet"),
+    ("goose", "geese"),
+    ("tooth", "teeth"),
+    ("mouse", "mice"),
+    ("die", "dice"),
+    ("ox", "oxen"),
+    ("vertex", "vertices"),
+    ("index", "indices"),
+    ("matrix", "matrices"),
+    ("appendix", "appendices"),
+    ("axis", "axes"),
+    ("radius", "radii"),
+    # tenses
+    ("sell", "sold"),
+    ("spend", "spent"),
+    ("buy", "bought"),
+    ("pay", "paid"),
+    ("eat", "ate", "eaten"),
+    ("win", "won"),
+    ("lose", "lost"),
 ]
+# fmt: off
+# Words that may begin a sentence without an article, as in "Length is 15", but are no names.
+COMMON_WORDS = [
+    # sizes
+    "length", "width", "height", "depth", "distance", "area", "volume",
+    "perimeter", "circumference", "diameter", "radius", "base", "side",
+    "angle", "slope", "weight", "mass", "age", "time", "speed", "size",
+    # money
+    "cost", "price", "profit", "loss", "revenue", "income", "interest",
+    "discount", "tax", "tip", "change", "savings",
+    # changes, statistics and directions
+    "increase", "decrease", "mean", "median", "mode", "range", "average",
+    "probability", "difference", "sum", "product", "quotient", "ratio",
+    "left", "right", "north", "south", "east", "west",
+    # groups
+    "boy", "girl", "man", "woman", "child", "adult", "student",
+    "teacher", "mother", "father", "brother", "sister", "everyone",
+    # colors
+    "red", "blue", "green", "yellow", "orange", "purple", "pink", "brown",
+    "black", "white", "gray",
+]
+# fmt: on
+# Pattern and replacement; they apply one after another.
+RESPELLINGS = [
+    (r"\b(?:in the morning|midnight)\b", "am"),
+    (r"\b(?:in the (?:afternoon|evening)|noon)\b", "pm"),
+    (r"\bo'clock\b|'s\b", ""),
+    (r"\brpm\b", "revolutions per minute"),
+    (r"\bwpm\b", "words per minute"),
+    (r"\bbpm\b", "beats per minute"),
+]
+PHRASES = RATES + [(re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in RESPELLINGS]
 SUFFIXES = ("ing", "ed", "es", "s", "e")
+# Pattern and replacement at the end of a stem; they apply one after another.
+STEM_ENDINGS = [
+    (re.compile(r"(?<=\w{3})our$"), "or"),  # colour
+    (re.compile(r"(?<=\w\w[tb])r$"), "er"),  # centr, fibr, the stems of "centre" and "fibre"
+    (re.compile(r"(?<=\w{3})([iy])s$"), r"\1z"),  # organis, the stem of "organise"
+    (re.compile(r"(?:ie|y)$"), "i"),  # as in pies and puppies
+    (re.compile(r"v$"), "f"),  # leav, the stem of "leaves"
+    (re.compile(r"(?<=\w\w)([^\W\daeiou])\1$"), r"\1"),  # stopp, the stem of "stopped"
+]
 MAX_ABBREVIATION = 3  # letters
 MAX_LENGTH = 1_000  # characters; longer texts are not read
 
@@ -84,6 +172,10 @@ CURRENCY = re.compile("[€£¥]")
 LETTER_NAME = re.compile(r"(?:(?<=› )|(?<=\\circ)\s*\}?\s*)([A-Z])(?![\w(^_=+*/-])")
 SHORT_ASIDE = re.compile(r"(?<=[\d})])\s*\(([A-Za-z]{3})\)")  # 5 (max); longer words are words anywhere
 ASIDE = re.compile(r"\(((?:[^()\d]*[‹\"])[^()\d]*)\)")  # the brackets of "5 (maximum)", after its word is marked
+WORD_OR_SIGN = re.compile(r"[^\W\d_]+_?|[$€£¥¢°]")  # `_mark` writes a letter that is a name as "A_"
+PLURAL_ABBREVIATION = re.compile(r"[^aeiou]+s")  # pts, wks, pcs
+NAME_MARK = "*"
+SINGULAR_VERB = re.compile(r" (?:is|was|has|had|needs|gets|makes|gives|will|can|must)\b")  # after a subject
 UNIT_QUOTES = re.compile('"([^"]*)"')  # "cm"
 MARKED_WORDS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
 MARKED_WORD = re.compile("‹([^›]*)›")  # one word
@@ -91,23 +183,44 @@ MARKED_UNIT = re.compile(r'"([^"]*)"|(\$|\\circ)')  # "cm", $, ^\circ
 
 
 def _stem(word: str) -> str:
-    """Returns a word in small letters, without the suffix of its plural or tense."""
+    """Returns a word in small letters and American spelling, without the suffix of its plural or tense."""
     word = word.lower()
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    if word.endswith("ss"):
-        return word
-    for suffix in SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) > 2:
-            return word.removesuffix(suffix)
+    if word.endswith(("ies", "ied")):
+        return word[:-2]
+    if not word.endswith("ss"):
+        for suffix in SUFFIXES:
+            if word.endswith(suffix) and len(word) - len(suffix) > 2:
+                word = word.removesuffix(suffix)
+                break
+    for pattern, replacement in STEM_ENDINGS:
+        word = pattern.sub(replacement, word)
     return word
 
 
-# By stem; a filler means nothing.
+def _is_same(word: str, other: str) -> bool:
+    """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
+    if word == other:
+        return True
+    short, long = sorted((word.rstrip("_"), other.rstrip("_")), key=len)
+    if PLURAL_ABBREVIATION.fullmatch(short):
+        short = short.removesuffix("s")
+    if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
+        return False
+    letters_in_order = ".*".join(map(re.escape, short))
+    return re.search(letters_in_order, long) is not None
+
+
+# By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same`.
 MEANINGS: dict[str, str] = {}
+for _dimension, _size, unit_names in UNIT_TABLE:
+    unit_word = _stem(max(unit_names, key=len))
+    other_names = [name for name in unit_names if not _is_same(name, unit_word)]
+    plurals = [f"{name}s" for name in other_names if len(name) > 1]  # lbs
+    MEANINGS |= dict.fromkeys(map(_stem, other_names + plurals), unit_word)
 for synonyms in SYNONYMS:
     MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
 MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
+NO_NAMES = frozenset(map(_stem, COMMON_WORDS))
 
 
 def _meaning(word: str) -> str:
@@ -118,24 +231,35 @@ def _meaning(word: str) -> str:
     return stem if stem.isascii() else ""
 
 
+def _meanings(text: str) -> frozenset[str]:
+    """Returns the meanings of the words of a text; an abbreviated unit, such as "mph", has those of its units."""
+    text = ABBREVIATED_UNITS.get(text.lower(), text)
+    return frozenset(map(_meaning, WORD_OR_SIGN.findall(text))) - {""}
+
+
 @dataclass(frozen=True)
 class Item:
     """An item of an answer's list: its formulas, with their known units, and the words that stand beside them.
 
     Args:
         names (`frozenset[str]`): Meanings of the words.
-        units (`frozenset[str]`): Keys of [`~leash_trl.rewards.grader.units.UNITS`], or units as they are written.
+        units (`frozenset[str]`): Meanings of the words and signs of the units.
+        subjects (`frozenset[str]`): The names that are proper names, such as `tom`.
         formulas (`tuple[str, ...]`): Formulas in the order of the text.
         between (`tuple[str, ...]`): Words between each formula and the next one, such as `to`.
     """
 
     names: frozenset[str]
     units: frozenset[str]
+    subjects: frozenset[str] = frozenset()
     formulas: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
 
     def contradicts(self, other: "Item") -> bool:
-        """Returns whether each of two items has a word that the other one lacks."""
+        """Returns whether each of two items has a word that the other one lacks.
+
+        A proper name contradicts only proper names: "Tom is 12" and "12 years old" may both hold.
+        """
         words = self.names
         other_words = other.names
         if not (self.units and other.units):  # else their values decide
@@ -143,24 +267,15 @@ class Item:
             other_words = other_words | other.units
         only_here = words - other_words
         only_there = other_words - words
+        if not (self.subjects and other.subjects):
+            only_here -= self.subjects
+            only_there -= other.subjects
         return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
 
 
 def _lacks_some(words: frozenset[str], of: frozenset[str]) -> bool:
     """Returns whether words lack one of other words, or its abbreviation."""
     return any(not any(_is_same(expected, word) for word in words) for expected in of)
-
-
-def _is_same(word: str, other: str) -> bool:
-    """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
-    if word == other:
-        return True
-    # `_mark` writes a letter that is a name as "A_".
-    short, long = sorted((word.rstrip("_"), other.rstrip("_")), key=len)
-    if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
-        return False
-    letters_in_order = ".*".join(map(re.escape, short))
-    return re.search(letters_in_order, long) is not None
 
 
 def _marked(text: str) -> str:
@@ -199,7 +314,20 @@ def _mark(run: re.Match[str]) -> str:
     is_capital = len(word) == 1 and word.isupper()
     if is_capital and (before or word not in "AI"):
         return f" ‹{word}_› "
+    if _is_proper_name(run):
+        return f" ‹{word}{NAME_MARK}› "
     return f" ‹{word}› "
+
+
+def _is_proper_name(run: re.Match[str]) -> bool:
+    """Returns whether a word with a capital letter stands inside a sentence, or begins it as the subject of a verb."""
+    word = run[0]
+    if not (word[0].isupper() and word[1:].islower()) or _stem(word) in MEANINGS or _stem(word) in NO_NAMES:
+        return False
+    is_inside = run.string[: run.start()].rstrip()[-1:].islower()
+    if is_inside:
+        return not word.endswith("s")  # a plural is no name: "the number of Apples"
+    return SINGULAR_VERB.match(run.string, run.end()) is not None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -211,7 +339,9 @@ def _items(text: str) -> tuple[Item, ...]:
 
 def _item(text: str) -> Item:
     """Returns an item of a marked text."""
-    names = set(map(_meaning, MARKED_WORD.findall(text)))
+    marked_words = MARKED_WORD.findall(text)
+    names = [_meanings(word.removesuffix(NAME_MARK)) for word in marked_words]
+    subjects = [_meanings(word) for word in marked_words if word.endswith(NAME_MARK)]
     formulas: list[str] = []
     between: list[str] = []
     words = ""
@@ -224,16 +354,20 @@ def _item(text: str) -> Item:
             if formulas:
                 between.append(words)
             formulas.append(formula)
-    return Item(frozenset(names - {""}), _units(text), tuple(formulas), tuple(between))
+    return Item(_union(names), _units(text), _union(subjects), tuple(formulas), tuple(between))
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*sets)
 
 
 def _units(text: str) -> frozenset[str]:
-    units = set()
+    units = []
     for unit in MARKED_UNIT.finditer(text):
         name = unit[1] or unit[2]
         if name:
-            units.add(unit_of(name) or name)
-    return frozenset(units)
+            units.append(_meanings(name.replace(r"\circ", "°")))
+    return _union(units)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -241,9 +375,10 @@ def _claim(text: str) -> Item:
     """Returns all words of an answer as one item, without its remarks, its reasons and what it denies."""
     before_denial = NEGATION.split(without_asides(statement(text)))[0]
     items = _items(before_denial)
-    names = frozenset().union(*(item.names for item in items))
-    units = frozenset().union(*(item.units for item in items))
-    return Item(names, units)
+    names = _union(item.names for item in items)
+    units = _union(item.units for item in items)
+    subjects = _union(item.subjects for item in items)
+    return Item(names, units, subjects)
 
 
 def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
@@ -259,8 +394,8 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         return None
     if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
         return None
-    answer = normalized(MARKUP.sub("", answer))
-    gold = normalized(MARKUP.sub("", gold))
+    answer = _respelled(answer)
+    gold = _respelled(gold)
     if _claim(answer).contradicts(_claim(gold)):
         return False
     items = [item for item in _items(answer) if item.formulas]
@@ -275,6 +410,13 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         pairs = zip(items, gold_items, strict=True)
         return all_equal([_same_item(item, gold_item, compare) for item, gold_item in pairs])
     return _same_named_items(items, gold_items, compare)
+
+
+def _respelled(text: str) -> str:
+    """Returns a normalized text in which phrases of one meaning are written alike."""
+    for pattern, replacement in PHRASES:
+        text = pattern.sub(replacement, text)
+    return normalized(MARKUP.sub("", text))
 
 
 def _same_named_items(items: list[Item], gold_items: list[Item], compare: FormulaComparison) -> bool | None:
