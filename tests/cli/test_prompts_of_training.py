@@ -134,3 +134,8 @@ def test_another_reward_than_in_training_is_said_in_one_line(trained, tmp_path, 
     assert "\n" not in line
     evaluated(model, tmp_path / "rewarded", "--reward_funcs", "rewards.py:any_answer")
     assert logged("reward_funcs") == [line]
+
+
+def test_an_evaluation_says_that_texts_do_not_show_the_end_of_thinking(trained, tmp_path):
+    with pytest.warns(UserWarning, match=r"thinking_end.*<\|end\|>"):
+        evaluated(trained(), tmp_path / "graded", "--thinking_end", "<|end|>")

@@ -138,3 +138,8 @@ def test_a_prompt_that_closes_this_thinking_is_warned_of(bracket_model, bracket_
     args = LeashGRPOConfig(**quiet(tmp_path, thinking_end=END))
     with pytest.warns(UserWarning, match="chat_template_kwargs"):
         LeashGRPOTrainer(bracket_model, math_reward, args, rows, processing_class=tokenizer)
+
+
+def test_an_end_that_texts_do_not_show_is_warned_of(make_trainer):
+    with pytest.warns(UserWarning, match=r"thinking_end.*<\|end\|>"):
+        make_trainer(thinking_end="<|end|>")
