@@ -1,46 +1,198 @@
-"""Which tokens of a completion a target limits (`length_of`)."""
+"""The cost of a completion that a target limits (`length_of`): tokens, tool calls, turns, or what a function counts."""
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from leash_trl.completions.checking import checking_length
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
+from leash_trl.errors import TrainingError
+from leash_trl.importing import imported
 
 
-LENGTH_OF = ("completion", "thinking")
+TOKEN_COSTS = ("completion", "thinking", "checking")
+MESSAGE_COSTS = ("tool_calls", "turns")
+COSTS = (*TOKEN_COSTS, *MESSAGE_COSTS)
 
 
-def check_length_of(length_of: str) -> None:
-    """Raises `ValueError` if `length_of` is unknown."""
-    if length_of not in LENGTH_OF:
-        raise ValueError(f"length_of is {length_of!r}, but must be 'completion' or 'thinking'")
+@dataclass(frozen=True)
+class Cost:
+    """What a target limits.
+
+    Args:
+        name (`str`): One of `COSTS`, or the import path of a function.
+        function (`Callable`): The user's function, which TRL's arguments of reward functions are passed to, and which
+            returns one number of at least 0 for each completion; `None` for those of `COSTS`.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the cost is a number of tokens of the completion, which generation limits bound."""
+        return self.name in TOKEN_COSTS
+
+    @property
+    def unit(self) -> str:
+        """What is counted, in the plural, for labels and messages.
+
+        Example:
+            >>> Cost("completion").unit, Cost("tool_calls").unit, Cost("my_costs.py:num_lines", len).unit
+            ('tokens', 'tool calls', 'num lines')
+        """
+        return unit_of(self.name)
 
 
-def controlled_lengths(facts: Sequence[CompletionFacts], length_of: str) -> list[int]:
-    """Returns the length of each completion that the target limits, in tokens.
+def unit_of(length_of: str) -> str:
+    """Returns what a cost of this name counts, in the plural."""
+    if length_of in TOKEN_COSTS:
+        return "tokens"
+    function_name = length_of.replace(":", ".").rpartition(".")[-1]
+    return function_name.replace("_", " ")
+
+
+def find_cost(length_of: str | Callable[..., Any]) -> Cost:
+    """Returns the cost that `length_of` means: the name of one of `COSTS`, a function, or its import path or
+    `my_file.py:my_function`.
+
+    Raises:
+        `ValueError`: If there is no such cost, or the function cannot be found again by its name.
+    """
+    if callable(length_of):
+        return _cost_of_function(length_of)
+    if length_of in COSTS:
+        return Cost(length_of)
+    if "." not in length_of:
+        raise ValueError(
+            f"length_of is {length_of!r}, but must be one of {', '.join(COSTS)}, or a function, as "
+            "'my_file.py:my_function'"
+        )
+    function = imported("length_of", length_of, *COSTS)
+    if not callable(function):
+        raise ValueError(f"length_of is {length_of!r}, which is a {type(function).__name__}, but must be a function")
+    return Cost(length_of, function)
+
+
+def _cost_of_function(function: Callable[..., Any]) -> Cost:
+    """Returns the cost with the import path of a function as its name, by which a resumed run finds it again."""
+    path = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', None)}"
+    try:
+        is_found = imported("length_of", path) is function
+    except ValueError:
+        is_found = False
+    if not is_found:
+        raise ValueError(
+            f"length_of is {function!r}, which cannot be imported as {path}, so a resumed run would not find it; "
+            "define the function at the top level of a module, a script or a notebook"
+        )
+    return Cost(path, function)
+
+
+def costs_of(
+    cost: Cost,
+    facts: Sequence[CompletionFacts],
+    arguments: Mapping[str, Any],
+    decode: Callable[[Sequence[int]], str],
+) -> list[float]:
+    """Returns the cost of each completion, in the unit of `cost`.
+
+    Args:
+        cost ([`Cost`]): What is counted.
+        facts (`Sequence[CompletionFacts]`): Sizes of the completions in tokens.
+        arguments (`Mapping[str, Any]`): What TRL passes to reward functions, by name: `prompts`, `completions`,
+            `completion_ids` without padding, and the columns of the data set.
+        decode (`Callable`): Turns tokens into text.
+
+    Raises:
+        `TrainingError`: If a cost is not known: a function returns something else than one number of at least 0 for
+            each completion, completions have no messages, or the data set has no right answers.
 
     Example:
-        >>> controlled_lengths([CompletionFacts(num_tokens=9, num_thinking_tokens=6, is_truncated=False)], "thinking")
+        >>> facts = [CompletionFacts(num_tokens=9, num_thinking_tokens=6, is_truncated=False)]
+        >>> costs_of(Cost("thinking"), facts, {}, decode=str)
         [6]
     """
-    if length_of == "thinking":
+    if cost.name == "completion":
+        return [completion.num_tokens for completion in facts]
+    if cost.name == "thinking":
         return [completion.num_thinking_tokens for completion in facts]
-    return [completion.num_tokens for completion in facts]
+    if cost.name == "checking":
+        return _checking_lengths(arguments, decode)
+    if cost.name == "tool_calls":
+        return [_num_tool_calls(messages) for messages in _messages(cost, arguments)]
+    if cost.name == "turns":
+        return [len(_assistant_messages(messages)) for messages in _messages(cost, arguments)]
+    return _costs_by_function(cost, arguments, num_completions=len(facts))
 
 
-def answer_lengths(facts: Sequence[CompletionFacts], length_of: str) -> list[int] | None:
-    """Returns the number of tokens that each completion has after its controlled thinking; `None` if whole completions
-    are controlled."""
-    if length_of == "thinking":
-        return [completion.num_tokens - completion.num_thinking_tokens for completion in facts]
-    return None
+def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
+    solutions = arguments.get("solution")
+    if solutions is None:
+        raise TrainingError(
+            "length_of is 'checking', but the data set has no column solution with the right answers; add it"
+        )
+    return [
+        checking_length(token_ids, str(solution), decode)
+        for token_ids, solution in zip(arguments["completion_ids"], solutions, strict=True)
+    ]
 
 
-def warn_of_no_thinking(facts: Sequence[CompletionFacts], length_of: str, markers: ThinkingMarkers) -> None:
-    """Warns if the thinking is controlled and some completions have none."""
-    if length_of == "thinking" and not all(completion.num_thinking_tokens for completion in facts):
+def _messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:
+    """Returns the completions, each of which must be a list of messages, as TRL has them for conversations."""
+    completions: Sequence[Any] = arguments["completions"]
+    if any(isinstance(completion, str) for completion in completions):
+        raise TrainingError(
+            f"length_of is {cost.name!r}, but completions are texts without messages; use prompts that are messages, "
+            "with tools or an environment_factory"
+        )
+    return completions
+
+
+def _assistant_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [message for message in messages if message.get("role") == "assistant"]
+
+
+def _num_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of tool calls that the model wrote, whether or not a tool could be run."""
+    return sum(len(message.get("tool_calls") or ()) for message in _assistant_messages(messages))
+
+
+def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions: int) -> list[float]:
+    assert cost.function is not None
+    returned = cost.function(**arguments)
+    try:
+        costs = [float(value) for value in returned]
+    except (TypeError, ValueError) as error:
+        raise TrainingError(
+            f"length_of {cost.name!r} returned {str(returned)[:100]} ({error}), but must return one number of at least "
+            "0 for each completion"
+        ) from error
+    if len(costs) != num_completions:
+        raise TrainingError(
+            f"length_of {cost.name!r} returned {len(costs)} numbers for {num_completions} completions, but must return "
+            "one for each"
+        )
+    for value in costs:
+        if not 0 <= value < math.inf:  # NaN is neither
+            raise TrainingError(f"length_of {cost.name!r} returned {value}, but must return numbers of at least 0")
+    return costs
+
+
+def warn_of_no_cost(costs: Sequence[float], cost: Cost, markers: ThinkingMarkers) -> None:
+    """Warns if the thinking is controlled and some completions have none, or tool calls, and none has any."""
+    if cost.name == "thinking" and not all(costs):
         warnings.warn(
             f"length_of is 'thinking', but some completions have neither {markers.start!r} nor {markers.end!r}, so "
             "their length is 0; let the chat template open the thinking, or set thinking_end",
+            stacklevel=2,
+        )
+    if cost.name == "tool_calls" and not any(costs):
+        warnings.warn(
+            "length_of is 'tool_calls', but no completion of a batch calls a tool, so nothing is controlled; give the "
+            "trainer tools, or let the prompt ask for calls",
             stacklevel=2,
         )

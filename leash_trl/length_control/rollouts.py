@@ -14,20 +14,20 @@ class Rollouts:
 
     Args:
         task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function returned one.
-        lengths: Number of controlled tokens: all that the model generated, including EOS, without padding and tool
-            output, or only those of its thinking.
-        target_lengths: Target of each completion in tokens, float64; NaN if it has none.
+        lengths: What the target limits, by default the number of tokens that the model generated, including EOS,
+            without padding and tool output; or another cost of at least 0, in the unit of `length_of`.
+        target_lengths: Target of each completion in the same unit, float64; NaN if it has none.
         is_truncated: True where the completion ended without EOS.
         questions: Number that identifies the prompt and its images and is the same in every run, int64.
         num_generations: G, the number of completions per prompt.
-        max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
+        max_completion_length: Largest possible length: the generation limit of this batch; infinite for no limit, or
+            if lengths are no tokens.
         correctness_rewards: Reward that is positive for a correct answer; by default the task reward. Where it is NaN,
             correctness is not known and the completion is called unscorable, even if other rewards are known.
         is_correctness_known: False if it is not known which answers are correct, since there are several reward
             functions or partial credit, and no function is chosen to decide it ([`CorrectnessRule`]). Accuracy is then
             left out of the statistics.
-        answer_lengths: Number of tokens after the thinking, if `lengths` count only the thinking; `None` if they count
-            the whole completion.
+        num_tokens: Number of all tokens that the model generated, if `lengths` are something else; else `None`.
         columns: Values of the data set columns that the method reads, one per completion; `None` where a row has no
             value.
         lag: Number of policy updates since the completions were sampled; 0 in synchronous training.
@@ -42,15 +42,14 @@ class Rollouts:
     max_completion_length: float
     correctness_rewards: torch.Tensor | None = None
     is_correctness_known: bool = True
-    answer_lengths: torch.Tensor | None = None
+    num_tokens: torch.Tensor | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     lag: float = 0.0
 
     @property
     def completion_lengths(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Number of all tokens that the model generated, even if only the thinking is
-        controlled."""
-        return self.lengths if self.answer_lengths is None else self.lengths + self.answer_lengths
+        """`torch.Tensor` of shape `(N,)`: Number of all tokens that the model generated, whatever `lengths` are."""
+        return self.lengths if self.num_tokens is None else self.num_tokens
 
     @property
     def deciding_rewards(self) -> torch.Tensor:

@@ -36,8 +36,8 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         logged["mean_wrong_length"] = _mean(lengths_N[is_wrong_N])
         logged["length_accuracy_correlation"] = length_accuracy_correlation(rollouts)
     logged["mean_effective_penalty"] = _mean(score.base - score.shaped)
-    if rollouts.answer_lengths is not None:
-        logged["mean_answer_length"] = _mean(rollouts.answer_lengths)
+    if rollouts.num_tokens is not None:
+        logged["mean_completion_length"] = _mean(rollouts.num_tokens)
     logged["p95_length"] = lengths_N.quantile(0.95).item()
     logged["max_length"] = lengths_N.max().item()
     logged["truncated_share"] = _mean(rollouts.is_truncated)

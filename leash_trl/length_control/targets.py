@@ -82,12 +82,10 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
 
 
 def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
-    """Raises `TrainingError` if no completion of a run's first batch has the text that ends the thinking, which is the
-    wrong one then."""
-    if rollouts.answer_lengths is None:
-        return
+    """Raises `TrainingError` if no completion of a run's first batch, whose lengths are those of the thinking, has the
+    text that ends it, which is the wrong one then."""
     has_thinking_N = rollouts.lengths > 0
-    has_answer_N = rollouts.answer_lengths > 0
+    has_answer_N = rollouts.completion_lengths > rollouts.lengths
     # thinking that was begun and cut off may have ended later
     may_have_ended_N = has_thinking_N & (has_answer_N | rollouts.is_truncated)
     if not may_have_ended_N.any():
@@ -97,7 +95,13 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
         )
 
 
-def check_method_controls(length_of: str, method: LengthControl) -> None:
-    """Raises `ValueError` if the method cannot control the length of the thinking alone."""
-    if length_of == "thinking" and method.generation_cap(1.0) is not None:
-        raise ValueError(f"length_of is 'thinking', but {method.name!r} truncates completions; set 'completion'")
+def check_method_controls(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
+    """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
+    completions, and methods that ask for a length in the prompt ask for tokens."""
+    if length_of != "completion" and method.generation_cap(1.0) is not None:
+        raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
+    if not is_in_tokens and method.prompt_suffix(1.0, math.inf):
+        raise ValueError(
+            f"length_of is {length_of!r}, but {method.name!r} asks for a number of tokens in the prompt; use another "
+            "length_control, such as 'leash'"
+        )

@@ -223,7 +223,8 @@ class LengthControlCallback(DualStepCallback):
             self._metrics = log_entries(self.method, rollouts, score, self.version)
             self._metrics["leash/lag"] = lag
             if self.version == 0:
-                check_thinking_ends(rollouts, self.reward.thinking_end)
+                if self.reward.cost.name == "thinking":
+                    check_thinking_ends(rollouts, self.reward.thinking_end)
                 warning = self.method.reward_scale_problem(rollouts)
                 if warning is not None:
                     warnings.warn(warning, stacklevel=2)
@@ -302,7 +303,7 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
     sizes = group_sizes(args)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     markers = thinking_markers(args, tokenizer, reward.thinking_end)
-    counts_thinking = reward.length_of == "thinking"
+    counts_thinking = reward.cost.name == "thinking"
     return RunSettings(
         config=type(args).__name__,
         num_generations=sizes.training,
@@ -313,6 +314,7 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
         advantage=advantage_kind(args),
         thinking_markers=markers,
         thinking_tokens=ThinkingTokens.of(tokenizer, markers) if counts_thinking else None,
+        decode=tokenizer.decode,
     )
 
 

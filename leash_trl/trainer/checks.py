@@ -35,6 +35,11 @@ def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
     args = trainer.args
+    if args.length_of == "checking" and (trainer.tools or trainer.environment_factories is not None):
+        raise ValueError(
+            "length_of is 'checking', but the trainer has tools, whose output may hold the right answer; set "
+            "'completion' or 'tool_calls'"
+        )
     if any(isinstance(function, LengthControlledReward) for function in trainer.reward_funcs):
         raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
     if args.temperature == 0:  # vLLM accepts it
@@ -128,7 +133,7 @@ def before_training(trainer: Any) -> None:
     args = trainer.args
     check_size(trainer.train_dataset, args)
     warning = no_effect_problem(
-        trainer.length_control, args.target_length, args.generation_limit, num_generations=args.num_generations
+        trainer.length_control, args.target_length, args.largest_length, num_generations=args.num_generations
     )
     _warn(args, warning)
 
@@ -136,14 +141,15 @@ def before_training(trainer: Any) -> None:
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
     """Warns if every completion of all processes is truncated, or if the scale of the rewards does not suit the
     method; raises `TrainingError` if none of them has `thinking_end`."""
-    check_thinking_ends(rollouts, args.thinking_end)
+    if args.length_of == "thinking":
+        check_thinking_ends(rollouts, args.thinking_end)
     _warn(args, method.reward_scale_problem(rollouts))
     # truncation is intended where the method itself lowers the generation limit
     is_limit_of_run = rollouts.max_completion_length >= args.generation_limit
     if is_limit_of_run and rollouts.is_truncated.all():
         _warn(
             args,
-            f"max_completion_length={rollouts.max_completion_length} cut all {len(rollouts.lengths)} completions of "
+            f"max_completion_length={args.generation_limit} cut all {len(rollouts.lengths)} completions of "
             "the first batch: raise it, or correct eos_token_id in generation_config.json",
         )
 
@@ -184,7 +190,7 @@ def prompt_warnings(trainer: Any) -> list[str]:
         trainer.length_control,
         current_target=args.target_at(0),
         target_length=args.target_length,
-        generation_limit=args.generation_limit,
+        generation_limit=args.largest_length,
     )
     prompts = [row["prompt"] for row in rows_of_model]
     if isinstance(prompts[0], str):

@@ -20,12 +20,14 @@ class GeneratedCompletion(NamedTuple):
         question (`int`): Number that identifies its prompt and is the same in every run.
         target (`float`): Target of its prompt in tokens; NaN if it has none.
         facts ([`CompletionFacts`]): Its sizes in tokens.
+        length (`float`): What the target limits, in the unit of `length_of`.
         columns (`dict[str, Any]`): Values of the data set columns that the method reads.
     """
 
     question: int
     target: float
     facts: CompletionFacts
+    length: float
     columns: dict[str, Any]
 
 
@@ -42,6 +44,7 @@ class GenerationBatch:
 
     Attributes:
         facts (`Sequence[CompletionFacts]`): Sizes of each completion in tokens.
+        lengths (`Sequence[float]`): What the target limits, of each completion, in the unit of `length_of`.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
@@ -51,6 +54,7 @@ class GenerationBatch:
     targets: Sequence[float] = ()
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     facts: Sequence[CompletionFacts] = ()
+    lengths: Sequence[float] = ()
     generation_limit: float = math.inf
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]
@@ -59,9 +63,10 @@ class GenerationBatch:
     def completions(self) -> list[GeneratedCompletion]:
         """Returns what is known of each completion of this process."""
         completions = []
-        for row, (question, target, facts) in enumerate(zip(self.questions, self.targets, self.facts, strict=True)):
+        known = zip(self.questions, self.targets, self.facts, self.lengths, strict=True)
+        for row, (question, target, facts, length) in enumerate(known):
             columns = {name: values[row] for name, values in self.columns.items()}
-            completions.append(GeneratedCompletion(question, target, facts, columns))
+            completions.append(GeneratedCompletion(question, target, facts, length, columns))
         return completions
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from transformers import GenerationConfig
 
-from leash_trl.completions.costs import check_length_of
+from leash_trl.completions.costs import Cost, find_cost
 from leash_trl.completions.thinking import check_thinking_end
 from leash_trl.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
@@ -31,13 +31,24 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             own, as `my_file.py:MyMethod` or its import path.
         length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or as YAML text; those
             left out have the paper's values.
-        target_length (`int`): Target for the mean completion length, in tokens. LEASH and all other methods with a
-            target require it; it must be below `max_completion_length`. A column `target_length` in the data set gives
-            each prompt its own target.
-        length_of (`str`): Which tokens the length counts: those of the whole `completion`, or those of its `thinking`,
-            up to and including the last `thinking_end`, which leaves the length of the answer free. Generation limits
-            always apply to whole completions. If a completion never ends its thinking, all its tokens count; if it has
-            no thinking, its length is 0.
+        target_length (`int`): Target for the mean length of completions, in tokens, or in what `length_of` counts.
+            LEASH and all other methods with a target require it; a target in tokens must be below
+            `max_completion_length`. A column `target_length` in the data set gives each prompt its own target.
+        length_of (`str` or `Callable`): What the length of a completion is, which may be any cost:
+
+            - `completion`: the tokens that the model generated.
+            - `thinking`: those up to and including the last `thinking_end`, which leaves the length of the answer
+              free. If a completion never ends its thinking, all its tokens count; if it has no thinking, its length is
+              0.
+            - `checking`: those after the first place where the right answer (column `solution`, a number or a short
+              text) stands, so that reaching it is free, as is a check that repairs a wrong result. It does not work
+              with tools.
+            - `tool_calls`, `turns`: the tool calls, or the messages, that the model wrote in a conversation with
+              `tools` or an `environment_factory`.
+            - a function, as `my_file.py:my_function`, its import path or, in Python, itself: it is called like a
+              reward function and must return one number of at least 0 for each completion.
+
+            Generation limits always apply to the tokens of whole completions.
         thinking_end (`str`): Text that ends the thinking. The thinking begins with the same text without its slash,
             such as `<think>`, in the completion or at the end of the prompt. If no completion of the first batch has
             ended its thinking, the run ends.
@@ -91,7 +102,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     length_control: str = "leash"
     length_control_kwargs: dict[str, Any] | str | None = None
     target_length: int | None = None
-    length_of: str = "completion"
+    length_of: str = "completion"  # or a function, which becomes its import path
     thinking_end: str = "</think>"
     target_schedule: str = "constant"
     target_milestones: dict[int, float] | str | None = None
@@ -129,9 +140,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 "function to the trainer, as its correctness_func"
             )
         method = self.make_length_control()
-        check_length_of(self.length_of)
+        self.length_of = find_cost(self.length_of).name
         check_thinking_end(self.thinking_end)
-        check_method_controls(self.length_of, method)
+        check_method_controls(self.length_of, self.cost.counts_tokens, method)
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)
@@ -176,6 +187,17 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return scheduled_target(self.target_schedule, self._milestones, self.target_length, step)
 
     @property
+    def cost(self) -> Cost:
+        """What the target limits, by `length_of`."""
+        return find_cost(self.length_of)
+
+    @property
+    def largest_length(self) -> float:
+        """Largest length that a completion can have, in the unit of `length_of`: the generation limit, or infinity if
+        lengths are no tokens."""
+        return self.generation_limit if self.cost.counts_tokens else math.inf
+
+    @property
     def _milestones(self) -> dict[int, float]:
         return cast(dict[int, float], self.target_milestones or {})
 
@@ -191,7 +213,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
-        limit = self.generation_limit
+        limit = self.largest_length
         check_target(target, method, limit, self.num_generations)
         if target is None or self.target_length is None:
             return  # only a configuration with a target has milestones

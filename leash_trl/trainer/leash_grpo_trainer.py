@@ -28,7 +28,7 @@ import torch
 from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable, nanstd
 
-from leash_trl.completions.costs import answer_lengths, controlled_lengths, warn_of_no_thinking
+from leash_trl.completions.costs import costs_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
@@ -206,7 +206,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self.length_control,
             current_target=self.args.target_at(self.state.global_step),
             target_length=self.args.target_length,
-            generation_limit=self.args.generation_limit,
+            generation_limit=self.args.largest_length,
         )
         if self._mode == "train" and self._example_prompt is None:
             # the shortest of all processes, since each would save and resume with its own
@@ -277,7 +277,6 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # tools, else 0 on their output
         prompt_ids, completion_ids, tool_mask, *_ = output
         self._generation.facts = self._facts(prompt_ids, completion_ids, tool_mask)
-        warn_of_no_thinking(self._generation.facts, self.args.length_of, self.thinking_markers)
         return output
 
     def _facts(
@@ -326,6 +325,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them unchanged, so that TRL logs
         them."""
+        self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
         with self._extra_function_called():
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
@@ -342,6 +342,20 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self._logs["rewards"][name].extend(rewards.tolist())
         return rewards_per_func[:, :num_task_rewards]
 
+    def _lengths(self, inputs, prompts, completions, completion_ids_list) -> list[float]:
+        """Returns the cost of each completion of this process, by `length_of`."""
+        # TRL: GRPOTrainer._calculate_rewards passes these to reward functions
+        column_names = [name for name in inputs[0] if name not in ("prompt", "completion", "completion_ids")]
+        arguments = {name: [row[name] for row in inputs] for name in column_names}
+        arguments |= {"prompts": prompts, "completions": completions, "completion_ids": completion_ids_list}
+        if self.environments is not None:
+            arguments["environments"] = self.environments
+        cost = self.args.cost
+        tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
+        lengths = costs_of(cost, self._generation.facts, arguments, tokenizer.decode)
+        warn_of_no_cost(lengths, cost, self.thinking_markers)
+        return lengths
+
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
         """Gathers the completions of all processes, on the CPU, in the form that methods take."""
         names = [*self.reward_func_names, *self.correctness.extra_names]
@@ -354,21 +368,23 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # one list of all processes, ordered by process like the rewards, which TRL has gathered
         completions: list[GeneratedCompletion] = gather_object(self._generation.completions())
         facts = [completion.facts for completion in completions]
-        length_of = self.args.length_of
-        num_after_thinking = answer_lengths(facts, length_of)
+        num_tokens = None
+        if self.args.length_of != "completion":
+            num_tokens = torch.tensor([completion.num_tokens for completion in facts])
+        limit = self._generation.generation_limit if self.args.cost.counts_tokens else math.inf
         column = self.correctness.column
         columns = {name: [completion.columns[name] for completion in completions] for name in self._generation.columns}
         task_rewards = rewards_per_func[:, : len(self.reward_weights)]
         rollouts = Rollouts(
             task_rewards=weighted_task_rewards(task_rewards.cpu(), self.reward_weights.cpu()),
-            lengths=torch.tensor(controlled_lengths(facts, length_of)),
+            lengths=torch.tensor([completion.length for completion in completions]),
             target_lengths=torch.tensor([completion.target for completion in completions], dtype=torch.float64),
             is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
             questions=torch.tensor([completion.question for completion in completions]),
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=self._generation.generation_limit,
+            max_completion_length=limit,
             correctness_rewards=None if column is None else rewards_per_func[:, column].double().cpu(),
-            answer_lengths=None if num_after_thinking is None else torch.tensor(num_after_thinking),
+            num_tokens=num_tokens,
             columns=columns,
         )
         if self._mode == "train":  # evaluation may have other rewards, and must neither end a run nor change its state

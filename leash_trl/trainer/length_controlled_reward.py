@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from trl.trainer.utils import get_callable_name
 
-from leash_trl.completions.costs import answer_lengths, check_length_of, controlled_lengths, warn_of_no_thinking
+from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.length_control.advantages import AdvantageRule
@@ -50,6 +50,7 @@ class RunSettings:
             [`~leash_trl.trainer.trl_settings.advantage_kind`] returns it.
         thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
         thinking_tokens ([`ThinkingTokens`]): The same in the tokens of the model, if only the thinking is controlled.
+        decode (`Callable`): Turns tokens into text, if checks are controlled.
     """
 
     config: str
@@ -61,6 +62,7 @@ class RunSettings:
     advantage: AdvantageKind | None = None
     thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
     thinking_tokens: ThinkingTokens | None = None
+    decode: Callable[[Sequence[int]], str] = str
 
 
 class PublishedState(NamedTuple):
@@ -90,14 +92,14 @@ class LengthControlledReward:
             `log_metric`, `log_extra` and `environments`.
         method ([`~leash_trl.LengthControl`] or `str`): The method, or the name or import path of a method, which then
             has its default hyper-parameters.
-        target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it for single
+        target_length (`float`): Target in the unit of `length_of`; a column `target_length` of the data set overrides it for single
             prompts.
         weights (`list[float]`): Weights of the functions, dimensionless; 1 each by default.
         correctness_func (`Callable` or `str`): The function, or the name of one of `reward_funcs`, whose positive
             reward makes an answer correct, as in [`~leash_trl.LeashGRPOConfig`]. A function that is not among
             `reward_funcs` is called and logged with them, but has no weight.
-        length_of (`str`), thinking_end (`str`): Whether the length of the `completion` or of its `thinking` is
-            controlled, and the text that ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
+        length_of (`str` or `Callable`), thinking_end (`str`): What the length of a completion is, and the text that
+            ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
         `ValueError`: If `reward_funcs` holds anything but functions, the number of weights is not the number of
@@ -115,10 +117,10 @@ class LengthControlledReward:
         self,
         reward_funcs: Callable[..., Any] | Sequence[Callable[..., Any]],
         method: LengthControl | str,
-        target_length: int | None = None,
+        target_length: float | None = None,
         weights: Sequence[float] | None = None,
         correctness_func: Callable[..., Any] | str | None = None,
-        length_of: str = "completion",
+        length_of: str | Callable[..., Any] = "completion",
         thinking_end: str = "</think>",
     ):
         self.reward_funcs = task_functions(reward_funcs)
@@ -126,13 +128,12 @@ class LengthControlledReward:
         self.method = find_method(method)() if isinstance(method, str) else method
         if not isinstance(self.method, LengthControl):
             raise ValueError(f"method is {method!r}, but must be the name of a method or an instance, such as Leash()")
-        check_length_of(length_of)
+        self.cost = find_cost(length_of)
         check_thinking_end(thinking_end)
-        check_method_controls(length_of, self.method)
+        check_method_controls(self.cost.name, self.cost.counts_tokens, self.method)
         if weights and len(weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
         self.target_length = target_length
-        self.length_of = length_of
         self.thinking_end = thinking_end
         self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
         self.correctness = CorrectnessRule(
@@ -160,7 +161,7 @@ class LengthControlledReward:
         if settings == self.settings:
             return
         self.settings = settings
-        limit = settings.max_completion_length
+        limit = self._largest_length(settings)
         check_own_advantages(self.method, settings.advantage, num_processes)
         group_size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
         check_target(self.target_length, self.method, limit, group_size)
@@ -264,7 +265,7 @@ class LengthControlledReward:
             rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, with the deciding one.
         """
         rows = self._data_rows(arguments)
-        limit = settings.max_completion_length
+        limit = self._largest_length(settings)
         _, questions, targets = rows_with_targets(
             rows,
             self.method,
@@ -272,26 +273,34 @@ class LengthControlledReward:
             target_length=self.target_length,
             generation_limit=limit,
         )
+        completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
         facts = [
-            facts_without_padding(padded_ids, prompt, settings)
-            for padded_ids, prompt in zip(arguments["completion_ids"], arguments["prompts"], strict=True)
+            facts_of_completion(token_ids, prompt, settings)
+            for token_ids, prompt in zip(completion_ids, arguments["prompts"], strict=True)
         ]
-        warn_of_no_thinking(facts, self.length_of, settings.thinking_markers)
-        num_after_thinking = answer_lengths(facts, self.length_of)
+        lengths = costs_of(self.cost, facts, {**arguments, "completion_ids": completion_ids}, settings.decode)
+        warn_of_no_cost(lengths, self.cost, settings.thinking_markers)
+        num_tokens = None
+        if self.cost.name != "completion":
+            num_tokens = torch.tensor([completion.num_tokens for completion in facts])
         num_weighted = len(self.weights)
         column = self.correctness.column
         return Rollouts(
             task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], self.weights),
-            lengths=torch.tensor(controlled_lengths(facts, self.length_of)),
+            lengths=torch.tensor(lengths),
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
             questions=torch.tensor(questions),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
             correctness_rewards=None if column is None else rewards_NK[:, column],
-            answer_lengths=None if num_after_thinking is None else torch.tensor(num_after_thinking),
+            num_tokens=num_tokens,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
+
+    def _largest_length(self, settings: RunSettings) -> float:
+        """Returns the largest length that a completion can have, in the unit of the cost."""
+        return settings.max_completion_length if self.cost.counts_tokens else math.inf
 
     def _data_rows(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the data set row of each completion, with the columns that identify its question and its target and
@@ -340,16 +349,14 @@ def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
     return functions
 
 
-def facts_without_padding(padded_ids: Sequence[int], prompt: Any, settings: RunSettings) -> CompletionFacts:
-    """Returns the sizes of a completion that its trainer may have padded."""
+def facts_of_completion(completion_ids: Sequence[int], prompt: Any, settings: RunSettings) -> CompletionFacts:
+    """Returns the sizes of a completion without padding."""
     markers = settings.thinking_markers
     # text stands after the chat template already; messages do not show what the template will write
     is_opened = markers.is_opened_by(prompt) if isinstance(prompt, str) else markers.is_opened
     # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
     end_ids = settings.end_ids if settings.pad_id is None else settings.end_ids | {settings.pad_id}
-    return completion_facts(
-        without_padding(padded_ids, settings), end_ids, thinking=settings.thinking_tokens, is_opened=is_opened
-    )
+    return completion_facts(completion_ids, end_ids, thinking=settings.thinking_tokens, is_opened=is_opened)
 
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

@@ -1,38 +1,130 @@
-"""What a target limits: whole completions, or their thinking."""
+"""What a target limits: tokens, tool calls, turns, or what a function of the user's counts."""
 
+import sys
 import warnings
 
 import pytest
 
-from leash_trl.completions.costs import answer_lengths, controlled_lengths, warn_of_no_thinking
+from leash_trl.completions.costs import Cost, costs_of, find_cost, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
+from leash_trl.errors import TrainingError
 
 
 FACTS = [
     CompletionFacts(num_tokens=9, num_thinking_tokens=6, is_truncated=False),
     CompletionFacts(num_tokens=4, num_thinking_tokens=0, is_truncated=True),
 ]
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
 
 
-def test_the_whole_completion_has_a_length_and_no_answer_of_its_own():
-    assert controlled_lengths(FACTS, "completion") == [9, 4]
-    assert answer_lengths(FACTS, "completion") is None
+def num_characters(completions, **columns):
+    return [len(text) for text in completions]
 
 
-def test_the_thinking_and_the_answer_after_it_are_the_whole():
-    assert controlled_lengths(FACTS, "thinking") == [6, 0]
-    assert answer_lengths(FACTS, "thinking") == [3, 4]
+def is_one_line(caught, *contents):
+    message = str(caught.value)
+    return "\n" not in message and all(content in message for content in contents)
+
+
+def test_tokens_of_completions_and_of_their_thinking():
+    assert costs_of(Cost("completion"), FACTS, {}, decode=str) == [9, 4]
+    assert costs_of(Cost("thinking"), FACTS, {}, decode=str) == [6, 0]
+
+
+def test_tool_calls_and_turns_of_conversations():
+    two_calls_at_once = [
+        {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]},
+        {"role": "tool", "name": "add", "content": "3"},
+        {"role": "tool", "name": "add", "content": "3"},
+        {"role": "assistant", "content": "It is 3."},
+    ]
+    no_call = [{"role": "assistant", "content": "It is 3."}]
+    arguments = {"completions": [two_calls_at_once, no_call]}
+    assert costs_of(Cost("tool_calls"), FACTS, arguments, decode=str) == [2, 0]
+    assert costs_of(Cost("turns"), FACTS, arguments, decode=str) == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["tool_calls", "turns"])
+def test_texts_have_no_tool_calls_and_no_turns(name):
+    with pytest.raises(TrainingError) as caught:
+        costs_of(Cost(name), FACTS, {"completions": ["It is 3.", "4"]}, decode=str)
+    assert is_one_line(caught, "length_of", name)
+
+
+def test_tokens_after_the_right_answer():
+    arguments = {"completion_ids": ["a7bc", "xy"], "solution": ["7", 8]}
+    with_blanks = " ".join
+    assert costs_of(Cost("checking"), FACTS, arguments, decode=with_blanks) == [2, 0]
+
+
+def test_right_answers_are_needed_to_find_checks():
+    with pytest.raises(TrainingError) as caught:
+        costs_of(Cost("checking"), FACTS, {"completion_ids": ["a", "b"]}, decode=str)
+    assert is_one_line(caught, "checking", "solution")
+
+
+def test_a_function_gets_what_reward_functions_get():
+    def cost(prompts, completions, completion_ids, level, **columns):
+        return [len(completion) * level for completion, level in zip(completions, level, strict=True)]
+
+    arguments = {"prompts": ["", ""], "completions": ["ab", "abc"], "completion_ids": [[1], [2]], "level": [1, 0.5]}
+    assert costs_of(Cost("mine.cost", cost), FACTS, arguments, decode=str) == [2.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    "returned", [[1.0, None], [1.0, float("nan")], [1.0, -0.5], [1.0, float("inf")], [1.0], None, [1, "a"]]
+)
+def test_what_a_function_must_not_return(returned):
+    with pytest.raises(TrainingError) as caught:
+        costs_of(Cost("mine.cost", lambda **arguments: returned), FACTS, {}, decode=str)
+    assert is_one_line(caught, "mine.cost")
+
+
+def test_a_function_is_found_again_by_the_name_that_it_gets():
+    cost = find_cost(num_characters)
+    assert cost.name == f"{__name__}.num_characters"
+    assert find_cost(cost.name) == cost
+    assert cost.unit == "num characters"
+    assert not cost.counts_tokens
+
+
+def test_a_function_in_a_file(tmp_path):
+    file = tmp_path / "costs_in_a_file.py"
+    file.write_text("def lines(completions, **columns):\n    return [text.count('\\n') for text in completions]\n")
+    cost = find_cost(f"{file}:lines")
+    assert cost.unit == "lines"
+    assert costs_of(cost, FACTS, {"completions": ["", "\n\n"]}, decode=str) == [0, 2]
+    sys.modules.pop("costs_in_a_file")
+
+
+def test_functions_that_a_resumed_run_could_not_find_are_refused():
+    with pytest.raises(ValueError) as caught:
+        find_cost(lambda completions, **columns: [0] * len(completions))
+    assert is_one_line(caught, "length_of")
+
+
+@pytest.mark.parametrize("length_of", ["token", "math.pi", "no_such_module.cost"])
+def test_what_is_no_cost(length_of):
+    with pytest.raises(ValueError) as caught:
+        find_cost(length_of)
+    assert is_one_line(caught, "length_of", length_of)
 
 
 def test_completions_without_thinking_are_warned_of_where_it_is_controlled():
     with pytest.warns(UserWarning, match=r"length_of.*'\[/THINK\]'") as caught:
-        warn_of_no_thinking(FACTS, "thinking", ThinkingMarkers("[/THINK]"))
+        warn_of_no_cost([6, 0], Cost("thinking"), ThinkingMarkers("[/THINK]"))
     assert "\n" not in str(caught[0].message)
 
 
-def test_no_warning_where_all_think_or_the_whole_is_controlled():
+def test_batches_without_tool_calls_are_warned_of_where_these_are_controlled():
+    with pytest.warns(UserWarning, match="tool_calls") as caught:
+        warn_of_no_cost([0, 0], Cost("tool_calls"), ThinkingMarkers())
+    assert "\n" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize(("name", "costs"), [("thinking", [6, 1]), ("tool_calls", [0, 1]), ("completion", [0, 0])])
+def test_no_warning_where_there_is_something_to_control(name, costs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_no_thinking(FACTS[:1], "thinking", ThinkingMarkers())
-        warn_of_no_thinking(FACTS, "completion", ThinkingMarkers())
+        warn_of_no_cost(costs, Cost(name), ThinkingMarkers())

@@ -1,0 +1,98 @@
+"""The tokens of a completion that follow its first right result (`length_of: checking`)."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from leash_trl.errors import TrainingError
+
+
+# a number as it stands in a text: 7, -7, 1,234, 0.5 or .5, but not a part of a word, of a date or of a version
+NUMBER = re.compile(
+    r"""
+    (?P<sign>(?<![\w)])-|)      # in 9-7, or (3+6)-7, the sign is a subtraction
+    (?<![\w.])                  # no letter, digit or point before it
+    (?P<digits>
+        \d{1,3}(?:,\d{3})+(?:\.\d+)?    # with commas between thousands
+      | \d+(?:\.\d+)?
+      | \.\d+
+    )
+    (?![\w]|[.,]\d)             # no letter or digit after it, not even behind a point or a comma
+    """,
+    re.VERBOSE,
+)
+MOST_WORDS = 5  # of an answer that is a text
+EXPRESSION = re.compile(r"[\\^_{}=+*/<>|]")  # characters of LaTeX, formulas, fractions and code
+
+
+def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Callable[[Sequence[int]], str]) -> int:
+    """Returns the number of tokens of a completion after the first place where the right answer stands, with EOS; 0 if
+    it stands nowhere.
+
+    What follows the first right result is a check, a repetition, or what wraps the answer up. A check that repairs a
+    wrong result comes before the first right one, so it costs nothing.
+
+    Source: [DECS](https://huggingface.co/papers/2509.25827), where the tokens up to the first right result are the
+    necessary reasoning, and [2601.02972](https://huggingface.co/papers/2601.02972).
+
+    Differs: both find that place by a model; here it is where the value itself stands in the text. A value that stands
+    there by chance, such as an intermediate result that equals the answer, counts as well, so what follows is then
+    longer than what the model could leave out.
+
+    Args:
+        completion_ids (`Sequence[int]`): Tokens of the completion without padding and without the output of tools.
+        right_answer (`str`): A number, such as `-1,234.5`, which stands where a number of the same value stands; or a
+            text of up to five words, which stands where it is written so, in upper or lower case, as whole words.
+        decode (`Callable`): Turns tokens into text, as `tokenizer.decode` does.
+
+    Raises:
+        `TrainingError`: If the right answer is neither.
+
+    Example:
+        >>> words = ["3 ", "+ 4 ", "= 7", ". Check: ", "7 - 4 = 3", "."]
+        >>> decode = lambda ids: "".join(words[index] for index in ids)
+        >>> checking_length(range(6), "7", decode), checking_length(range(6), "8", decode)
+        (3, 0)
+    """
+    end = end_of_first_place(decode(completion_ids), right_answer)
+    if end is None:
+        return 0
+    # the shortest beginning of the completion whose text reaches up to that place
+    num_needed = bisect_left(range(len(completion_ids)), end, key=lambda size: len(decode(completion_ids[:size])))
+    return len(completion_ids) - num_needed
+
+
+def end_of_first_place(text: str, right_answer: str) -> int | None:
+    """Returns the index of the character behind the first place where the right answer stands; `None` if there is
+    none.
+
+    Raises:
+        `TrainingError`: If the right answer is neither a number nor a text of up to five words.
+    """
+    answer = right_answer.strip().strip("$").strip()
+    number = NUMBER.fullmatch(answer)
+    if number is None:
+        _check_short_text(right_answer, answer)
+        place = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE)
+        return None if place is None else place.end()
+    for place in NUMBER.finditer(text):
+        if _value(place) == _value(number):
+            return place.end()
+    return None
+
+
+def _value(number: re.Match[str]) -> Decimal:
+    """Returns the value of a number that [`NUMBER`] matched."""
+    return Decimal(number["sign"] + number["digits"].replace(",", ""))
+
+
+def _check_short_text(solution: str, answer: str) -> None:
+    """Raises `TrainingError` if the place of an answer that is no number cannot be found by its text."""
+    num_words = len(answer.split())
+    is_letter = len(answer) == 1  # the choice A stands in many sentences
+    if is_letter or not 1 <= num_words <= MOST_WORDS or EXPRESSION.search(answer):
+        raise TrainingError(
+            f"length_of is 'checking', but the right answer {solution[:100]!r} is neither a number nor a text of 1 to "
+            f"{MOST_WORDS} words; leave out such rows, or set length_of to 'completion'"
+        )
