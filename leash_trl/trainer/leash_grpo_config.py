@@ -68,10 +68,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             normalized. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
         dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
             groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
-        dynamic_sampling_oversample (`float`): Maximum number of extra groups to generate together with a batch, as a
-            fraction of the batch, since some groups will have no signal; 0 turns it off. Their number follows the
-            running share of groups with signal. The rounds above then only replace the groups that still have no
-            signal.
         max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
             `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
             decides.
@@ -103,7 +99,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
     dynamic_sampling_rounds: int = 0
-    dynamic_sampling_oversample: float = 0.0
 
     # Parameters whose defaults differ from GRPOConfig: the paper's recipe
     max_completion_length: int | None = 32768
@@ -186,8 +181,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def uses_dynamic_sampling(self) -> bool:
-        """Whether new prompts replace groups without signal, in rounds or as extra groups."""
-        return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
+        """Whether new prompts replace groups without signal."""
+        return self.dynamic_sampling_rounds > 0
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""

@@ -66,7 +66,15 @@ def test_without_a_penalty_it_is_plain_grpo_to_the_last_bit(make_trainer, make_a
 
 
 @pytest.mark.filterwarnings("ignore:mask_truncated_completions")
-@pytest.mark.parametrize(("scale", "masks"), [("group", False), ("batch", False), ("none", False), ("group", True)])
+@pytest.mark.parametrize(
+    ("scale", "masks"),
+    [
+        ("group", False),
+        ("batch", False),
+        ("none", False),
+        ("group", True),
+    ],
+)
 def test_advantages_and_lambda_follow_algorithm_1(make_trainer, scale, masks):
     """Truncated completions count in full even where the loss does not see them."""
     batches = []
@@ -206,7 +214,11 @@ def test_another_kind_of_configuration_is_an_error(tiny_model_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "limit_in_training"), [({}, 10), ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6)]
+    ("fields", "limit_in_training"),
+    [
+        ({}, 10),
+        ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6),
+    ],
 )
 def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields, limit_in_training):
     """As in TRL, `generation_kwargs` set the run's limit, and the loss divides by `max_completion_length`."""
@@ -281,7 +293,7 @@ def test_the_example_is_the_shortest_prompt_that_text_alone_can_show():
     short = [{"role": "user", "content": "1 + 1"}]
     long = [{"role": "user", "content": "1 + 1 + 1"}]
     pictured = [{"role": "user", "content": [{"type": "image"}]}]
-    calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
+    calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [{}]}]
     beside_a_picture = {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}
     rows = [{"prompt": prompt} for prompt in (long, short, pictured, calling)]
     assert example_prompt([*rows, beside_a_picture]) == short
