@@ -133,13 +133,13 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             self.state.stateful_callbacks[STATE_ENTRY] = state
 
     def set_initial_training_values(self, args, dataloader):
-        """Returns no epoch to train if the checkpoint is the last of the run, where transformers would train one more
-        step."""
-        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(args, dataloader)
+        """Returns 0 for the number of epochs if the checkpoint is the last of the run, where transformers would train
+        one more step."""
+        num_epochs, *others, max_steps = super().set_initial_training_values(args, dataloader)
         if self._num_done >= max_steps:
             logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
-            num_epochs = max_steps // updates_per_epoch
-        return num_epochs, updates_per_epoch, *others, max_steps
+            num_epochs = 0
+        return num_epochs, *others, max_steps
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Saves the weights with the recipe and the training state and, in a checkpoint, the model card.
