@@ -86,7 +86,6 @@ def test_it_travels_to_other_processes():
         (ThinkingMarkers("[/THINK]"), "[THINK]maybe 3[/THINK]12", "12"),
         (ThinkingMarkers("[/THINK]"), "<think>12", "<think>12"),  # not a marker here
         (ThinkingMarkers("###"), "maybe 3", "maybe 3"),
-        (ThinkingMarkers("###", is_opened=True), "maybe 3", ""),
     ],
 )
 def test_only_text_after_the_thinking_is_visible(markers, completion, visible):
