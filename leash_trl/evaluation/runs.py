@@ -156,12 +156,10 @@ class EvaluatedRun:
     | `accuracy`, `pass`, `majority` | avg@k, pass@k and maj@k, in [0, 1] |
     | `truncated_rate`, `no_answer_rate` | shares of completions, in [0, 1] |
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
-    | `auc_oaa` | mean of `accuracy_within` over all budgets up to the limit, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
     | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
     | `median_tokens`, `p95_tokens` | over all completions together, without an interval |
     | `right_tokens`, `wrong_tokens` | mean lengths of all correct and of all wrong completions, without an interval |
-    | `tokens_per_correct` | all tokens over the number of correct completions, without an interval |
 
     Runs with reward functions have `reward` instead of `majority` and `no_answer_rate`.
     """

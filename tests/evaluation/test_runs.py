@@ -63,8 +63,6 @@ def test_benchmark_by_hand(run):
             "accuracy_within@16": 1 / 8,
             "accuracy_within@32": 4 / 8,
             "accuracy_within@64": 4 / 8,
-            "auc_oaa": (54 + 44 + 34 + 32) / 64 / 8,
-            "tokens_per_correct": (4 * 31 + 4 * 50) / 4,
             "median_tokens": 36.0,  # 10 20 30 32 40 64 64 64
             "p95_tokens": 64.0,
             "right_tokens": (10 + 20 + 30 + 32) / 4,
@@ -95,9 +93,6 @@ def test_overall_weighs_benchmarks_alike(run):
 
 def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED], "amc": [SOLVED]})
-    assert run.samples["benchmark"].tolist() == ["aime"] * 12 + ["amc"] * 4
-    assert run.samples["sample"].tolist() == [0, 1, 2, 3] * 4
-    assert run.samples["is_correct"].fillna(-1).tolist() == [1, 1, 1, 0] + [-1] * 6 + [1, 0] + [1] * 4
     metrics = values(run, "aime")
     assert run.results[["num_problems", "num_graded"]].iloc[0].tolist() == [3, 2]
     assert metrics["accuracy"] == pytest.approx((3 / 4 + 1 / 2) / 2)
@@ -108,7 +103,7 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert "6 of aime" in warning([run])
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"null", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
 def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_with_its_number(tmp_path, line):
     path = tmp_path / "aime.jsonl"
     path.write_bytes(json.dumps(EASY).encode() + b"\n" + line)
@@ -157,8 +152,8 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
 
 
 def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
-    last_two = [problem(row["index"], *row["completions"][2:], name=row["id"][0]) for row in (EASY, HARD, SOLVED)]
-    fewer = evaluated_run(tmp_path / "fewer", {"aime": last_two[:2], "amc": last_two[2:]})
+    easy, hard, solved = [row | {"completions": row["completions"][2:]} for row in (EASY, HARD, SOLVED)]
+    fewer = evaluated_run(tmp_path / "fewer", {"aime": [easy, hard], "amc": [solved]})
     gains = np.array([-1 / 4, 1 / 4])
     assert change(changes(fewer, run), "aime", "accuracy_change") == mean_share_difference(gains, 2)
 

@@ -117,11 +117,16 @@ def test_every_completion_has_a_seed_of_its_own():
     assert len({completion_seed(*part) for part in parts}) == 3 * 2 * 3 * 8
 
 
-def test_a_line_of_a_graded_answer_holds_the_question_of_its_last_message(tokenizer):
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 (a) +1 = ?"}]
-    rows = {"id": ["a"], "prompt": [messages], "solution": ["2"]}
-    (line,) = sampled(SumEngine(tokenizer), "sums", rows, plan())
-    assert (line["question"], line["solution"], line["columns"]) == ("1 (a) +1 = ?", "2", {})
+@pytest.mark.parametrize(
+    ("prompt", "question"),
+    [
+        ("1 (a) +1 = ?", "1 (a) +1 = ?"),
+        ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 = ?"}], "2 = ?"),
+        ([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "3 = ?"}]}], "3 = ?"),
+    ],
+)
+def test_the_question_is_the_text_of_the_last_message(prompt, question):
+    assert question_text(prompt) == question
 
 
 def test_a_line_of_a_reward_holds_the_columns_that_it_may_read(tokenizer):
@@ -129,12 +134,9 @@ def test_a_line_of_a_reward_holds_the_columns_that_it_may_read(tokenizer):
     rows = {"id": ["b"], "prompt": ["3 (a) +3 = ?"], **columns}
     rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
     (line,) = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
-    assert (line["question"], line["columns"]) == ("3 (a) +3 = ?", {"word": "dog", "level": 7})
-
-
-def test_the_question_of_a_message_with_an_image_is_its_text():
-    parts = [{"type": "image"}, {"type": "text", "text": "2 (a) +2 = ?"}]
-    assert question_text([{"role": "user", "content": parts}]) == "2 (a) +2 = ?"
+    assert line["columns"] == {"word": "dog", "level": 7}
+    (line,) = sampled(SumEngine(tokenizer), "own", rows | {"solution": ["6"]}, plan(), rewards)
+    assert (line["solution"], line["columns"]) == ("6", {})
 
 
 @pytest.mark.parametrize("field", ["num_samples", "batch_size"])
