@@ -25,7 +25,7 @@ def write_evaluation(folder: Path, label, benchmarks, model="models/tiny"):
     problems = {}
     for name, rows in benchmarks.items():
         problems[name] = [problem(index, *completions, name=f"{name}-") for index, completions in enumerate(rows)]
-    return write_run(folder, problems, label, model=model)
+    return write_run(folder, problems, label, model=str(model))
 
 
 def evaluated(folder: Path, label="run", **benchmarks):
