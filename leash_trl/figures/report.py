@@ -161,7 +161,7 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
         blocks.append(NO_OVERALL)
     blocks.extend(_benchmark_tables(runs))
     blocks.append(tables.METRIC_LEGEND)
-    settings = {run.label: pd.json_normalize(run.run).loc[0] for run in runs}  # such as `sampling.top_p`
+    settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}  # such as `sampling top_p`
     blocks.append(_settings_table("Sampling settings of the runs.", settings))
     return Section("Evaluation", blocks, headline(runs, changes_by_label))
 

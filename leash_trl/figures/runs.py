@@ -111,10 +111,7 @@ def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> Non
     """
     first = runs[0]
     for run in runs:
-        if benchmark is None:
-            is_comparable = set(run.benchmarks) == set(first.benchmarks)
-        else:
-            is_comparable = benchmark in run.benchmarks
+        is_comparable = {*run.benchmarks} == {*first.benchmarks} if benchmark is None else benchmark in run.benchmarks
         if not is_comparable:
             names = ", ".join(run.benchmarks)
             raise ValueError(

@@ -129,11 +129,12 @@ def test_a_method_is_a_curve_in_the_order_of_its_targets():
     rows = points(("a", 28, 22.0, 0.8), ("a", 12, 10.0, 0.6), ("alone", np.nan, 60.0, 0.8))
     (axis,) = pareto_figure(rows).axes
     lines = lines_of(axis)
-    assert [*lines] == ["base", "a", "alone"]
     assert lines["a"].get_xydata().tolist() == [[10, 0.6], [22, 0.8]]
-    assert [line.get_linestyle() for line in lines.values()] == ["None", "-", "None"]
+    looks = {label: line.get_linestyle() for label, line in lines.items()}
+    assert looks == {"base": "None", "a": "-", "alone": "None"}
     assert [line.get_xdata()[0] for line in dotted(axis)] == [12, 28]
-    assert [10, pytest.approx(0.5)] in [collection.get_segments()[0][0].tolist() for collection in axis.collections]
+    first_of_a = axis.collections[2].get_segments()[0]  # after the two intervals of the base
+    assert first_of_a.tolist() == [[10, pytest.approx(0.5)], [10, pytest.approx(0.7)]]
 
 
 def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_intervals_by_their_sample():
@@ -149,11 +150,11 @@ def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_interv
 
 def test_training_is_drawn_over_the_tokens_that_it_cost():
     rows = points(("a", 12, 10.0, 0.6), ("b", 12, 9.0, 0.6))
-    accuracy = pd.Series([0.0] * 9 + [1.0, 1.0], index=np.arange(1, 12) * 500_000.0)
-    above, below = pareto_figure(rows, training={"b": [accuracy, accuracy], "a": [accuracy]}).axes
-    assert [line.get_color() for line in below.lines] == [lines_of(above)[name].get_color() for name in "bba"]
-    # the first mean over ten batches, 0.1, after 5 million tokens
-    assert below.lines[0].get_xydata()[9:].tolist() == [[5.0, pytest.approx(0.1)], [5.5, pytest.approx(0.2)]]
+    accuracy = pd.Series([0.0, 1.0, 0.5], index=[500_000.0, 1_000_000.0, 1_500_000.0])
+    above, below = pareto_figure(rows, training={"b": [accuracy], "a": [accuracy]}).axes
+    assert [line.get_color() for line in below.lines] == [lines_of(above)[name].get_color() for name in "ba"]
+    # running means in millions of tokens
+    assert below.lines[0].get_xydata().tolist() == [[0.5, 0.0], [1.0, 0.5], [1.5, 0.5]]
 
 
 def test_the_picture_of_the_readme_tells_the_recorded_numbers():
