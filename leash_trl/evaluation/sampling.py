@@ -212,9 +212,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     for completion, verdict in zip(completions, verdicts, strict=True):
         completion.update(verdict)
     _write_lines(path, lines)
-    num_ungraded = sum(verdict["is_correct"] is None for verdict in verdicts)
-    num_graded = len(completions) - num_ungraded
-    logger.warning("%s: graded %d completions again; %d still cannot be graded", path, num_graded, num_ungraded)
+    logger.warning("%s: graded %d completions again", path, len(completions))
 
 
 def _stored_lines(path: Path) -> list[dict[str, Any]]:

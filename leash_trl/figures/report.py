@@ -66,9 +66,8 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
     evaluation_folders = folders["evaluation"]
     if baseline is not None:
         baseline = Path(existing_path(baseline, "baseline"))
-        baseline_folders = find_runs([baseline], ["evaluation"])["evaluation"]
         others = [run for run in evaluation_folders if run.resolve() != baseline.resolve()]
-        evaluation_folders = [*baseline_folders, *others]
+        evaluation_folders = [baseline, *others]
 
     sections = []
     for number, comparison in enumerate(folders["comparison"], start=1):

@@ -56,13 +56,13 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
-    """Loads evaluated runs, and adds the folders' names to the labels of `leash eval` where these are equal."""
+    """Loads evaluated runs, and adds the folders to the labels of `leash eval` where these are equal."""
     labels = {folder: read_run(folder)["label"] for folder in folders}
     return [load_evaluated_run(folder, label) for folder, label in _unique_labels(labels).items()]
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
-    """Loads the curves of several runs with [`load_curves`], and adds the last parts of paths to equal labels."""
+    """Loads the curves of several runs with [`load_curves`], and adds the paths to equal labels."""
     runs = {Path(path): load_curves(path) for path in paths}
     labels = {path: run.attrs["label"] for path, run in runs.items()}
     for path, label in _unique_labels(labels).items():
@@ -71,16 +71,9 @@ def load_runs(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
 
 
 def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
-    """Returns unique labels, with the last parts of the paths, as many as necessary, added to equal labels."""
-    num_parts = 1
-    while len({path.resolve().parts[-num_parts:] for path in labels}) < len(labels):
-        num_parts += 1
+    """Returns the labels, with the paths added to equal ones."""
     counts = Counter(labels.values())
-    unique = {}
-    for path, label in labels.items():
-        ending = "/".join(path.resolve().parts[-num_parts:])
-        unique[path] = f"{label} ({ending})" if counts[label] > 1 else label
-    return unique
+    return {path: f"{label} ({path})" if counts[label] > 1 else label for path, label in labels.items()}
 
 
 def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:

@@ -2,7 +2,6 @@
 
 import html
 import io
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ MARKERS = "os^vXP<D"  # as many as colors
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
 # omits the time of creation from the files
-METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')  # what stands before an element's id, or a reference to it
 # makes an SVG file dark in dark mode; viewers without CSS show the light version
 DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
@@ -99,16 +98,13 @@ def legend_above(figure: Figure, axis: Axes) -> None:
         return
     label_width = max(map(len, labels)) + 6  # with the line before the label, in characters
     most_columns = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // label_width))
-    num_rows = math.ceil(len(labels) / most_columns)
-    columns = math.ceil(len(labels) / num_rows)
+    columns = min(most_columns, len(labels))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
     image_format = Path(path).suffix.removeprefix(".").lower()
-    if image_format not in METADATA:
-        raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
     image = _image(figure, image_format)
     if image_format == "svg":
         description = html.escape(str(figure.get_label()))
@@ -126,7 +122,7 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "leash"}):  # else ids of elements are random
         figure.savefig(
-            buffer, format=image_format, dpi=120, metadata=METADATA[image_format], transparent=is_transparent
+            buffer, format=image_format, dpi=120, metadata=METADATA.get(image_format), transparent=is_transparent
         )
     return buffer.getvalue()
 

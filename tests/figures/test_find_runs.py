@@ -41,9 +41,10 @@ def test_a_folder_stands_for_its_runs_of_the_kind_that_is_asked_for_once_or_is_r
 
 def test_runs_of_one_name_are_told_apart_by_folder(evaluated, tmp_path):
     folders = [evaluated("x", "base"), evaluated("5", "leash"), evaluated("9", "leash")]
-    assert [run.label for run in load_evaluated_runs(folders)] == ["base", "leash (5)", "leash (9)"]
+    labels = [run.label for run in load_evaluated_runs(folders)]
+    assert labels == ["base", f"leash ({folders[1]})", f"leash ({folders[2]})"]
     runs = [write_training(tmp_path / name / "seed-0", ROWS) for name in ("a", "b")]
-    assert [run.attrs["label"] for run in load_runs(runs)] == ["seed-0 (a/seed-0)", "seed-0 (b/seed-0)"]
+    assert [run.attrs["label"] for run in load_runs(runs)] == [f"seed-0 ({run})" for run in runs]
     assert [run.attrs["label"] for run in load_runs(runs[:1])] == ["seed-0"]
 
 
