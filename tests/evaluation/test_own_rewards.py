@@ -14,8 +14,13 @@ from leash_trl.figures.evaluation import trade_offs
 from leash_trl.figures.runs import draw
 
 
-ROWS = {"id": [7, 8], "prompt": [[{"role": "user", "content": text}] for text in "ab"], "answer": ["x", "y"]}
+ROWS = {
+    "id": [7, 8],
+    "prompt": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]],
+    "answer": ["x", "y"],
+}
 TEXTS = ["x", "z", "z", "y"]
+TOKEN_IDS = [[1], [1, 2], [1, 2, 3], [1]]
 
 
 def matches(completions, answer, **kwargs):
@@ -28,7 +33,7 @@ def brief(completion_ids, **kwargs):
 
 
 def verdicts(*functions, rows=ROWS, **settings):
-    return OwnRewards(functions, **settings).verdicts(rows, TEXTS, [[1], [1, 2], [1, 2, 3], [1]])
+    return OwnRewards(functions, **settings).verdicts(rows, TEXTS, TOKEN_IDS)
 
 
 def column(name, *functions, **settings):
@@ -63,14 +68,48 @@ def always(*rewards):
 @pytest.mark.parametrize(
     ("functions", "settings", "rewards", "is_correct"),
     [
-        ([matches], {}, [1.0, 0.0, 0.0, 1.0], [True, False, False, True]),
-        ([brief], {}, [-0.5, -0.5, None, -0.5], [False, False, None, False]),
-        ([always(math.nan, 1e-6, 1e-6, 1e-6)], {}, [None, 1e-6, 1e-6, 1e-6], [None, True, True, True]),
-        # None is left out of the sum
-        ([matches, brief], {"weights": [1.0, 2.0]}, [0.0, -1.0, 0.0, 0.0], [None] * 4),
-        ([matches, brief], {"correctness_func": "matches"}, [0.5, -0.5, 0.0, 0.5], [True, False, False, True]),
-        ([always(1.0, 0.5, 0.0, None)], {}, [1.0, 0.5, 0.0, None], [None] * 4),
-        ([always(1.0, 0.0, -0.5, None)], {}, [1.0, 0.0, -0.5, None], [True, False, False, None]),
+        (
+            [matches],
+            {},
+            [1.0, 0.0, 0.0, 1.0],
+            [True, False, False, True],
+        ),
+        (
+            [brief],
+            {},
+            [-0.5, -0.5, None, -0.5],
+            [False, False, None, False],
+        ),
+        (
+            [always(math.nan, 1e-6, 1e-6, 1e-6)],
+            {},
+            [None, 1e-6, 1e-6, 1e-6],
+            [None, True, True, True],
+        ),
+        (
+            [matches, brief],
+            {"weights": [1.0, 2.0]},
+            [0.0, -1.0, 0.0, 0.0],  # None is left out of the sum
+            [None] * 4,
+        ),
+        (
+            [matches, brief],
+            {"correctness_func": "matches"},
+            [0.5, -0.5, 0.0, 0.5],
+            [True, False, False, True],
+        ),
+        (
+            [always(1.0, 0.5, 0.0, None)],
+            {},
+            [1.0, 0.5, 0.0, None],
+            [None] * 4,
+        ),
+        (
+            [always(1.0, 0.0, -0.5, None)],
+            {},
+            [1.0, 0.0, -0.5, None],
+            [True, False, False, None],
+        ),
     ],
 )
 def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, rewards, is_correct):

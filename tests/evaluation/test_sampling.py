@@ -163,22 +163,18 @@ def test_what_counts_as_an_answer(sample, tmp_path, form, lenient, has_right, fi
 
 
 @pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
-@pytest.mark.parametrize("in_template", [True, False])
-def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards, in_template):
+def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards):
     tokenizer = deepcopy(tokenizer)
     tokenizer.add_tokens(["[THINK]", "[/THINK]"])
-    opening = "[THINK]" if in_template else ""
-    template = {"chat_template": "{{ messages[0].content }}" + opening}
-    start = "" if in_template else "[THINK]"
+    template = {"chat_template": "{{ messages[0].content }}[THINK]"}
+    settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
 
-    def correctness(form):
-        settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
-        rows = {**sums[:], "id": ["a", "b", "c", "d", "e"]}
-        lines = sampled(SumEngine(tokenizer, form=start + form), "sums", rows, settings, rewards)
-        return [completion["is_correct"] for line in lines for completion in line["completions"]]
+    def num_right(form):
+        lines = sampled(SumEngine(tokenizer, form=form), "sums", sums[:], settings, rewards)
+        return sum(completion["is_correct"] for line in lines for completion in line["completions"])
 
-    assert not any(correctness("\\boxed{{{}}} Wait, <|end|>"))
-    assert any(correctness("\\boxed{{0}}[/THINK]\\boxed{{{}}}<|end|>"))
+    assert num_right("\\boxed{{{}}} Wait, <|end|>") == 0
+    assert num_right("\\boxed{{0}}[/THINK]\\boxed{{{}}}<|end|>") > 0
 
 
 def test_completions_in_memory_are_rows_with_the_index_for_an_id(tokenizer, sums):
