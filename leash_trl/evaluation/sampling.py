@@ -281,7 +281,6 @@ def sampled(
     tokenizer = engine.tokenizer
     num_problems = len(rows["id"])
     prompts = prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
-    solutions = rows.get("solution", [None] * num_problems)
     # the problem and the number of each completion, ordered by problem
     pairs = [*itertools.product(range(num_problems), range(plan.num_samples))]
     seeds = [completion_seed(plan.seed, name, rows["id"][problem], number) for problem, number in pairs]
@@ -292,21 +291,12 @@ def sampled(
     # a template opens the thinking in every prompt or in none
     markers = ThinkingMarkers(plan.thinking_end).after_prompt(tokenizer.decode(prompts[0]))
     if rewards is None:
-        verdicts = _verdicts(texts, [solutions[problem] for problem, _ in pairs], plan.lenient, markers)
+        solutions = [rows["solution"][problem] for problem, _ in pairs]
+        verdicts = _verdicts(texts, solutions, plan.lenient, markers)
     else:
         verdicts = rewards.verdicts(rows, texts, token_ids, markers)
 
-    lines: list[dict[str, Any]] = []
-    for problem, solution in enumerate(solutions):
-        has_unknown_gold = rewards is not None and solution is None
-        line = {
-            "id": rows["id"][problem],
-            "question": question_text(rows["prompt"][problem]),
-            "solution": solution,
-            "columns": _readable_columns(rows, problem) if has_unknown_gold else {},
-            "completions": [],
-        }
-        lines.append(line)
+    lines = [_line(rows, problem, has_own_rewards=rewards is not None) for problem in range(num_problems)]
     thinking = ThinkingTokens.of(tokenizer, markers)
     for (problem, _), ids, text, seed, verdict in zip(pairs, token_ids, texts, seeds, verdicts, strict=True):
         facts = completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=markers.is_opened)
@@ -322,6 +312,28 @@ def sampled(
     return lines
 
 
+def _line(rows: Mapping[str, Sequence[Any]], problem: int, has_own_rewards: bool) -> dict[str, Any]:
+    """Returns the line of a problem, without completions so far.
+
+    If the gold is not known, `columns` has the texts and numbers of the problem, among which it is, in whatever column
+    the reward reads.
+    """
+    solution = rows["solution"][problem] if "solution" in rows else None
+    columns = {}
+    if has_own_rewards and solution is None:
+        for name, values in rows.items():
+            is_readable = isinstance(values[problem], str | int | float)
+            if is_readable and name not in ("id", "prompt"):
+                columns[name] = values[problem]
+    return {
+        "id": rows["id"][problem],
+        "question": question_text(rows["prompt"][problem]),
+        "solution": solution,
+        "columns": columns,
+        "completions": [],
+    }
+
+
 def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     """Returns the text of a prompt, or of the last of its messages."""
     if isinstance(prompt, str):
@@ -331,16 +343,6 @@ def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
         return content
     # parts of text and images
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
-
-
-def _readable_columns(rows: Mapping[str, Sequence[Any]], row: int) -> dict[str, str | int | float]:
-    """Returns the texts and numbers of a problem, among which its gold is, in whatever column the reward reads."""
-    columns = {}
-    for name, values in rows.items():
-        is_readable = isinstance(values[row], str | int | float)
-        if is_readable and name not in ("id", "prompt"):
-            columns[name] = values[row]
-    return columns
 
 
 def _verdicts(
