@@ -129,14 +129,13 @@ def test_the_question_is_the_text_of_the_last_message(prompt, question):
     assert question_text(prompt) == question
 
 
-def test_a_line_of_a_reward_holds_the_columns_that_it_may_read(tokenizer):
-    columns = {"word": ["dog"], "level": [7], "image": [[0, 1]], "solution": [None]}
-    rows = {"id": ["b"], "prompt": ["3 (a) +3 = ?"], **columns}
+def test_a_line_of_a_reward_holds_the_columns_in_which_an_unknown_gold_may_be(tokenizer):
+    columns = {"word": ["dog", "cat"], "level": [7, 8], "image": [[0, 1], [1, 0]], "solution": [None, "6"]}
+    rows = {"id": ["a", "b"], "prompt": ["3 (a) +3 = ?"] * 2, **columns}
     rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
-    (line,) = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
-    assert line["columns"] == {"word": "dog", "level": 7}
-    (line,) = sampled(SumEngine(tokenizer), "own", rows | {"solution": ["6"]}, plan(), rewards)
-    assert (line["solution"], line["columns"]) == ("6", {})
+    unknown, known = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
+    assert unknown["columns"] == {"word": "dog", "level": 7}
+    assert (known["solution"], known["columns"]) == ("6", {})
 
 
 @pytest.mark.parametrize("field", ["num_samples", "batch_size"])

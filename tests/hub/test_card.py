@@ -120,20 +120,21 @@ def test_without_a_prompt_of_the_run_s_data_the_example_asks_for_one(card_of):
     assert prompt_of(card_of()) == [{"role": "user", "content": "..."}]
 
 
-@pytest.mark.parametrize("repo_id", ["me/short", None])
-def test_names_are_quoted_in_the_commands_that_train_on_and_in_code(card_of, tmp_path, repo_id):
+def test_names_are_quoted_in_the_command_that_trains_on_and_in_code(card_of, tmp_path):
     folder = tmp_path / 'n; touch "X"'
     folder.mkdir()
-    card = card_of(repo_id=repo_id, folder=folder)
-    recipe = "leash_recipe.yaml" if repo_id else f"{folder}/leash_recipe.yaml"
-    checkpoint = "hf://me/short" if repo_id else str(folder)
+    card = card_of(repo_id=None, folder=folder)
+    words = ["leash", "train", "--config", f"{folder}/leash_recipe.yaml", "--resume_from_checkpoint", str(folder)]
     command = shlex.split(block(card, "bash").replace("\\\n", " "))
-    start = command.index("leash")
-    assert command[:start] == (["hf", "download", repo_id, recipe, "--local-dir", "."] if repo_id else [])
-    assert command[start:][:6] == ["leash", "train", "--config", recipe, "--resume_from_checkpoint", checkpoint]
-    assert command[start:][6:8] == ["--max_steps", "80"]  # twice the 40 steps that it has
-    assert ('touch \\"X\\"", device_map' in block(card, "python")) == (repo_id is None)
+    assert command[:8] == [*words, "--max_steps", "80"]  # twice the 40 steps that it has
+    assert 'touch \\"X\\"", device_map' in block(card, "python")
     compile(block(card, "python"), "card", "exec")
+
+
+def test_a_model_on_the_hub_is_trained_on_with_its_recipe_from_there(card_of):
+    download, command = block(card_of(), "bash").replace("\\\n", " ").splitlines()
+    assert download.startswith("hf download me/short leash_recipe.yaml --local-dir .")
+    assert command.startswith("leash train --config leash_recipe.yaml --resume_from_checkpoint hf://me/short ")
 
 
 def test_settings_without_data_promise_no_command(card_of):
