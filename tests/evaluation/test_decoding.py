@@ -8,7 +8,6 @@ from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     BudgetForcing,
     DecodingStrategy,
-    ids_of_text,
     ids_with_word,
     make_strategy,
     step_seed,
@@ -79,8 +78,7 @@ def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, na
         make_strategy(name, **parameters)
 
 
-def test_texts_become_ids_and_a_word_is_found_with_any_space_around_it(tokenizer):
-    assert tokenizer.decode(ids_of_text(tokenizer, " So the answer is ", "wait")) == " So the answer is "
+def test_a_word_is_found_with_any_space_around_it(tokenizer):
     assert ids_with_word(tokenizer, "</think>", "stop_thinking") == {tokenizer.convert_tokens_to_ids("</think>")}
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "the", "stop_thinking")} == {"the "}
     # "recheck" and "double-check" only contain the word

@@ -28,9 +28,7 @@ from leash_trl.evaluation.intervals import (
 )
 
 
-@pytest.mark.parametrize(
-    ("degrees", "quantile"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452), (127, 1.9788), (12_000, 1.9602)]
-)
+@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (4, 2.7764), (29, 2.0452), (12_000, 1.9602)])
 def test_quantiles_and_p_values_are_those_of_the_tables(degrees, quantile):
     assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
     assert t_p_value(-quantile, degrees) == pytest.approx(0.05, abs=1e-5)

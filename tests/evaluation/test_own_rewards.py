@@ -130,7 +130,7 @@ def test_a_function_beside_them_decides_and_has_no_weight_even_where_they_have_n
     assert run.estimate("accuracy").value == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}, {"weights": [1.0, 1.0, 1.0]}])
+@pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}])
 def test_settings_that_do_not_fit_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         OwnRewards([matches, brief], **settings)
