@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from leash_trl.comparison import tables
-from leash_trl.comparison.arms import BASE
-from leash_trl.comparison.run import ComparedRun, LengthRequest
+from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest
 from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
 from leash_trl.evaluation.tables import csv
 from leash_trl.files import write_whole
@@ -97,15 +97,16 @@ def truncated_shares(
 ) -> dict[str, float]:
     """Returns the mean share of truncated completions of the base and of each trained arm, by label. Arms that are not
     trained may be cut on purpose."""
-    rows = [(base_run.label, _truncated_share(base))]
-    rows.extend((evaluation.run.label, _truncated_share(evaluation.evaluated)) for evaluation in evaluations)
-    shares = pd.DataFrame(rows, columns=["label", "share"]).groupby("label", sort=False)["share"].mean()
-    cut_on_purpose = [evaluation.run.label for evaluation in evaluations if not evaluation.run.is_trained]
-    return shares.drop(cut_on_purpose).to_dict()
+    shares_by_label = {base_run.label: [_truncated_share(base)]}
+    for evaluation in evaluations:
+        if evaluation.run.is_trained:
+            shares = shares_by_label.setdefault(evaluation.run.label, [])
+            shares.append(_truncated_share(evaluation.evaluated))
+    return {label: fmean(shares) for label, shares in shares_by_label.items()}
 
 
 def _truncated_share(evaluated: EvaluatedRun) -> float:
-    return (evaluated.samples["finish_reason"] == "length").mean()
+    return float((evaluated.samples["finish_reason"] == "length").mean())
 
 
 def page_text(

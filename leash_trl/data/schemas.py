@@ -208,9 +208,14 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
         >>> detect_schema(["id", "question", "answer", "url"]).columns
         ('question', 'answer')
     """
+    columns = [*columns]
+    candidates = SCHEMAS
+    # a prompt for the user's own reward function is the question, and all columns beside it are for that function
     is_prompt_enough = not needs_gold and "prompt" in columns
-    for schema in SCHEMAS:
-        if {*schema.columns} <= {*columns} and ("prompt" in schema.columns or not is_prompt_enough):
+    if is_prompt_enough:
+        candidates = tuple(schema for schema in SCHEMAS if "prompt" in schema.columns)
+    for schema in candidates:
+        if set(schema.columns).issubset(columns):
             return schema
     if is_prompt_enough:
         return None

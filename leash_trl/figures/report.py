@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
+from leash_trl.comparison.curves import LAST_BATCHES, ends, first_at_target
 from leash_trl.comparison.tables import comparison_tables, read_comparison
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import changes
@@ -31,7 +32,6 @@ from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_re
 
 LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
-LAST_BATCHES = 10
 MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
 VERDICTS = {1.0: "correct", 0.0: "incorrect"}
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
@@ -477,8 +477,8 @@ def _steps_to_target(run: pd.DataFrame) -> str:
     target = run.attrs["target_length"]
     if target is None or lengths.empty:
         return ""
-    steps = lengths.index[lengths <= target]
-    return str(steps[0]) if len(steps) else "never"
+    step = first_at_target(lengths, target)
+    return "never" if step is None else str(step)
 
 
 def _end_means(run: pd.DataFrame, key: str) -> EndMeans:
@@ -488,5 +488,5 @@ def _end_means(run: pd.DataFrame, key: str) -> EndMeans:
         values = logged(run, f"eval_leash/{key}")
     if values.empty:
         return EndMeans(None, None)
-    size = min(LAST_BATCHES, max(1, len(values) // 2))
-    return EndMeans(first=float(values.iloc[:size].mean()), last=float(values.iloc[-size:].mean()))
+    first, last = ends(values)
+    return EndMeans(first=float(first.mean()), last=float(last.mean()))

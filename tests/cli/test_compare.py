@@ -13,7 +13,8 @@ from filelock import FileLock
 
 from leash_trl import gym
 from leash_trl.cli.commands import compare
-from leash_trl.cli.commands.compare import CompareArguments, planned_runs
+from leash_trl.cli.commands.compare import CompareArguments
+from leash_trl.cli.comparison_arms import planned_runs
 from leash_trl.cli.main import main
 from leash_trl.comparison.run import ComparedRun
 from leash_trl.data import BOXED_SUFFIX
@@ -80,18 +81,34 @@ def test_arms_run_at_every_point_of_their_grids_and_the_later_setting_wins(confi
         "fixed": {"target_length": 20},
         "own": {"target_length": 20, "grid": {"target_length": [28]}},
     }
-    runs = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0], max_steps=9)
-    assert [(run.arm, run.label, run.recipe.get("target_length")) for run in runs] == [
-        ("leash-target_length-12-lambda_lr-0.01", "leash", 12),
-        ("leash-target_length-12-lambda_lr-0.04", "leash", 12),
-        ("leash-target_length-18-lambda_lr-0.01", "leash", 18),
-        ("leash-target_length-18-lambda_lr-0.04", "leash", 18),
-        ("none", "none", None),
-        ("fixed", "fixed", 20),
-        ("own-target_length-28", "own", 28),
+    runs = planned(config(grid={"target_length": [12]}, arms=arms), seeds=[0], max_steps=9)
+    assert [(run.arm, run.recipe.get("target_length")) for run in runs] == [
+        ("leash-target_length-12-lambda_lr-0.01", 12),
+        ("leash-target_length-12-lambda_lr-0.04", 12),
+        ("none", None),
+        ("fixed", 20),
+        ("own-target_length-28", 28),
     ]
     assert runs[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04, "max_steps": 9}
     assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
+
+
+def test_a_grid_takes_one_entry_of_a_mapping(config):
+    alpha = "length_control_kwargs.alpha"
+    kwargs = {"alpha": 0.5, "budget_range": None}
+    base = {**FIELDS, "length_control": "l1_max", "length_control_kwargs": kwargs}
+    arms = {
+        "own": {"grid": {alpha: [1, 2]}},
+        "fixed": {"length_control_kwargs": kwargs},
+        "out": {"grid": {alpha: None}},
+    }
+    runs = planned(config(base=base, grid={alpha: [3]}, arms=arms), seeds=[0])
+    assert [(run.arm, run.recipe["length_control_kwargs"]) for run in runs] == [
+        ("own-length_control_kwargs.alpha-1", {**kwargs, "alpha": 1}),
+        ("own-length_control_kwargs.alpha-2", {**kwargs, "alpha": 2}),
+        ("fixed", kwargs),
+        ("out", {"budget_range": None}),
+    ]
 
 
 CUT = {"train": False, "grid": {"max_new_tokens": [20, 30]}}
@@ -110,55 +127,28 @@ def runs_by_arm(config):
     return {run.arm: run for run in planned(file, seeds=[5])}
 
 
-def test_an_arm_without_training_has_a_grid_of_its_own(runs_by_arm):
+def test_an_arm_without_training_has_a_grid_and_options_of_eval_of_its_own(runs_by_arm):
     untrained = [name for name, run in runs_by_arm.items() if not run.is_trained]
     assert untrained == ["concise", "cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
-    assert len(runs_by_arm) == len(untrained) + 4
-    assert runs_by_arm["cut-max_new_tokens-30"].point == {"max_new_tokens": 30}
-
-
-def test_an_arm_without_training_has_options_of_eval_over_those_of_all(runs_by_arm):
     shared = runs_by_arm["leash-target_length-12"].evaluation
-    assert shared["max_new_tokens"] == 64
     assert runs_by_arm["concise"].evaluation == {**shared, "prompt_ending": " Be concise."}
-    assert runs_by_arm["cut-max_new_tokens-30"].evaluation["max_new_tokens"] == 30
+    assert runs_by_arm["cut-max_new_tokens-30"].evaluation == {**shared, "max_new_tokens": 30}
     assert runs_by_arm["other"].recipe["model_name_or_path"] == "gym"
 
 
 def test_an_arm_without_training_is_only_evaluated(runs_by_arm):
-    (command,) = runs_by_arm["cut-max_new_tokens-30"].commands(num_devices=1)
+    run = runs_by_arm["cut-max_new_tokens-30"]
+    (command,) = run.commands(num_devices=1)
     assert command[:2] == ["leash_trl", "eval"]
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
-
-
-def test_an_arm_that_is_no_longer_trained_is_another_run(runs_by_arm):
-    assert runs_by_arm["concise"].claim()["recipe.yaml"] == "train: false\n"
-    assert runs_by_arm["leash-target_length-12"].claim()["recipe.yaml"] != "train: false\n"
+    assert run.claim()["recipe.yaml"] == {"train": False}  # so that the trained arm is another run
 
 
 def test_an_arm_without_training_ignores_options_of_methods(config):
     options = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
     runs = planned(config(base={**FIELDS, **options}, arms={**ARMS, "cut": CUT}), min_accuracy=0.25)
     assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
-
-
-def test_a_grid_takes_one_entry_of_a_mapping(config):
-    l1 = {"length_control": "l1_max", "length_control_kwargs": {"alpha": 0.5, "budget_range": None}}
-    alpha = "length_control_kwargs.alpha"
-    arms = {
-        "own": {**l1, "grid": {alpha: [1, 2]}},
-        "fixed": {**l1, "label": "fixed"},
-        "out": {**l1, "label": "out", "grid": {alpha: None}},
-    }
-    runs = planned(config(grid={alpha: [3]}, arms=arms), seeds=[0])
-    assert [(run.arm, run.recipe["length_control_kwargs"].get("alpha")) for run in runs] == [
-        ("own-length_control_kwargs.alpha-1", 1),
-        ("own-length_control_kwargs.alpha-2", 2),
-        ("fixed", 0.5),
-        ("out", None),
-    ]
-    assert runs[3].recipe["length_control_kwargs"] == {"budget_range": None}
 
 
 @pytest.fixture
@@ -204,9 +194,7 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"dataset_name": "gym_stories"}, "benchmarks"),
         ({"label": "base"}, "model before training"),
         ({"seed": 6}, "seed is 6"),
-        ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
         ({"train": "false"}, "'false'"),
-        ({"train": False, "seed": 5}, "seed is 5"),
         ({"train": False, "lambda_lr": 0.1}, "lambda_lr"),
         ({"train": False, "num_samples": 1}, "num_samples"),
     ],
@@ -219,12 +207,10 @@ def test_mistakes_of_an_arm_are_one_line_and_nothing_is_run(arm, named, config, 
     ("words", "named"),
     [
         ("--target_length 9", "target_length"),  # which the grid sets
-        ("--arms base", "model before training"),
         ("--arms lehs", "lehs"),
         ("--seed 9", "seed is 9"),
         ("--devices 0,1;2", "0,1;2"),
         ("--devices 0;1 --jobs 1", "jobs is 1"),
-        ("--max_stepz 5", "max_stepz"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line_and_nothing_is_run(words, named, config, refusal):
@@ -267,54 +253,41 @@ def test_options_of_eval_replace_those_of_training(config):
 
 
 @pytest.mark.parametrize(
-    ("base", "own_eval", "suffix"),
+    ("base", "evaluation", "suffix"),
     [
         ({}, {}, BOXED_SUFFIX),
-        ({"reward_funcs": ["think_format_reward"]}, {}, ""),
         # who is not trained is asked as in training too, whatever grades the evaluation
         ({"reward_funcs": ["think_format_reward"]}, {"reward_funcs": ["math_reward"]}, ""),
         ({}, {"reward_funcs": ["think_format_reward"]}, BOXED_SUFFIX),
-        ({"dataset_name": "reasoning_gym:{task: chain_sum, size: 3}"}, {"benchmarks": ["gym_test"]}, ""),
         ({"dataset_name": "tasks.jsonl"}, {"benchmarks": ["gym_test"]}, ""),
-        ({"dataset_name": "tasks.jsonl", "prompt_suffix": " Be brief."}, {"benchmarks": ["gym_test"]}, " Be brief."),
         ({}, {"prompt_suffix": ""}, ""),
     ],
     ids=str,
 )
-def test_all_models_of_a_comparison_are_asked_as_in_training(base, own_eval, suffix, config, tmp_path, monkeypatch):
+def test_all_models_of_a_comparison_are_asked_as_in_training(base, evaluation, suffix, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tasks.jsonl").write_text('{"prompt": "1 + 1 = ?", "reasoning_gym": "0 {}"}\n')
-    file = config(base={**FIELDS, **base}, arms={**ARMS, "cut": CUT}, eval=own_eval)
+    Path("tasks.jsonl").write_text('{"prompt": "1 + 1 = ?", "reasoning_gym": "0 {}"}\n')
+    file = config(base={**FIELDS, **base}, arms={**ARMS, "cut": CUT}, eval=evaluation)
     runs = planned_runs(CompareArguments(comparison=file), overrides={})
     assert {run.is_trained for run in runs} == {True, False}
     assert {run.evaluation["prompt_suffix"] for run in runs} == {suffix}
 
 
-@pytest.fixture
-def other_model(tmp_path):
-    """A model that is not the one to train."""
-    return shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
-
-
-def evaluation_of(model, config, **options):
-    """Options of evaluation for an untrained model, beside an arm whose training changes the prompts."""
+def test_a_model_has_the_prompts_of_the_comparison_unless_another_training_saved_it(config, tmp_path):
+    model = shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
     base = {**FIELDS, "system_prompt": "You add.", "thinking_end": "[/T]"}
-    rival = {"train": False, "model_name_or_path": str(model), **options}
-    return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
 
+    def evaluation(**options):
+        rival = {"train": False, "model_name_or_path": str(model), **options}
+        return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
 
-def test_a_model_that_no_training_saved_has_the_prompts_of_the_comparison(other_model, config):
-    evaluation = evaluation_of(other_model, config)
-    assert (evaluation["system_prompt"], evaluation["thinking_end"]) == ("You add.", "[/T]")
-
-
-def test_a_model_that_another_training_saved_has_the_prompts_of_its_own_training(other_model, config):
-    (other_model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
-    fields = {"prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs"}
+    assert evaluation()["system_prompt"] == "You add."
+    assert evaluation()["thinking_end"] == "[/T]"
     # leash eval takes them from the recipe
-    assert not fields & evaluation_of(other_model, config).keys()
-    evaluation = evaluation_of(other_model, config, system_prompt="Add.")
-    assert {name: evaluation[name] for name in fields & evaluation.keys()} == {"system_prompt": "Add."}
+    (model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
+    fields = {"prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs"}
+    assert not fields & evaluation().keys()
+    assert evaluation(system_prompt="Add.")["system_prompt"] == "Add."
 
 
 @pytest.fixture
@@ -326,7 +299,7 @@ def second_run(config, tmp_path):
 
 
 def test_the_recipe_of_a_run_has_its_seed(second_run):
-    assert yaml.safe_load(second_run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
+    assert second_run.claim()["recipe.yaml"] == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
 
 
 def test_a_run_on_several_devices_trains_in_as_many_processes(second_run):
@@ -380,11 +353,13 @@ def test_the_request_at_the_end_of_training_ends_the_prompts_of_the_evaluation(
 
 
 ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
+REWARD = "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n"
 OWN_FILES = {
     "rows.jsonl": ROW,
     "claimed_method.py": "from leash_trl import LengthControl\nclass Mine(LengthControl):\n    name = '2'\n",
     "held_out.jsonl": ROW,
-    "claimed.py": "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n",
+    "claimed.py": REWARD,
+    "beside.py": REWARD,
 }
 
 
@@ -393,9 +368,8 @@ def claimed_runs(request, config, tmp_path, monkeypatch):
     """Plans runs whose recipes have changes; the folders hold those of the recipe without changes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for module in ("claimed", "claimed_method"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
     for name, content in OWN_FILES.items():
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
         Path(name).write_text(content)
     shutil.copytree(gym.CHECKPOINT, "model")
 
@@ -406,46 +380,58 @@ def claimed_runs(request, config, tmp_path, monkeypatch):
             "dataset_name": "rows.jsonl",
             "length_control": request.param,
             "reward_funcs": ["claimed.py:claimed"],
+            "correctness_func": "beside.py:claimed",
             **changes,
         }
-        file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
+        file = config(base=base, arms={"a": {"seeds": 1}}, eval={"benchmarks": ["held_out.jsonl"]})
         return planned_runs(CompareArguments(comparison=file), overrides={})
 
     for run in runs():
         run.folder.mkdir(parents=True)
         for name, content in run.claim().items():
-            (run.folder / name).write_text(content)
+            (run.folder / name).write_text(yaml.safe_dump(content))
     return runs
 
 
-def is_another(run):
-    try:
-        run.check_claim(run.claim())
-    except TrainingError:
-        return True
-    return False
+def refusals(runs):
+    """What is said of each run, and nothing if its folder holds it."""
+    messages = []
+    for run in runs:
+        try:
+            run.check_claim(run.claim())
+            messages.append("")
+        except TrainingError as error:
+            messages.append(str(error))
+    return messages
 
 
-def test_a_run_of_other_settings_is_not_taken_for_this_one(claimed_runs):
-    assert [is_another(run) for run in claimed_runs()] == [False] * 4
-    assert [is_another(run) for run in claimed_runs(max_steps=3)] == [False, True, True, True]
-    assert [is_another(run) for run in claimed_runs(max_completion_length=48)] == [True] * 4
+def test_a_run_of_other_settings_is_refused_with_the_first_field_that_differs(claimed_runs):
+    assert refusals(claimed_runs()) == ["", ""]
+    base, run = refusals(claimed_runs(max_steps=3))
+    assert base == ""
+    assert "max_steps is 3, but was 2" in run
+    base, run = refusals(claimed_runs(max_completion_length=48))
+    assert "max_new_tokens is 48, but was 64" in base
+    assert "max_completion_length is 48" in run
 
 
 @pytest.mark.parametrize(
-    ("name", "concerns_base"),
+    ("name", "changed", "concerns_base"),
     [
-        ("rows.jsonl", False),  # the base is not trained
-        ("claimed_method.py", False),
-        ("held_out.jsonl", True),
-        ("claimed.py", True),
-        ("model/chat_template.jinja", True),
+        ("rows.jsonl", "data of rows.jsonl", False),  # the base is not trained
+        ("claimed_method.py", "code of claimed_method", False),
+        ("held_out.jsonl", "data of held_out.jsonl", True),
+        ("claimed.py", "code of claimed", True),
+        ("beside.py", "code of beside", True),
+        ("model/chat_template.jinja", "model", True),
     ],
 )
-def test_a_run_of_other_data_or_code_is_not_taken_for_this_one(name, concerns_base, claimed_runs):
+def test_a_run_of_other_data_or_code_is_refused_by_its_name(name, changed, concerns_base, claimed_runs):
     content = Path(name).read_text()
     Path(name).write_text(content.replace("2", "3") + "\n")
-    assert [is_another(run) for run in claimed_runs()] == [concerns_base, True, True, True]
+    base, run = refusals(claimed_runs())
+    assert changed in run
+    assert (changed in base) == concerns_base
 
 
 CHILD = """

@@ -1,4 +1,4 @@
-"""Partial credit and a function beside the rewards, in `leash eval`, `filter`, `train` and `compare`."""
+"""Partial credit and a function beside the rewards, in `leash eval`, `filter` and `train`."""
 
 import json
 import signal
@@ -7,7 +7,6 @@ import pytest
 from killed_command import killed_in_a_fork
 
 from leash_trl.cli.main import main
-from leash_trl.comparison.run import ComparedRun
 from leash_trl.evaluation.runs import load_evaluated_run
 
 
@@ -121,21 +120,3 @@ def test_a_recipe_trains_with_a_function_beside_its_rewards(files, tmp_path, mon
     assert log[0]["leash/accuracy"] == (log[0]["rewards/exact/mean"] + 1) / 2
     assert log[0]["reward"] == log[0]["rewards/share/mean"]
     assert f"correctness_func: {files}/own_sums.py:exact" in (tmp_path / "run" / "leash_recipe.yaml").read_text()
-
-
-def test_a_comparison_notices_a_change_of_the_function_beside_the_rewards(files):
-    (files / "beside.py").write_text("def exact(**kwargs):\n    return [1.0]\n")
-    rewards = {"reward_funcs": [f"{files}/own_sums.py:share"], "correctness_func": f"{files}/beside.py:exact"}
-    run = ComparedRun(
-        arm="a",
-        label="a",
-        recipe={"model_name_or_path": "gym", "target_length": 8, **rewards},
-        point={},
-        evaluation={"benchmarks": [f"{files}/sums.jsonl"], **rewards},
-        is_trained=True,
-        seed=0,
-        folder=files,
-    )
-    before = run.claim()
-    (files / "beside.py").write_text("def exact(**kwargs):\n    return [0.0]\n")
-    assert run.claim() != before

@@ -2,19 +2,19 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+import yaml
 from tqdm import tqdm
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import UserError, resumable, user_errors
-from leash_trl.comparison import arms, page
+from leash_trl.comparison import page
 from leash_trl.comparison.page import FinishedEvaluation, TrainingCurves
 from leash_trl.comparison.queue import EndedJob, cause, run_all
 from leash_trl.comparison.run import EVALUATION, ComparedRun, LengthRequest
@@ -60,22 +60,6 @@ class CompareArguments:
     output_dir: str = "runs/compare"
 
 
-def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> list[ComparedRun]:
-    """Returns the base and then all runs, as [`~leash_trl.comparison.arms.planned_runs`] does.
-
-    Raises:
-        `UserError`: If the file is missing or has an unknown entry, or if two runs would have the same name.
-    """
-    from leash_trl.cli.comparison_arguments import CommandLineReader, load_comparison
-
-    file = options.comparison
-    with user_errors():
-        comparison = load_comparison(
-            file, Path(options.output_dir), selected=options.arms, seeds=options.seeds, overrides=overrides
-        )
-        return arms.planned_runs(comparison, CommandLineReader(file))
-
-
 def devices_of_jobs(options: CompareArguments) -> list[str | None]:
     """Returns the devices of each of the runs at the same time; `None` keeps the environment unchanged."""
     if options.devices is None:
@@ -84,8 +68,8 @@ def devices_of_jobs(options: CompareArguments) -> list[str | None]:
         num_jobs = options.jobs or (1 if torch.cuda.is_available() else 2)
         return [None] * num_jobs
     devices: list[str | None] = list(options.devices.split(";"))
-    num_devices = {text.count(",") + 1 for text in options.devices.split(";")}
-    if len(num_devices) > 1 or options.jobs not in (None, len(devices)):
+    numbers = {text.count(",") for text in options.devices.split(";")}
+    if len(numbers) > 1 or options.jobs not in (None, len(devices)):
         raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job equally many devices")
     return devices
 
@@ -98,6 +82,7 @@ def main(argv: list[str]) -> int:
     options, training_words = parse_known(CompareArguments, argv, "leash compare")
     process.use_one_thread()
     process.ignore_future_warnings()
+    from leash_trl.cli.comparison_arms import planned_runs
     from leash_trl.cli.training_arguments import given_fields
 
     runs = planned_runs(options, overrides=given_fields(training_words, prog="leash compare"))
@@ -113,7 +98,7 @@ def main(argv: list[str]) -> int:
     with resumable(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
         for run in remaining:
             for name, content in claims[run].items():
-                write_whole(run.folder / name, content)
+                write_whole(run.folder / name, yaml.safe_dump(content))
         with tqdm(total=len(runs), initial=len(runs) - len(jobs), unit="run") as bar:
             for job in run_all(jobs, devices):
                 tqdm.write(outcome(job), file=sys.stderr)
