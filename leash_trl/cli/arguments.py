@@ -94,8 +94,6 @@ class CommandParser(TrlParser):
             options["help"] += " (required)"
         if positional:
             return super().add_argument(name, **options)
-        if options.get("default") in (None, [], {}):
-            options["default"] = argparse.SUPPRESS  # suppresses "(default: None)"
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:

@@ -19,15 +19,11 @@ EFFORT_COLUMN = "effort"
 
 def check_efforts_differ(tokenizer: Any, efforts: Mapping[str, float], suffix: str) -> None:
     """Raises `ValueError` if two efforts have the same tokens, so that no model could distinguish them."""
-    effort_by_tokens: dict[tuple[int, ...], str] = {}
-    for effort in efforts:
-        # "?" stands for the question, since the tokens of a suffix may depend on what is before it
-        token_ids = tokenizer("?" + effort_suffix(effort, suffix))["input_ids"]
-        first = effort_by_tokens.setdefault(tuple(token_ids), effort)
-        if first != effort:
-            raise ValueError(
-                f"efforts {first!r} and {effort!r} have the same tokens; choose words that the model knows"
-            )
+    # "?" stands for the question, since the tokens of a suffix may depend on what is before it
+    endings = ["?" + effort_suffix(effort, suffix) for effort in efforts]
+    distinct = {tuple(tokenizer(ending)["input_ids"]) for ending in endings}
+    if len(distinct) < len(efforts):
+        raise ValueError(f"efforts are {', '.join(efforts)}, of which some have the same tokens; use other words")
 
 
 def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFORT_SUFFIX) -> "Rows":

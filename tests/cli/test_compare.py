@@ -178,6 +178,7 @@ def refusal(tmp_path, capsys, monkeypatch):
         ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, "benchmarks"),
         ({"base": {**FIELDS, "dataset_config": "hard"}}, "benchmarks"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, "reward_model_name_or_path"),
+        ({"base": {**FIELDS, "dataset_name": "./missing.jsonl"}}, "./missing.jsonl"),
         ({"seeds": 3}, "seeds"),
     ],
 )

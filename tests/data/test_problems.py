@@ -50,22 +50,16 @@ def test_a_suffix_replaces_the_template_around_a_question_which_stays_without_on
     assert questions(load_problems(path, suffix=" Be brief.")) == [f"{bare_question(text)} Be brief."]
 
 
-def test_what_is_appended_is_logged_once(write, caplog):
+def test_what_is_appended_is_logged_once_and_messages_stay(write, caplog):
     say_suffix.cache_clear()
+    load_problems(write([{**TRL, "prompt": user("Why?")}]), suffix=" Be brief.")
+    assert not caplog.records
     path = write([TRL])
     for _ in range(2):
         load_problems(path, suffix=" Be brief.")
         load_training_rows(path, test_split="train", suffix=" Be brief.")
     (record,) = caplog.records
-    assert "prompt_suffix" in record.getMessage()
-    assert "' Be brief.'" in record.getMessage()
-
-
-def test_nothing_is_logged_where_nothing_is_appended(write, caplog):
-    say_suffix.cache_clear()
-    load_problems(write([{**TRL, "prompt": user("Why?")}]), suffix=" Be brief.")  # messages stay as they are
-    load_problems(write([TRL]))
-    assert not caplog.records
+    assert "prompt_suffix ' Be brief.'" in record.getMessage()
 
 
 def test_a_suffix_may_depend_on_the_columns(write, caplog):
@@ -128,8 +122,8 @@ def test_columns_of_numbers_give_golds_and_ids_as_text(write):
 
 def test_limit_keeps_the_first_problems_and_is_positive(write):
     path = write([problem(f"What is {number}?", number) for number in range(5)])
-    for limit in (1, 2, 9):
-        assert load_problems(path, limit=limit).to_list() == load_problems(path).to_list()[:limit]
+    assert load_problems(path, limit=2)["solution"][:] == ["0", "1"]
+    assert len(load_problems(path, limit=9)) == 5
     with pytest.raises(ValueError, match="limit is 0"):
         load_problems(path, limit=0)
 
@@ -173,8 +167,6 @@ def test_splits_are_named_where_the_choice_is_open_or_wrong(write, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [
-        ("a.jsonl", "", "a.jsonl"),
-        ("a.jsonl", '{"problem": "x"\n', "a.jsonl"),
         ("a.jsonl", '{"text": "x"}\n', "text"),
         ("a.jsonl", '{"problem": "x", "answer": "1"}\n{"problem": "y", "answer": null}\n', "a, row 1 .*'answer'"),
         ("a.csv", "problem,answer\n", "a"),
@@ -187,22 +179,15 @@ def test_files_that_hold_no_problems_are_errors(tmp_path, name, text, named):
         load_problems(str(tmp_path / name))
 
 
-def test_fingerprint_sees_ids_prompts_solutions_and_order_and_of_other_columns_those_asked_for(write):
-    first = problem("One?", "1", id="a", level=1)
-    second = problem("Two?", "2", id="b", level=1)
-    different = [
-        [first, second],
-        [{**first, "problem": "Uno?"}, second],
-        [{**first, "answer": "11"}, second],
-        [{**first, "id": "c"}, second],
-        [second, first],
-        [first],
-    ]
-    fingerprints = [fingerprint(load_problems(write(rows))) for rows in different]
-    assert len({*fingerprints}) == len(different)
+def test_fingerprint_sees_ids_prompts_solutions_and_order_and_of_other_columns_those_asked_for():
+    rows = [{"id": "a", "prompt": "One?", "solution": "1", "level": 1}, {"id": "b", "prompt": "Two?", "level": 1}]
+    different = [rows, rows[::-1], rows[:1]]
+    different += [[{**rows[0], column: "c"}, rows[1]] for column in ("id", "prompt", "solution")]
+    fingerprints = {fingerprint(Dataset.from_list(rows)) for rows in different}
+    assert len(fingerprints) == len(different)
     assert all(len(bytes.fromhex(digits)) == 8 for digits in fingerprints)
-    original = load_problems(write([first, second]))
-    harder = load_problems(write([{**first, "level": 2}, {**second, "level": 2}]))
+    original = Dataset.from_list(rows)
+    harder = Dataset.from_list([{**rows[0], "level": 2}, rows[1]])
     assert fingerprint(original) == fingerprint(harder)
     assert fingerprint(original, ["id", "level"]) != fingerprint(harder, ["id", "level"])
 

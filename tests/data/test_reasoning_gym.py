@@ -118,27 +118,13 @@ def evaluate(output_dir: Path, *words: str) -> int:
     return main(["eval", *SMALL, "--output_dir", str(output_dir), "--benchmarks", *words])
 
 
-def recorded_rewards(output_dir: Path) -> list[str] | None:
-    return json.loads((output_dir / "run.json").read_text()).get("reward_funcs")
-
-
-def test_filtered_rows_keep_what_the_reward_reads(kept):
-    assert all('"seed": 0' in json.loads(line)["reasoning_gym"] for line in kept.read_text().splitlines())
-
-
-def test_an_evaluation_of_the_task_is_scored_by_the_task(tmp_path):
-    assert evaluate(tmp_path, SUMS) == 0
-    assert recorded_rewards(tmp_path) == ["reasoning_gym_reward"]
-
-
-def test_an_evaluation_of_filtered_rows_is_scored_by_the_task(kept, tmp_path):
-    assert evaluate(tmp_path, str(kept)) == 0
-    assert recorded_rewards(tmp_path) == ["reasoning_gym_reward"]
-
-
-def test_an_evaluation_may_grade_the_task_as_mathematics(tmp_path):
-    assert evaluate(tmp_path, SUMS, "--reward_funcs", "math_reward") == 0
-    assert recorded_rewards(tmp_path) is None  # the grader, which is no reward function of the user's
+def test_an_evaluation_is_scored_by_the_task_unless_another_reward_is_named(kept, tmp_path):
+    assert evaluate(tmp_path / "task", SUMS) == 0
+    assert evaluate(tmp_path / "kept", str(kept)) == 0
+    assert evaluate(tmp_path / "graded", SUMS, "--reward_funcs", "math_reward") == 0
+    runs = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("task", "kept", "graded")]
+    # the grader is no reward function of the user's
+    assert [run.get("reward_funcs") for run in runs] == [["reasoning_gym_reward"], ["reasoning_gym_reward"], None]
 
 
 def test_benchmarks_with_different_rewards_are_refused(tmp_path, capsys):

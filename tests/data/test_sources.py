@@ -73,13 +73,6 @@ def test_a_name_without_a_folder_of_its_owner_here_is_on_the_hub(tmp_path, monke
     assert parse_reference("there/name").hub_id == "there/name"
 
 
-def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    file = tmp_path / "rows.jsonl"
-    file.write_text("{}\n")
-    assert parse_reference("~/rows.jsonl").path == parse_reference("amc23=~/rows.jsonl").path == file
-
-
 QUESTION = "Let $x + 1 = 4$.\n\nWhat is $x$?"
 
 
