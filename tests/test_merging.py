@@ -31,7 +31,12 @@ def adapter(tmp_path_factory, tiny_model_path, tokenizer):
     torch.manual_seed(1)
     config = lora(target_modules="all-linear", init_lora_weights=False)
     get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model_path), config).save_pretrained(folder)
-    recipe = {"target_length": 12, "use_peft": True, "lora_r": 4, "dtype": "float32"}
+    recipe = {
+        "target_length": 12,
+        "use_peft": True,
+        "lora_r": 4,
+        "dtype": "float32",
+    }
     not_of_the_model = {"optimizer.pt": b"moments"}
     save(folder, 7, recipe, **not_of_the_model)
     (folder / "config.json").unlink()

@@ -42,8 +42,7 @@ class Comparison:
     """What to compare.
 
     Args:
-        path (`str`): File of the comparison, for messages.
-        folder (`Path`): Folder for the runs.
+        path (`str`), folder (`Path`): File of the comparison, for messages, and folder for the runs.
         arms (`dict[str, dict]`): Fields of each arm to run, by its name.
         base (`dict`), grid (`dict`), evaluation (`dict`): What arms share: fields of a recipe, lists of values of
             fields, and options of evaluation.

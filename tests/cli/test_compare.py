@@ -33,7 +33,10 @@ FIELDS = {
     "use_cpu": True,
     "gradient_checkpointing": False,
 }
-ARMS = {"leash": {"seeds": 2, "lambda_lr": 0.02}, "frozen": {"seeds": 1, "label": "LEASH-C", "lambda_lr": 0.0}}
+ARMS = {
+    "leash": {"seeds": 2, "lambda_lr": 0.02},
+    "frozen": {"seeds": 1, "label": "LEASH-C", "lambda_lr": 0.0},
+}
 
 
 @pytest.fixture
@@ -89,7 +92,12 @@ def test_arms_run_at_every_point_of_their_grids_and_the_later_setting_wins(confi
         ("fixed", 20),
         ("own-target_length-28", 28),
     ]
-    assert runs[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04, "max_steps": 9}
+    assert runs[1].recipe == {
+        **FIELDS,
+        "target_length": 12,
+        "lambda_lr": 0.04,
+        "max_steps": 9,
+    }
     assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
 
 
@@ -170,7 +178,15 @@ def refusal(tmp_path, capsys, monkeypatch):
         ({"grid": {"target_length": 12}}, "12"),
         ({"grid": {"target_length": [12, 12]}}, "leash-target_length-12"),
         ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
-        ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, "X"),
+        (
+            {
+                "arms": {
+                    "a": {"label": "X"},
+                    "b": {"label": "X", "lambda_lr": 2},
+                }
+            },
+            "X",
+        ),
         ({"arms": {"base": {}}}, "model before training"),
         ({"arms": {"x": {"train": False}}}, "leash eval"),
         ({"eval": {"seed": 123}}, "seed is 123"),
@@ -231,14 +247,16 @@ OF_TRAINING = {
 
 
 def test_problems_rewards_and_sampling_are_those_of_training(config):
-    run = planned(config(base={**FIELDS, **OF_TRAINING}))[0]
-    expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **OF_TRAINING}
+    base = {**FIELDS, **OF_TRAINING, "generation_kwargs": {"max_new_tokens": 48}}
+    run = planned(config(base=base))[0]
+    expected = {
+        "benchmarks": ["gym"],
+        "split": "test",
+        "max_new_tokens": 48,
+        "num_samples": 4,
+        **OF_TRAINING,
+    }
     assert expected.items() <= run.evaluation.items()
-
-
-def test_the_limit_of_an_evaluation_is_that_of_the_engine_in_training(config):
-    run = planned(config(base={**FIELDS, "generation_kwargs": {"max_new_tokens": 48}}))[0]
-    assert run.evaluation["max_new_tokens"] == 48
 
 
 def test_options_of_eval_replace_those_of_training(config):
@@ -535,8 +553,6 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, out
     assert "ValueError: no luck today" in line
     assert str(out / "leash" / "seed-0" / "log.txt") in line
     assert "Missing: leash/seed-0." in printed.out
-    assert comparison() == 0
-    assert "Missing" not in capsys.readouterr().out
 
 
 def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):
@@ -546,14 +562,19 @@ def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):
 
 
 def test_what_was_truncated_is_named_but_no_arm_that_is_cut_on_purpose(comparison, out):
-    assert comparison("--seeds", "1", arms={"leash": {}, "brief": {"train": False, "max_new_tokens": 8}}) == 0
+    assert (
+        comparison(
+            "--seeds",
+            "1",
+            arms={
+                "leash": {},
+                "brief": {"train": False, "max_new_tokens": 8},
+            },
+        )
+        == 0
+    )
     line = line_with("max_new_tokens", out / "table.md")
     assert [name for name in ("base", "leash", "brief") if name in line] == ["base"]
-
-
-def test_the_curves_of_training_are_found_whatever_the_order_of_the_grids(comparison):
-    arms = {"a": {"learning_rate": 1e-6, "grid": {"lambda_init": [0.1]}}, "b": {"grid": {"lambda_init": [0.1]}}}
-    assert comparison("--seeds", "5", arms=arms, grid={"learning_rate": [1e-5]}) == 0
 
 
 def test_rewards_of_several_values_are_compared_by_their_mean(comparison, out):
@@ -572,7 +593,10 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
             "target_milestones": {0: 90, 1: 46},
             "max_completion_length": 96,
         },
-        "leash": {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}},
+        "leash": {
+            "efforts": {"low": 40, "high": 50},
+            "length_control_kwargs": {"multiplier_per": "effort"},
+        },
         "one lambda": {"efforts": {"low": 40}},
     }
     assert comparison("--seeds", "5", arms=arms, eval={"max_new_tokens": 64}) == 0

@@ -25,12 +25,23 @@ FIELDS = {
     "report_to": "none",
     "output_dir": "out",
 }
-SAMPLED = {"model_name_or_path": "gym", "num_samples": 2, "max_new_tokens": 16, "limit": 2, "output_dir": "out"}
+SAMPLED = {
+    "model_name_or_path": "gym",
+    "num_samples": 2,
+    "max_new_tokens": 16,
+    "limit": 2,
+    "output_dir": "out",
+}
 OPTIONS = {
     "train": FIELDS,
     "eval": {**SAMPLED, "benchmarks": "gym_test"},
     "filter": {**SAMPLED, "dataset_name": "gym"},
-    "plan": {"num_gpus": 1, "gpu_memory": 80, "model_name_or_path": "gym", "target_length": 40},
+    "plan": {
+        "num_gpus": 1,
+        "gpu_memory": 80,
+        "model_name_or_path": "gym",
+        "target_length": 40,
+    },
 }
 MISSING = ["./missing", "runs/missing", "~/missing", "/no/where/missing"]
 
@@ -133,8 +144,6 @@ def test_the_home_folder_is_found_by_its_abbreviation_everywhere(tmp_path):
     assert main(["eval", "--config=~/eval.yaml", *options]) == 0
     assert (home / "out" / "results.json").is_file()
     assert not Path("~").exists()
-    assert main(["report", "~/out", "--output_dir=~/report"]) == 0
-    assert (home / "report" / "report.html").is_file()
 
 
 def test_a_chat_template_is_text_and_no_path(refusal):

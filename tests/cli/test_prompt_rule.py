@@ -117,16 +117,13 @@ def test_a_box_is_requested_where_answers_are_graded_as_mathematics_and_else_pro
         assert sampled_prompts(file, kind, reward_funcs=reward_funcs or None) == prompts
 
 
-def test_prompts_for_a_reward_model_stay_as_they_are(tmp_path):
+def test_prompts_for_a_reward_model_and_for_tasks_that_score_answers_stay_as_they_are(tmp_path):
+    questions = [user(text) for text in QUESTIONS]
     file = write_rows(tmp_path / "rows.jsonl", rows_of("strings"))
-    words = ["--dataset_name", file, "--reward_model_name_or_path", "a/b"]
-    assert trained_prompts(*words) == [user(text) for text in QUESTIONS]
-
-
-def test_prompts_of_tasks_that_score_answers_themselves_stay_as_they_are(tmp_path):
-    rows = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
-    file = write_rows(tmp_path / "tasks.jsonl", rows)
-    assert trained_prompts("--dataset_name", file) == sampled_prompts(file) == [user(text) for text in QUESTIONS]
+    assert trained_prompts("--dataset_name", file, "--reward_model_name_or_path", "a/b") == questions
+    tasks = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
+    file = write_rows(tmp_path / "tasks.jsonl", tasks)
+    assert trained_prompts("--dataset_name", file) == sampled_prompts(file) == questions
 
 
 @pytest.fixture
@@ -211,14 +208,23 @@ def test_nothing_to_ask_is_an_error(prompt):
         check_not_blank(Dataset.from_list([{"prompt": prompt}]))
 
 
-def test_pictures_and_tool_calls_ask_too():
-    calls = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
-    for row in ({"prompt": user(""), "image": "?"}, {"prompt": user(""), "images": ["?"]}, {"prompt": calls}):
-        assert as_conversation(row) == {"prompt": row["prompt"]}
-        check_not_blank(Dataset.from_list([row]))
+CALLS = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
 
 
-@pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"problem": "?", "answer": "7"}, {"label": True}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": user(""), "image": "?"},
+        {"prompt": user(""), "images": ["?"]},
+        {"prompt": CALLS},
+    ],
+)
+def test_pictures_and_tool_calls_ask_too(row):
+    assert as_conversation(row) == {"prompt": row["prompt"]}
+    check_not_blank(Dataset.from_list([row]))
+
+
+@pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"label": True}])
 def test_a_prompt_wins_for_training_and_all_rows_and_columns_stay(gold, tmp_path):
     """Though the other columns would make problems of another kind, whose prompts, columns and repeats would go."""
     rows = [{"prompt": [SYSTEM, *user("1 + 1 = ?")], "style": "kind", **gold}] * 3
@@ -238,9 +244,9 @@ def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, 
 
 
 def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):
-    rows = [{"prompt": "1 + 1 = ?", "solution": "2"}, {"prompt": " ", "solution": "2"}]
-    write_rows(tmp_path / "folder" / "train.jsonl", rows[:1])
-    write_rows(tmp_path / "folder" / "test.jsonl", rows)
+    row = {"prompt": "1 + 1 = ?", "solution": "2"}
+    write_rows(tmp_path / "folder" / "train.jsonl", [row])
+    write_rows(tmp_path / "folder" / "test.jsonl", [row, {**row, "prompt": " "}])
     words = ["--dataset_name", str(tmp_path / "folder")]
     assert trained_on(*words)[1] is None
     with pytest.raises(ValueError, match="row 1 "):

@@ -54,7 +54,13 @@ def logged(caplog):
     return lambda text: [record.getMessage() for record in caplog.records if text in record.getMessage()]
 
 
-@pytest.mark.parametrize(("command", "words"), [("eval", ""), ("filter", "--min_passes 0 --max_passes 1")])
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("eval", ""),
+        ("filter", "--min_passes 0 --max_passes 1"),
+    ],
+)
 def test_a_trained_model_is_asked_as_in_training_and_one_line_says_so(command, words, trained, tmp_path, logged):
     fields = {
         "prompt_suffix": "",
@@ -112,6 +118,7 @@ def test_a_baseline_with_other_prompts_is_told_from_one_with_other_problems(trai
     assert repr(BOXED_SUFFIX) in line
     assert main([*words, "--limit", "2"]) == 2
     assert "prompt_suffix" not in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "out" / "samples").exists()
     assert main([*words, "--prompt_suffix", BOXED_SUFFIX]) == 0
 
 

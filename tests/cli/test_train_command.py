@@ -4,7 +4,6 @@ import errno
 import json
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -63,7 +62,10 @@ def closing_of(scores, key="leash/accuracy", length=9.0, zero_signal_share=0.5):
     """The closing line of a run that logged these scores, one each update, an evaluation and transformers' summary."""
     common = {"loss": 0.0, "leash/mean_length": length, "leash/zero_signal_share": zero_signal_share}
     log = [{**common, "step": step, key: score} for step, score in enumerate(scores, start=1)]
-    log += [{"step": len(scores), "eval_leash/mean_length": 999.0}, {"step": len(scores), "train_loss": 0.0}]
+    log += [
+        {"step": len(scores), "eval_leash/mean_length": 999.0},
+        {"step": len(scores), "train_loss": 0.0},
+    ]
     return closing_line({"lambda": 0.75639}, log)
 
 
@@ -111,7 +113,12 @@ def test_prompts_that_came_as_messages_have_no_suffix_in_card_and_recipe(command
 
 
 @pytest.mark.parametrize(
-    ("prompt", "suffix"), [("1 + 1 = ?", BOXED_SUFFIX), (user("1 + 1 = ?"), None)], ids=["text", "messages"]
+    ("prompt", "suffix"),
+    [
+        ("1 + 1 = ?", BOXED_SUFFIX),
+        (user("1 + 1 = ?"), None),
+    ],
+    ids=["text", "messages"],
 )
 def test_the_recipe_records_the_suffix_that_prompts_got(prompt, suffix, command, tmp_path):
     write_rows(tmp_path / "rows.jsonl", [{"prompt": prompt, "solution": "2"}] * 8)
@@ -139,40 +146,6 @@ def test_a_reward_that_raises_shows_its_own_frames_only(command, capsys):
     assert "leash_trl/" not in trace
     assert "grpo_trainer" not in trace
     assert trace.splitlines()[-1].startswith("leash train: ")
-
-
-BAD_REWARDS = """
-def texts(prompts, **kwargs):
-    return ["a" for _ in prompts]
-
-def nothing(prompts, **kwargs):
-    return None
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--per_device_train_batch_size 128 --num_generations 8", "8 rows"),
-        ("--dataset_name completed.jsonl", "'completions'"),
-        ("--reward_funcs my_rewards.texts", "texts"),
-        ("--reward_funcs my_rewards.nothing", "nothing"),
-        ("--temperature 0", "temperature"),
-        ("--report_to wandb", "wandb"),
-    ],
-)
-def test_what_cannot_be_trained_is_one_line(words, named, command, tmp_path, capsys):
-    if find_spec(named):
-        pytest.skip(f"{named} is installed")
-    write_rows(tmp_path / "completed.jsonl", [{"prompt": f"{i} + 1 = ?", "completions": ["2"]} for i in range(8)])
-    with open("my_rewards.py", "a") as file:
-        file.write(BAD_REWARDS)
-    assert main([*command, *words.split()]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    line = error.splitlines()[-1]
-    assert line.startswith("leash train: ")
-    assert named in line
 
 
 def test_weights_of_another_kind_cannot_be_resumed_which_is_one_line(command, capsys):
@@ -205,16 +178,20 @@ def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, com
     assert "in run with --resume_from_checkpoint true" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(("word", "checkpoint"), [("true", True), ("True", True), ("false", False), ("x", "x")])
+@pytest.mark.parametrize(
+    ("word", "checkpoint"),
+    [
+        ("true", True),
+        ("True", True),
+        ("false", False),
+        ("x", "x"),
+    ],
+)
 def test_true_and_false_on_a_command_line_are_no_checkpoints(word, checkpoint, command):
     Path("run").mkdir()
     Path("x").mkdir()
     _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
     assert _checkpoint_to_resume(args) == checkpoint
-
-
-def test_without_a_checkpoint_nothing_is_resumed(command):
-    assert main([*command, "--resume_from_checkpoint", "true"]) == 2
 
 
 def test_a_run_in_the_folder_is_not_overwritten(command):

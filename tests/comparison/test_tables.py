@@ -24,7 +24,12 @@ from leash_trl.evaluation.tables import csv
 
 
 GYM = Path("recipes/gym")
-BASE = {"measure": "accuracy", "score": 0.8, "mean_tokens": 100.0, "p95_tokens": 158.0}
+BASE = {
+    "measure": "accuracy",
+    "score": 0.8,
+    "mean_tokens": 100.0,
+    "p95_tokens": 158.0,
+}
 
 
 def point(method, target, accuracies, tokens, seeds=None, **settings):
@@ -73,7 +78,12 @@ def seed(run, number=100, target=24, base=BASE):
     """The row of a seed that comes to 24 tokens at its seventh update."""
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
     row = seed_row(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
-    return {"name": "ALP", "seeds": str(number), **row, "generated_tokens": 1000.0}
+    return {
+        "name": "ALP",
+        "seeds": str(number),
+        **row,
+        "generated_tokens": 1000.0,
+    }
 
 
 def test_a_seed_by_hand(run):
@@ -127,7 +137,10 @@ def test_the_target_is_for_the_controlled_lengths(tmp_path):
 
 
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
-    rows = [{**seed(run), "length_control_kwargs.alpha": "0.5"}, seed(run, 101)]
+    rows = [
+        {**seed(run), "length_control_kwargs.alpha": "0.5"},
+        seed(run, 101),
+    ]
     (tmp_path / "seeds.csv").write_text(csv(pd.DataFrame(rows)))
     back = read_comparison(tmp_path / "seeds.csv")
     assert {*back.columns} == {*read_comparison(GYM / "compare_seeds.csv").columns}
@@ -179,7 +192,13 @@ def test_seeds_become_their_mean_with_an_interval_over_seeds(tmp_path, run):
     assert row["token_change"] == pytest.approx(-0.755)
 
 
-@pytest.mark.parametrize(("high", "ends"), [(1.0, (0.0, 1.0)), (5.0, (0.5 - 6.3531, 0.5 + 6.3531))])
+@pytest.mark.parametrize(
+    ("high", "ends"),
+    [
+        (1.0, (0.0, 1.0)),
+        (5.0, (0.5 - 6.3531, 0.5 + 6.3531)),
+    ],
+)
 def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(tmp_path, high, ends):
     def rated(label, *rewards):
         return evaluated(tmp_path, label, gym=[[{**said(10, None), "reward": reward}] for reward in rewards])

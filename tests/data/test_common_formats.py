@@ -46,7 +46,15 @@ BLOCKS = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
         ({"messages": [SYSTEM, USER, ANSWER]}, [SYSTEM, USER]),
         ({"messages": [USER, {"role": "assistant", "content": "I give up."}], "answer": "7"}, [USER]),
         ({"messages": [USER], "ground_truth": "7"}, [USER]),
-        ({"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": "7"}]}, [USER]),
+        (
+            {
+                "conversations": [
+                    {"from": "human", "value": QUESTION},
+                    {"from": "gpt", "value": "7"},
+                ]
+            },
+            [USER],
+        ),
         ({"instruction": QUESTION, "input": "", "output": "7"}, [USER]),
         ({"instruction": "What is", "input": "2 + 5?", "output": "7"}, [{**USER, "content": "What is\n\n2 + 5?"}]),
         ({"problem": QUESTION, "solution": "7"}, [USER]),

@@ -48,11 +48,9 @@ def test_what_is_nothing_is_an_error_that_lists_the_names(text):
     "text",
     [
         "a/b/c",
-        "rows/missing.jsonl",
         "rows.jsonl",
         "./rows",
         "~/missing.jsonl",
-        "/missing",
         "here/missing",
         "amc23=./rows",
     ],

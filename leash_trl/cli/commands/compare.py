@@ -15,7 +15,7 @@ from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import UserError, resumable, user_errors
 from leash_trl.comparison import page
-from leash_trl.comparison.page import FinishedEvaluation, TrainingCurves
+from leash_trl.comparison.page import FinishedEvaluation
 from leash_trl.comparison.queue import EndedJob, cause, run_all
 from leash_trl.comparison.run import EVALUATION, ComparedRun, LengthRequest
 from leash_trl.comparison.tables import comparison_rows
@@ -123,7 +123,9 @@ def outcome(job: EndedJob) -> str:
 def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     """Writes tables and figure of the finished runs, and prints the tables."""
     base_run = runs[0]
-    finished = in_order_of_arms([run for run in runs[1:] if run.is_done()])
+    arm_names = list(dict.fromkeys(run.arm for run in runs[1:]))
+    finished = [run for run in runs[1:] if run.is_done()]
+    finished.sort(key=lambda run: arm_names.index(run.arm))  # runs are planned in turns
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with user_errors():
         base = load_evaluated_run(base_run.folder / EVALUATION)
@@ -134,7 +136,7 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     table = comparison_rows(seeds)
     text = page.page_text(command, runs, base=base, evaluations=evaluations, seeds=seeds)
     page.write_tables(output_dir, text, table=table, seeds=seeds)
-    if len({run.arm for run in runs[1:]}) > 1:
+    if len(arm_names) > 1:
         training = page.accuracies_by_method(seeds, evaluations)
         write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
     else:
@@ -142,23 +144,19 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
 
 
-def in_order_of_arms(runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Returns runs with all seeds of an arm side by side; they are planned in turns."""
-    arm_names = list(dict.fromkeys(run.arm for run in runs))
-    return sorted(runs, key=lambda run: arm_names.index(run.arm))
-
-
 def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[FinishedEvaluation]:
     """Yields the evaluations of a finished run; `log` has the curves of its training."""
     for name, request in run.requests.items():
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
-        curves = TrainingCurves(
+        yield FinishedEvaluation(
+            run,
+            request,
+            load_evaluated_run(run.folder / name),
             lengths=logged(log_of_request, "leash/mean_length"),
             multipliers=logged(log_of_request, "leash/lambda"),
             accuracies=logged(log_of_request, "leash/accuracy"),
             generated_tokens=logged(log, "leash/generated_tokens"),
         )
-        yield FinishedEvaluation(run, request, load_evaluated_run(run.folder / name), curves)
 
 
 def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest) -> pd.DataFrame:

@@ -1,6 +1,5 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
-import inspect
 import math
 import traceback
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 import pandas as pd
 from datasets import Dataset
 from transformers import AutoProcessor, ProgressCallback
-from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
+from trl import get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl import process
 from leash_trl.cli.arguments import DEFAULT_RECIPE
@@ -225,13 +224,11 @@ def mistake_of_user(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str
         return UserError(str(error))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]  # the innermost is the last
     packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
-    codes = [frame.f_code for frame in frames]
+    functions = [frame.f_code.co_qualname for frame in frames]
     # TRL: GRPOTrainer._calculate_rewards calls the reward functions and makes tensors of rewards; accelerate gathers
-    caller = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__
-    if caller in codes:
-        is_gathering = packages[codes.index(caller) + 1 :][:1] == ["accelerate"]
-        if not is_gathering:
-            return mistake_of_rewards(error, trainer, packages)
+    caller = "GRPOTrainer._calculate_rewards"
+    if caller in functions and packages[functions.index(caller) + 1 :][:1] != ["accelerate"]:
+        return mistake_of_rewards(error, trainer, packages)
     is_before_first_update = trainer.state.global_step <= trainer._num_done
     is_from_library = isinstance(error, ValueError | ImportError) and packages[-1] in UPSTREAM
     if not (is_before_first_update and is_from_library):
