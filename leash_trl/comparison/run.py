@@ -151,8 +151,8 @@ class ComparedRun:
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.reward_functions import code_digests, digest
 
-        model = checkpoint_path(self.recipe["model_name_or_path"])
-        weights = weights_fingerprint(model, self.recipe.get("model_revision"))
+        model = self.recipe["model_name_or_path"]
+        weights = weights_fingerprint(checkpoint_path(model), self.recipe.get("model_revision"))
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
         for path in self._data_paths():

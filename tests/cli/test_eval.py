@@ -142,18 +142,11 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
     assert not (tmp_path / "dataset").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "ending"),
-    [
-        ({"prompt_suffix": ""}, ""),
-        ({"prompt_ending": " (low)"}, f"{BOXED_SUFFIX} (low)"),
-    ],
-)
-def test_suffix_and_prompt_ending_end_the_questions(options, ending, tmp_path):
+def test_the_prompt_ending_ends_the_questions(tmp_path):
     file = write_rows(tmp_path / "data.jsonl", [{"problem": "1 + 1 = ?", "answer": "2"}])
-    arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **options)
+    arguments = SamplingArguments(output_dir="", model_name_or_path="gym", prompt_ending=" (low)")
     (row,) = load_checked(file, arguments, "benchmark", gym_tokenizer())
-    assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
+    assert row["prompt"][0]["content"] == f"1 + 1 = ?{BOXED_SUFFIX} (low)"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from published_rows import user, write_rows
 
-from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line
+from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line, recorded
 from leash_trl.cli.main import main
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX
@@ -103,27 +103,19 @@ def test_where_accuracy_is_not_known_the_closing_line_has_the_reward():
     assert not re.search("accuracy|correct", line)
 
 
-def test_prompts_that_came_as_messages_have_no_suffix_in_card_and_recipe(command, tmp_path):
-    write_rows(tmp_path / "rows.jsonl", [{"prompt": user(f"{i} + 1 = ?"), "solution": "2"} for i in range(8)])
-    assert main([*command, "--prompt_suffix", " Be brief."]) == 0
-    card = Path("run/README.md").read_text()
-    assert " + 1 = ?" in card
-    assert "Be brief." not in card
-    assert saved_recipe()["prompt_suffix"] == ""
-
-
 @pytest.mark.parametrize(
-    ("prompt", "suffix"),
+    ("option", "prompt", "expected"),
     [
-        ("1 + 1 = ?", BOXED_SUFFIX),
-        (user("1 + 1 = ?"), None),
+        ({}, f"1 + 1 = ?{BOXED_SUFFIX}", {"prompt_suffix": BOXED_SUFFIX}),
+        # messages stay as they are: a default is not recorded, and an option without effect is empty
+        ({}, user("1 + 1 = ?"), {}),
+        ({"prompt_suffix": " Be brief."}, user("1 + 1 = ?"), {"prompt_suffix": ""}),
     ],
-    ids=["text", "messages"],
+    ids=["text", "messages", "option for messages"],
 )
-def test_the_recipe_records_the_suffix_that_prompts_got(prompt, suffix, command, tmp_path):
-    write_rows(tmp_path / "rows.jsonl", [{"prompt": prompt, "solution": "2"}] * 8)
-    assert main([*command, "--reward_funcs", "math_reward"]) == 0
-    assert saved_recipe().get("prompt_suffix") == suffix
+def test_the_recipe_records_the_suffix_that_prompts_got(option, prompt, expected):
+    suffix = option.get("prompt_suffix", BOXED_SUFFIX)
+    assert recorded({"seed": 1, **option}, suffix, prompt) == {"seed": 1, **expected}
 
 
 def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
