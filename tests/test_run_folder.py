@@ -60,6 +60,13 @@ def test_a_model_that_does_not_exist_is_called_that(name, path_of, tmp_path, mon
     assert path_of("missing/runs") == "missing/runs"
 
 
+def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert checkpoint_path("~/run") == complete_model_path("~/run") == str(tmp_path / "run")
+
+
 def test_an_adapter_of_a_base_that_does_not_exist_is_refused_with_the_name_of_the_base(tmp_path):
     base = {"base_model_name_or_path": str(tmp_path / "gone")}
     (tmp_path / "adapter_config.json").write_text(json.dumps(base))

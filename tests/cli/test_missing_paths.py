@@ -143,6 +143,7 @@ def test_the_home_folder_is_found_by_its_abbreviation_everywhere(tmp_path):
     options = ["--model_name_or_path=gym", "--num_samples=1", "--max_new_tokens=8", "--reward_funcs=~/judge.py:judge"]
     assert main(["eval", "--config=~/eval.yaml", *options]) == 0
     assert (home / "out" / "results.json").is_file()
+    assert len(load_problems("~/rows.jsonl")) == 4
     assert not Path("~").exists()
 
 

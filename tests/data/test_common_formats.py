@@ -44,7 +44,7 @@ BLOCKS = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
     [
         ({"messages": [USER, ANSWER]}, [USER]),
         ({"messages": [SYSTEM, USER, ANSWER]}, [SYSTEM, USER]),
-        ({"messages": [USER, {"role": "assistant", "content": "I give up."}], "answer": "7"}, [USER]),
+        ({"messages": [USER, {"role": "assistant", "content": "Hm."}], "answer": "7", "solution": "So"}, [USER]),
         ({"messages": [USER], "ground_truth": "7"}, [USER]),
         (
             {
