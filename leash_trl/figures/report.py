@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
+from leash_trl.comparison.curves import LAST_BATCHES, ends, first_at_target
 from leash_trl.comparison.tables import comparison_tables, read_comparison
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
@@ -30,7 +31,6 @@ from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_re
 
 LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
-LAST_BATCHES = 10
 MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
 NO_OVERALL = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
@@ -355,8 +355,8 @@ def _steps_to_target(run: pd.DataFrame) -> str:
     spans = targets_of(run)
     if len(spans) != 1 or lengths.empty:
         return ""
-    steps = lengths.index[lengths <= spans[0].target]
-    return str(steps[0]) if len(steps) else "never"
+    step = first_at_target(lengths, spans[0].target)
+    return "never" if step is None else str(step)
 
 
 class EndMeans(NamedTuple):
@@ -371,5 +371,5 @@ def _end_means(run: pd.DataFrame, key: str) -> EndMeans:
     values = logged(run, f"leash/{key}")
     if values.empty:
         values = logged(run, f"eval_leash/{key}")
-    size = min(LAST_BATCHES, max(1, len(values) // 2))
-    return EndMeans(first=values.iloc[:size].mean(), last=values.iloc[-size:].mean())
+    first, last = ends(values)
+    return EndMeans(first=first.mean(), last=last.mean())

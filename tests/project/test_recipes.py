@@ -14,9 +14,10 @@ from conftest import ROOT
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.commands.compare import CompareArguments, planned_runs
+from leash_trl.cli.commands.compare import CompareArguments
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.commands.filter import FilterArguments
+from leash_trl.cli.comparison_arms import planned_runs
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
