@@ -283,7 +283,7 @@ class Grader:
             self.own_rewards.correctness.require("leash filter")
 
     def warn_of_partial_credit(self) -> None:
-        """Warns if the function that decides correctness gave partial credit, which then counts as correct."""
+        """Warns if it is not known which completions are correct, as with partial credit."""
         if self.own_rewards is not None:
             doubt = self.own_rewards.correctness.problem()
             if doubt is not None:

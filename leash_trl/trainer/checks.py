@@ -3,14 +3,12 @@
 Streaming data sets and data sets with an on-the-fly transform are not checked.
 """
 
-import inspect
 import math
 import warnings
 from collections.abc import Sequence
 from heapq import nlargest
 from typing import Any
 
-import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
@@ -48,7 +46,6 @@ def check_trainer(trainer: Any) -> None:
             "the data set has no column prompt, the text or messages that the model gets, but the columns "
             f"{', '.join(column_names)}; rename one"
         )
-    check_reward_signatures(trainer, column_names)
     if isinstance(dataset, Dataset) and not is_transformed(dataset) and len(dataset) > 0:
         check_rows(trainer, dataset)
 
@@ -86,34 +83,6 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
 def is_transformed(dataset: Any) -> bool:
     """Returns whether a transform of the user's makes the rows of a data set, whose columns are then not known."""
     return isinstance(dataset, Dataset) and dataset.format["type"] == "custom"
-
-
-def check_reward_signatures(trainer: Any, column_names: Sequence[str] | None) -> None:
-    """Raises `ValueError` if a reward function cannot take the arguments that TRL calls it with, before anything is
-    generated. Arguments that may come from columns that are not known are not missed."""
-    # TRL: GRPOTrainer._calculate_rewards passes these and all columns but those of TRL's own
-    passed = ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
-    not_passed_as_columns = ["prompt", "completion", *passed]
-    passed += [name for name in column_names or [] if name not in not_passed_as_columns]
-    if trainer.environment_factories is not None:
-        passed.append("environments")
-    # a rollout function may add columns
-    knows_all_columns = column_names is not None and trainer.rollout_func in (None, shrinking_rollout)
-    for function, name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
-        if isinstance(function, torch.nn.Module):
-            continue
-        try:
-            signature = inspect.signature(function)
-        except ValueError:  # a function without a signature, such as one that is written in C
-            continue
-        bind = signature.bind if knows_all_columns else signature.bind_partial
-        try:
-            bind(**dict.fromkeys(passed))
-        except TypeError as error:
-            raise ValueError(
-                f"reward_funcs holds {name!r}, which cannot take the arguments and columns that TRL passes ({error}): "
-                f"{', '.join(passed)}; it must name those that it needs, and take **kwargs for the others"
-            ) from error
 
 
 def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: LeashGRPOConfig) -> None:

@@ -1,12 +1,9 @@
 """What would go wrong without a word: each mistake is one line that names field and value, as early as can be."""
 
-from functools import partial
-
 import pytest
 import yaml
 from conftest import ROOT, gym_tokenizer, parity_reward
 from datasets import Dataset
-from gradient_run import scripted_rollout
 from process_warnings import warnings_of
 from trl import GRPOConfig
 
@@ -47,43 +44,6 @@ def test_dynamic_sampling_refuses_a_group_that_processes_share(make_args, monkey
 def test_data_without_prompts_are_refused_as_the_trainer_is_made(is_stream, make_trainer):
     rows = Dataset.from_dict({"question": ["1 + 1 = ?"] * 8})
     assert_refused(["prompt", "question"], make_trainer, dataset=rows.to_iterable_dataset() if is_stream else rows)
-
-
-# never called
-def without_the_others(prompts, completions): ...
-
-
-def with_an_answer(completions, answer, **kwargs): ...
-
-
-async def asynchronous_with_an_answer(completions, answer, **kwargs): ...
-
-
-class Judge:
-    def __call__(self, completions, answer, **kwargs): ...
-
-
-def test_a_reward_that_does_not_take_what_it_gets_is_refused_before_a_batch_is_generated(make_trainer):
-    assert_refused(["without_the_others", "completion_ids"], make_trainer, without_the_others)
-
-
-@pytest.mark.parametrize(
-    "reward",
-    [with_an_answer, asynchronous_with_an_answer, partial(with_an_answer, extra=1), Judge()],
-    ids=["a column", "asynchronous", "partial", "object"],
-)
-def test_a_reward_that_needs_a_column_is_refused_without_it(reward, make_trainer, problems):
-    assert_refused(["reward", "answer"], make_trainer, reward)
-    assert make_trainer(reward, dataset=problems.map(lambda row: {"answer": row["solution"]}))
-
-
-def test_a_reward_may_take_what_only_a_rollout_function_or_a_transform_adds(make_trainer, problems, tokenizer):
-    adding = problems.with_transform(lambda rows: {**rows, "answer": rows["solution"]})
-    assert make_trainer(with_an_answer, dataset=adding)
-    assert make_trainer(with_an_answer, dataset=problems.to_iterable_dataset().map(dict))  # its columns are not known
-    rollout = scripted_rollout(tokenizer, lambda *place: [tokenizer.eos_token_id])
-    assert make_trainer(with_an_answer, rollout_func=rollout)
-    assert_refused(["completion_ids"], make_trainer, without_the_others, dataset=adding)
 
 
 @pytest.mark.parametrize(
