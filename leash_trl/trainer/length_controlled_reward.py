@@ -150,7 +150,7 @@ class LengthControlledReward:
         self.is_training = False  # between the beginning and the end of a policy update
         self.version = 0  # number of dual steps that the method has done
         self._scored: list[Scored] = []
-        self._folder: Path | None = None  # once there is a copy
+        self._folder: Any = None  # a Path once there is a copy
         self._is_copy = False
         warning = self.correctness.problem()
         if warning is not None:

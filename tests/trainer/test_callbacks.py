@@ -251,23 +251,3 @@ def test_the_end_of_a_run_without_signal_names_what_had_none(of_another_task):
     assert method.name in str(ended.value)
     assert method.lam == LAMBDA_INIT
     assert trainer.state.global_step == MOST_BLANK
-
-
-def test_with_several_rewards_accuracy_is_logged_only_if_one_decides(make_trainer):
-    def bonus(completion_ids, **kwargs):
-        return [1.0] * len(completion_ids)
-
-    rewards = [parity_reward, bonus]
-    fields = {"reward_weights": [1.0, 0.2], "max_steps": 1}
-    need_correctness = {"leash/accuracy", "leash/paying_share", "leash/mean_correct_length", "leash/mean_wrong_length"}
-    with pytest.warns(UserWarning, match="correctness_func is None"):
-        unknown = make_trainer(rewards, **fields)
-    unknown.train()
-    (row,) = log_rows(unknown)
-    assert not row.keys() & need_correctness
-    assert None not in row.values()
-    decided = make_trainer(rewards, correctness_func="parity_reward", **fields)
-    decided.train()
-    (row,) = log_rows(decided)
-    assert row.keys() >= need_correctness
-    assert None not in row.values()
