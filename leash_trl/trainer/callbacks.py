@@ -4,7 +4,6 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -22,13 +21,7 @@ from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
 from leash_trl.trainer.finite import check_gradients
-from leash_trl.trainer.length_controlled_reward import (
-    RULE,
-    LengthControlledReward,
-    RunSettings,
-    Scored,
-    log_entries,
-)
+from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.trl_settings import (
     advantage_kind,
     completions_per_call,
@@ -206,27 +199,24 @@ class LengthControlCallback(DualStepCallback):
         """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
         self.reward.is_training = False
         # of all processes; each has scored its own completions
-        scored: list[Scored] = gather_object(self.reward.pop_scored())
+        scored: list[Rollouts] = gather_object(self.reward.pop_scored())
         self._metrics = {}
         if scored:
-            self._observe_scored(scored, warns=state.is_world_process_zero)
+            self._observe_scored(joined(scored), warns=state.is_world_process_zero)
         super().on_step_end(args, state, control, optimizer)
         self.reward.publish(self.version)
 
-    def _observe_scored(self, scored: Sequence[Scored], warns: bool) -> None:
+    def _observe_scored(self, rollouts: Rollouts, warns: bool) -> None:
         """Passes the completions of all processes to the method, and keeps their statistics for the log."""
-        lag = self.version - fmean(part.version for part in scored)
-        rollouts = joined([part.rollouts for part in scored])
         correctness = self.reward.correctness
         correctness.observe(rollouts.deciding_rewards)  # of which each call of the reward saw only its own
         correctness.check(self.method)
         warning = correctness.problem()
         if warning is not None and warns:
             warnings.warn(warning, stacklevel=3)
-        rollouts = replace(rollouts, lag=lag, is_correctness_known=correctness.is_known)
+        rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
         score = self.method.score(rollouts, RULE)
         self._metrics = log_entries(self.method, rollouts, score, self.version)
-        self._metrics["leash/lag"] = lag
         if self.version == 0:
             check_thinking_ends(rollouts, self.reward.thinking_end)
             warning = self.method.reward_scale_problem(rollouts)

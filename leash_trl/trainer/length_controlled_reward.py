@@ -70,14 +70,6 @@ class RunSettings:
     thinking_tokens: ThinkingTokens | None = None
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Completions of one call in training, and the number of dual steps that the method had done."""
-
-    rollouts: Rollouts
-    version: int
-
-
 class LengthControlledReward:
     """One reward function that combines task rewards with a method's length control, for TRL's trainers that take
     reward functions.
@@ -149,7 +141,7 @@ class LengthControlledReward:
         self.control: TrainerControl | None = None  # of the trainer that trains with this reward, or was the last
         self.is_training = False  # between the beginning and the end of a policy update
         self.version = 0  # number of dual steps that the method has done
-        self._scored: list[Scored] = []
+        self._scored: list[Rollouts] = []  # in training, since the last dual step
         self._folder: Any = None  # a Path once there is a copy
         self._is_copy = False
         warning = self.correctness.problem()
@@ -201,14 +193,14 @@ class LengthControlledReward:
         self.version, state = pickle.loads(published)
         self.method.load_state_dict(state)
 
-    def _keep(self, scored: Scored) -> None:
+    def _keep(self, rollouts: Rollouts) -> None:
         """Keeps what was scored in training for the next dual step, which the original performs."""
         if self._is_copy:
-            write_pickled(self._folder / f"scored-{time.time_ns()}", scored)
+            write_pickled(self._folder / f"scored-{time.time_ns()}", rollouts)
         else:
-            self._scored.append(scored)
+            self._scored.append(rollouts)
 
-    def pop_scored(self) -> list[Scored]:
+    def pop_scored(self) -> list[Rollouts]:
         """Returns what this reward and its copies have scored in training since the last call."""
         scored = self._scored
         self._scored = []
@@ -244,7 +236,7 @@ class LengthControlledReward:
         if self.is_training:  # evaluation may have other rewards, and must neither end a run nor change its state
             self.correctness.observe(rollouts.deciding_rewards)
             self.correctness.check(self.method)
-            self._keep(Scored(rollouts, self.version))
+            self._keep(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
 
