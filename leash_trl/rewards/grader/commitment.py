@@ -55,6 +55,7 @@ WORD = re.compile(
     r"(?<![\\A-Za-z])(?<!_\{)(?<!_\{ )[^\W\d_][^\W\d_'.]*[^\W\d_]\.?(?:\s*\^\s*\{?[23]\}?)?"
     r"|[^\W\d_A-Za-z\u0370-\u03ff]"
 )
+POWER_AT_END = re.compile(r"[\s^{}\d]+$")  # the ^2 of cm^2
 BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)  # the "(base 8)" of "52 (base 8)"
 NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")  # 34, \sqrt{x}
 JOINERS = frozenset(["and", "or", "和", "或"])
@@ -92,7 +93,7 @@ def flat(text: str) -> str:
 
 def is_word(letters: str) -> bool:
     """Returns whether a run of letters is a word, rather than a product such as `xy`."""
-    letters = letters.rstrip(".").lower()
+    letters = POWER_AT_END.sub("", letters).rstrip(".").lower()
     if len(letters) > 3 or not letters.isascii() or "." in letters:
         return True
     return letters in SHORT_WORDS or unit_of(letters) != ""

@@ -11,14 +11,18 @@ verdict depends on formulas without a rational value; the worker process then co
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse
 from leash_trl.rewards.grader.rational import rational, rationals_equal
 from leash_trl.rewards.grader.units import FormulaComparison, Quantity, quantities_equal
 
+
+Comparison = Callable[[Any, Any], bool | None]  # returns whether two members are equal
 
 ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # 0.3333333: a reference answer with so many decimals may be a rounded 1/3
 # 3 h, 18 mph, 20 cm^2: a number, blanks, and the letters of a possible unit with their power
@@ -75,7 +79,7 @@ def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> li
     return [reading for reading in readings if reading is not None]
 
 
-def all_equal(verdicts: Sequence[bool | None]) -> bool | None:
+def _all_equal(verdicts: Sequence[bool | None]) -> bool | None:
     """Returns whether all verdicts are true; `None` if this is undecided."""
     if False in verdicts:
         return False
@@ -86,6 +90,28 @@ def _any_equal(verdicts: Sequence[bool | None]) -> bool | None:
     if True in verdicts:
         return True
     return None if None in verdicts else False
+
+
+def equal_in_order(members: Sequence[Any], gold_members: Sequence[Any], same: Comparison) -> bool | None:
+    """Returns whether two sequences have the same members in the same order; `None` if this is undecided."""
+    if len(members) != len(gold_members):
+        return False
+    pairs = zip(members, gold_members, strict=True)
+    return _all_equal([same(member, gold_member) for member, gold_member in pairs])
+
+
+def equal_in_any_order(members: Sequence[Any], gold_members: Sequence[Any], same: Comparison) -> bool | None:
+    """Returns whether each member of two sequences is a member of the other one, too; `None` if this is undecided."""
+    if not members or not gold_members:
+        return not members and not gold_members
+    if len(members) * len(gold_members) > MAX_PAIRS:
+        return None
+    table = []  # a row for each member, a column for each member of the gold
+    for member in members:
+        table.append([same(member, gold_member) for gold_member in gold_members])
+    of_rows = [_any_equal(row) for row in table]
+    of_columns = [_any_equal(column) for column in zip(*table, strict=True)]
+    return _all_equal(of_rows + of_columns)
 
 
 def _same_signs(answer: str, gold: str) -> bool | None:
@@ -139,47 +165,25 @@ def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCompar
         return False
     if answer.key != gold.key:  # (1, 2) and [1, 2]
         return None
-    if len(answer.items) != len(gold.items):
-        return False
-    pairs = zip(answer.items, gold.items, strict=True)
-    return all_equal([_parsed_equal(member, gold_member, compare) for member, gold_member in pairs])
+    return equal_in_order(answer.items, gold.items, same=partial(_parsed_equal, compare=compare))
 
 
 def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
     """Compares lists, sets and single values: x=1, y=2 by the names of the members, all others in any order."""
     values = _by_name(answer)
     gold_values = _by_name(gold)
+    same = partial(_parsed_equal, compare=compare)
     if values and values.keys() == gold_values.keys():
-        return all_equal([_parsed_equal(values[name], gold_values[name], compare) for name in gold_values])
+        return equal_in_order([values[name] for name in gold_values], list(gold_values.values()), same)
     members = answer.items if answer.form in ("list", "set") else (answer,)
     gold_members = gold.items if gold.form in ("list", "set") else (gold,)
-    return _same_members(members, gold_members, compare)
+    return equal_in_any_order(members, gold_members, same)
 
 
 def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
     """Returns the items of an answer by name; empty unless every item has a name that no other item has."""
     items = {item.name: item for item in parsed.items}
     return items if len(items) == len(parsed.items) and "" not in items else {}
-
-
-def _same_members(
-    members: Sequence[ParsedAnswer], gold_members: Sequence[ParsedAnswer], compare: FormulaComparison
-) -> bool | None:
-    if not members or not gold_members:
-        return not members and not gold_members
-    if len(members) * len(gold_members) > MAX_PAIRS:
-        return None
-    table = []
-    for member in members:
-        table.append([_parsed_equal(member, gold_member, compare) for gold_member in gold_members])
-    return members_match(table)
-
-
-def members_match(table: Sequence[Sequence[bool | None]]) -> bool | None:
-    """Returns whether each row and each column of a table of verdicts has a true one; `None` if this is undecided."""
-    of_rows = [_any_equal(row) for row in table]
-    of_columns = [_any_equal(column) for column in zip(*table, strict=True)]
-    return all_equal(of_rows + of_columns)
 
 
 def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, statement, without_asides, word_runs
-from leash_trl.rewards.grader.equality import all_equal, are_equal, members_match
+from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equal_in_order
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_MARK, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
@@ -388,22 +388,16 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         return False
     items = _items(answer)
     gold_items = _items(gold)
-    if len(items) != len(gold_items):
+    if not items or len(items) != len(gold_items):
         return None
-    is_ordered = "respectively" in answer and "respectively" in gold
-    if len(items) == 1:
-        has_same_order = items[0].between and items[0].between == gold_items[0].between  # 5 to 12
-        return _same_item(items[0], gold_items[0], compare) if is_ordered or has_same_order else None
-    if is_ordered:
-        pairs = zip(items, gold_items, strict=True)
-        return all_equal([_same_item(item, gold_item, compare) for item, gold_item in pairs])
+    same = functools.partial(_same_item, compare=compare)
+    has_same_order = len(items) == 1 and items[0].between and items[0].between == gold_items[0].between  # 5 to 12
+    if has_same_order or ("respectively" in answer and "respectively" in gold):
+        return equal_in_order(items, gold_items, same)
     are_named = [bool(item.names or item.units) for item in items + gold_items]
-    if not items or not all(are_named):
+    if len(items) < 2 or not all(are_named):
         return None
-    table = []
-    for item in items:
-        table.append([_same_item(item, gold_item, compare) for gold_item in gold_items])
-    return members_match(table)
+    return equal_in_any_order(items, gold_items, same)
 
 
 def _respelled(text: str) -> str:
@@ -414,7 +408,6 @@ def _respelled(text: str) -> str:
 
 
 def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
-    if item.contradicts(gold) or len(item.formulas) != len(gold.formulas):
+    if item.contradicts(gold):
         return False
-    pairs = zip(item.formulas, gold.formulas, strict=True)
-    return all_equal([are_equal(formula, gold_formula, compare) for formula, gold_formula in pairs])
+    return equal_in_order(item.formulas, gold.formulas, same=functools.partial(are_equal, compare=compare))
