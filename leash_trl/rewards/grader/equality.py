@@ -19,7 +19,7 @@ from typing import Any
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse
 from leash_trl.rewards.grader.rational import rational, rationals_equal
-from leash_trl.rewards.grader.units import FormulaComparison, Quantity, quantities_equal
+from leash_trl.rewards.grader.units import PERCENT, FormulaComparison, times
 
 
 Comparison = Callable[[Any, Any], bool | None]  # returns whether two members are equal
@@ -187,11 +187,27 @@ def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
 
 
 def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+    """Compares two values; a unit that only one of them names does not matter, and 7 % is 7 or 0.07."""
     if not gold.is_solved or (gold.name and not answer.is_solved):
         return None
     if _names_differ(answer.name, gold.name):
         return False
-    return quantities_equal(Quantity(answer.formula, answer.unit), Quantity(gold.formula, gold.unit), compare)
+    if answer.unit and gold.unit:
+        if answer.unit.dimension != gold.unit.dimension:
+            return False
+        return compare(times(answer.formula, answer.unit.size), times(gold.formula, gold.unit.size))
+    as_written = compare(answer.formula, gold.formula)
+    percent = Fraction(1, 100)
+    if answer.unit and answer.unit.dimension == PERCENT:
+        as_share = compare(times(answer.formula, percent), gold.formula)
+        gold_value = rational(gold.formula)
+        if gold_value is not None and abs(gold_value) < 1:
+            return as_share  # 0.07 is 7 %, not 0.07 %
+    elif gold.unit and gold.unit.dimension == PERCENT:
+        as_share = compare(answer.formula, times(gold.formula, percent))
+    else:
+        return as_written
+    return _any_equal([as_written, as_share])
 
 
 def _names_differ(name: str, gold_name: str) -> bool:
