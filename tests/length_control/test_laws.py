@@ -179,6 +179,15 @@ def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(na
 
 
 @every_method
+def test_advantages_have_a_mean_of_0_over_a_prompt_unless_the_method_says_that_they_have_not(name):
+    means = []
+    for batch in BATCHES:
+        advantages = WARM[name].score(batch, RULES["none"]).advantages
+        means += batch.by_group(advantages).mean(dim=1).abs().tolist()
+    assert (max(means) > 1e-9) == (WARM[name].own_advantages is True)
+
+
+@every_method
 def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_the_group(name):
     method = WARM[name]
     differs = False
