@@ -413,6 +413,15 @@ def test_a_limit_in_generation_kwargs_wins_as_in_trl(config, tmp_path, tokenizer
     assert run_settings(args, reward, MODEL, tokenizer).max_completion_length == 12
 
 
+def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_each(tmp_path, tokenizer):
+    args = GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, multi_objective_aggregation="normalize_then_sum")
+    alone = LengthControlledReward(plus_one, Leash(), 10)
+    assert run_settings(args, alone, MODEL, tokenizer).num_generations == 8
+    two = LengthControlledReward([plus_one, plus_one], Leash(), 10, correctness_func=plus_one)
+    with pytest.raises(ValueError, match=r"\A.*multi_objective_aggregation.*'normalize_then_sum'.*\Z"):
+        run_settings(args, two, MODEL, tokenizer)
+
+
 @pytest.fixture
 def thinking_reward():
     """Lambda is 0.5, and the target 4 tokens of thinking."""
