@@ -19,11 +19,13 @@ from leash_trl.length_control.rollouts import Score as Score
 
 
 class Paper(NamedTuple):
-    """The paper of a method: its title, its arXiv id such as `2512.21540`, and its authors in the format of BibTeX."""
+    """The paper of a method: its title, its arXiv id such as `2512.21540`, its authors in the format of BibTeX, and
+    where it was published, as fields of BibTeX's `@inproceedings`."""
 
     title: str
     id: str
     authors: str = ""
+    published: Mapping[str, str] | None = None
 
 
 @dataclass_transform(field_specifiers=(field,))
