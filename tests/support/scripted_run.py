@@ -17,6 +17,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
     "thinking": {"length_of": "thinking", "min_accuracy": 0.2},
+    "normalized apart": {
+        "length_control": "none",
+        "lambda_lr": None,
+        "multi_objective_aggregation": "normalize_then_sum",
+    },
     "dynamic sampling": {**REFILLED, "dynamic_sampling_rounds": 2},
     "oversampling": OVERSAMPLED,
     "resumed oversampling": {**OVERSAMPLED, "resume_from_checkpoint": "oversampling/checkpoint-3"},
