@@ -64,5 +64,6 @@ def uses_dapo(recipe: Mapping[str, Any]) -> bool:
     or dynamic sampling. By default, it uses the first two."""
     has_loss = recipe.get("loss_type", "dapo") == "dapo"
     clips_higher = "epsilon_high" not in recipe or recipe["epsilon_high"] is not None
-    options = ("mask_truncated_completions", "dynamic_sampling_rounds", "dynamic_sampling_oversample")
-    return has_loss or clips_higher or any(recipe.get(name) for name in options)
+    filters = bool(recipe.get("mask_truncated_completions"))
+    resamples = recipe.get("dynamic_sampling_rounds", 0) > 0
+    return has_loss or clips_higher or filters or resamples

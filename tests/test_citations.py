@@ -47,7 +47,6 @@ def keys_of(name, **recipe):
         ("leash", {"loss_type": "grpo"}, [LEASH, DAPO, TRL]),  # clip-higher
         ("leash", {"epsilon_high": None}, [LEASH, DAPO, TRL]),  # the loss
         ("leash", WITHOUT_DAPO | {"dynamic_sampling_rounds": 2}, [LEASH, DAPO, TRL]),
-        ("leash", WITHOUT_DAPO | {"dynamic_sampling_oversample": 0.5}, [LEASH, DAPO, TRL]),
         ("leash", WITHOUT_DAPO | {"mask_truncated_completions": True}, [LEASH, DAPO, TRL]),
     ],
 )

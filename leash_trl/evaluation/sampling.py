@@ -301,7 +301,7 @@ def sampled(
     golds = rows.get("solution", [None] * len(rows["id"]))
     prompt = tokenizer.decode(prompts_ids[0])  # a template opens the thinking in every prompt or in none
     markers = ThinkingMarkers(plan.thinking_end).after_prompt(prompt)
-    thinking_tokens = ThinkingTokens.of(tokenizer, markers)
+    thinking_tokens = ThinkingTokens(tokenizer, markers)
     all_facts = [
         completion_facts(
             completion.token_ids, engine.eos_token_ids, thinking=thinking_tokens, is_opened=markers.is_opened

@@ -313,7 +313,7 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
         pad_id=tokenizer.pad_token_id,
         advantage=advantage_kind(args),
         thinking_markers=markers,
-        thinking_tokens=ThinkingTokens.of(tokenizer, markers) if counts_thinking else None,
+        thinking_tokens=ThinkingTokens(tokenizer, markers) if counts_thinking else None,
     )
 
 

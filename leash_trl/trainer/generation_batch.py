@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -11,22 +11,6 @@ from leash_trl.completions.facts import CompletionFacts
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.microbatching.batch_fields import Batch
-
-
-class GeneratedCompletion(NamedTuple):
-    """What is known of a completion before it has rewards, as one process sends it to all others.
-
-    Args:
-        question (`int`): Number that identifies its prompt and is the same in every run.
-        target (`float`): Target of its prompt in tokens; NaN if it has none.
-        facts ([`CompletionFacts`]): Its sizes in tokens.
-        columns (`dict[str, Any]`): Values of the data set columns that the method reads.
-    """
-
-    question: int
-    target: float
-    facts: CompletionFacts
-    columns: dict[str, Any]
 
 
 @dataclass
@@ -57,14 +41,6 @@ class GenerationBatch:
     score: Score = None  # type: ignore[assignment]
     batch: Batch = field(default_factory=dict)
     has_trl_advantages: bool = False
-
-    def completions(self) -> list[GeneratedCompletion]:
-        """Returns what is known of each completion of this process."""
-        completions = []
-        for row, (question, target, facts) in enumerate(zip(self.questions, self.targets, self.facts, strict=True)):
-            columns = {name: values[row] for name, values in self.columns.items()}
-            completions.append(GeneratedCompletion(question, target, facts, columns))
-        return completions
 
     @property
     def has_signal(self) -> torch.Tensor:

@@ -72,10 +72,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             ([GDPO](https://huggingface.co/papers/2601.05242)). Penalties of the other methods belong to the sum.
         dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
             groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
-        dynamic_sampling_oversample (`float`): Maximum number of extra groups to generate together with a batch, as a
-            fraction of the batch, since some groups will have no signal; 0 turns it off. Their number follows the
-            running share of groups with signal. The rounds above then only replace the groups that still have no
-            signal.
         max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
             `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
             decides.
@@ -107,7 +103,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
     dynamic_sampling_rounds: int = 0
-    dynamic_sampling_oversample: float = 0.0
 
     # Parameters whose defaults differ from GRPOConfig: the paper's recipe
     max_completion_length: int | None = 32768
@@ -195,8 +190,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def uses_dynamic_sampling(self) -> bool:
-        """Whether new prompts replace groups without signal, in rounds or as extra groups."""
-        return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
+        """Whether new prompts replace groups without signal."""
+        return self.dynamic_sampling_rounds > 0
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
@@ -253,8 +248,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if self.normalizes_apart and self.uses_dynamic_sampling:
             raise ValueError(
                 f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which normalizes over all "
-                "groups, also those that dynamic sampling replaces; set dynamic_sampling_rounds and "
-                "dynamic_sampling_oversample to 0"
+                "groups, also those that dynamic sampling replaces; set dynamic_sampling_rounds to 0"
             )
         if not self.advantage_epsilon > 0:
             raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")

@@ -26,7 +26,6 @@ from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rew
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
-from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.shared_state import Scored, SharedState
 from leash_trl.trainer.trl_settings import AdvantageKind
@@ -151,7 +150,7 @@ class LengthControlledReward:
             warnings.warn(warning, stacklevel=2)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
-        """Receives the settings of a run and warns if the method cannot act on it, or only in part.
+        """Receives the settings of a run and warns if the method can act on it only in part.
 
         Raises:
             `ValueError`: If rewards alone cannot carry what the method does to this trainer, or the target is out of
@@ -162,18 +161,15 @@ class LengthControlledReward:
         self.settings = settings
         limit = settings.max_completion_length
         check_own_advantages(self.method, settings.advantage, num_processes)
-        group_size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
-        check_target(self.target_length, self.method, limit, group_size)
+        check_target(self.target_length, self.method, limit, settings.num_generations)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         limits_generation = self.method.generation_cap(1.0) is not None
-        warning = no_effect_problem(self.method, self.target_length, limit, group_size)
         if changes_prompts or limits_generation:
-            warning = (
+            warnings.warn(
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
-                "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer"
+                "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
+                stacklevel=2,
             )
-        if warning is not None:
-            warnings.warn(warning, stacklevel=2)
         self.publish(self.version)
 
     def publish(self, version: int) -> None:

@@ -1,7 +1,5 @@
 """The configuration: the paper's recipe by default, one method and one rule of advantages, help from its docstring."""
 
-import math
-
 import pytest
 from process_warnings import warnings_of
 
@@ -92,10 +90,7 @@ def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
 
 def test_the_limit_is_what_the_engine_is_told(config):
     assert config().generation_limit == 32768
-    assert config(max_completion_length=None, use_vllm=True).generation_limit == math.inf  # vLLM's context ends it
     assert config(generation_kwargs='{"max_new_tokens": 9000}').generation_limit == 9000
-    assert config(generation_kwargs={"max_tokens": 50000}, use_vllm=True).generation_limit == 50000
-    assert config(generation_kwargs={"max_new_tokens": 9000}, max_completion_length=None).generation_limit == 9000
 
 
 @pytest.mark.parametrize("text", ['{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"])

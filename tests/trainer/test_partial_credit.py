@@ -180,7 +180,6 @@ def test_a_function_beside_the_rewards_decides_and_is_logged_and_has_no_weight(m
     assert logged(trainer, "leash/accuracy") == pytest.approx(accuracies)
     assert [batch.is_scorable.sum().item() for batch in batches] == [7, 7]  # it passes one of eight
     assert len(trainer._logs["rewards"][function.__name__]) == len(trainer._logs["rewards"]["graded"]) == 8
-    assert [*trainer.reward_func_names] == ["graded"]
 
 
 def test_what_only_the_deciding_function_scores_is_not_trained_on(make_trainer):

@@ -159,7 +159,8 @@ def test_advantages_at_a_small_lambda(run):
     start = {"lambda_init": 0.001, "lambda_lr": 0.0}
     seen = run(calls=AllRight(), start=start, learning_rate=0.0, max_steps=1)
     _, _, lengths = seen[TEN_LINES]["calls"][0]
-    penalties = 0.001 * (torch.tensor(lengths, dtype=torch.float64).view(-1, 4) / TARGET - 1).clamp(min=0)
+    violations = torch.tensor(lengths, dtype=torch.float64).view(-1, 4) / TARGET - 1
+    penalties = 0.001 * violations.clamp(min=0)
     deviation = penalties.std(dim=1, keepdim=True) + 1e-8
     advantages = (penalties - penalties.mean(dim=1, keepdim=True)) / deviation
     exact = advantages.abs().sum().item()
