@@ -262,16 +262,16 @@ def _check_training(method: LengthControl, cases: Mapping[str, Rollouts]) -> Len
     Raises:
         `ValueError`: If an update fails, changes other instances, or leaves what cannot be logged.
     """
-    before = _saved(method)
+    before = _next_update(method, cases[MIXED])
     trained = copy.deepcopy(method)
     for case, rollouts in cases.items():
         _update(trained, [rollouts], case)
         _update(trained, [], f"{case}, used for a second update")
     _update(trained, [cases[MIXED], cases[RIGHT]], "right and wrong answers, and of another in the same update")
-    if _saved(method) != before:
+    if _next_update(method, cases[MIXED]) != before:
         raise ValueError(
             f"state of length_control {method.name!r} changes when another instance is trained; create it with "
-            "state_field or in __post_init__, not in the class"
+            "state_field, not in the class"
         )
     for name, value in trained.statistics().items():
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -321,7 +321,6 @@ def _check_evaluation(method: LengthControl, cases: Mapping[str, Rollouts], targ
         "prompt_suffix": lambda: evaluated.prompt_suffix(target_length, limit),
         "generation_cap": lambda: evaluated.generation_cap(target_length),
         "score": lambda: evaluated.score(rollouts, RULES[0]),
-        "reward_scale_problem": lambda: evaluated.reward_scale_problem(rollouts),
         "statistics": lambda: length_statistics(evaluated, rollouts, score),
     }
     for hook, call in hooks.items():
@@ -357,13 +356,12 @@ def _check_saving(method: LengthControl, cases: Mapping[str, Rollouts]) -> None:
         restored = copy.deepcopy(method)
         restored.load_state_dict(json.loads(_saved(trained)))
         if _next_update(restored, cases[MIXED]) != _next_update(trained, cases[MIXED]):
-            lost = []
+            differing = []
             for name, value in vars(trained).items():
-                if name not in method.state and repr(value) != repr(vars(restored).get(name)):
-                    lost.append(name)
+                if repr(value) != repr(vars(restored).get(name)):
+                    differing.append(name)
             raise ValueError(
-                f"state of length_control {method.name!r} lacks what it needs to go on, saved {moment}: "
-                f"{', '.join(lost) or 'its values differ once restored'}; declare with state_field what observe and "
-                "step change, or name it in state"
+                f"state of length_control {method.name!r} was saved {moment}, but after it is restored, "
+                f"{', '.join(differing)} differs; declare with state_field what observe and step change"
             )
         trained.step()

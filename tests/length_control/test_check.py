@@ -284,11 +284,13 @@ class LeavesSomethingBehind(Mine):
 
 
 class SharedByAll(Mine):
-    state = ("history",)
     history = []
 
     def observe(self, rollouts):
-        self.history.append(rollouts.lengths.double().mean().item())
+        self.history.append(1.0)
+
+    def shaped_rewards(self, rollouts):
+        return self.base_rewards(rollouts) - 0.001 * len(self.history)
 
 
 class NotForJSON(Mine):
