@@ -253,6 +253,7 @@ class LengthControlCallback(DualStepCallback):
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:
     """Reads from the configuration of a trainer of TRL the settings that a reward function needs."""
     check_whole_groups(args, reward.method)
+    check_aggregation(args, reward)
     sizes = group_sizes(args)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     markers = thinking_markers(args, tokenizer, reward.thinking_end)
@@ -281,6 +282,18 @@ def check_whole_groups(args, method: LengthControl) -> None:
             f"{method.name} needs whole groups of several completions, but a call holds {num_completions} of groups "
             f"of num_generations={size}; set per_device_train_batch_size * steps_per_generation to a multiple, or "
             "train with LeashGRPOTrainer"
+        )
+
+
+def check_aggregation(args, reward: LengthControlledReward) -> None:
+    """Raises `ValueError` if a trainer is to normalize each reward function apart, but gets their sum as one."""
+    aggregation = getattr(args, "multi_objective_aggregation", None)
+    num_functions = len(reward.reward_funcs)
+    if aggregation == "normalize_then_sum" and num_functions > 1:
+        raise ValueError(
+            f"multi_objective_aggregation is {aggregation!r}, but LengthControlledReward returns the sum of its "
+            f"{num_functions} functions as one reward; set 'sum_then_normalize', or give the functions and a length "
+            "reward of your own to the trainer without it"
         )
 
 

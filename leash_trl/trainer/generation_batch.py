@@ -29,6 +29,7 @@ class GenerationBatch:
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
+        has_trl_advantages (`bool`): Whether TRL computed the advantages of the score, from each reward function apart.
     """
 
     questions: Sequence[int] = ()
@@ -39,9 +40,12 @@ class GenerationBatch:
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]
     batch: Batch = field(default_factory=dict)
+    has_trl_advantages: bool = False
 
     @property
     def has_signal(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
         the policy."""
-        return has_signal(self.score.shaped, self.score.advantages, self.rollouts.num_generations)
+        # rewards that are normalized apart can have advantages where their sums are equal
+        rewards = self.score.advantages if self.has_trl_advantages else self.score.shaped
+        return has_signal(rewards, self.score.advantages, self.rollouts.num_generations)

@@ -75,7 +75,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym` for the small model
             that comes with this package.
         reward_funcs (`RewardFunc | list[RewardFunc]`): Task rewards, as for [`~trl.GRPOTrainer`]; functions, async
-            functions and reward models, with `reward_weights`. Do not add a length reward of your own.
+            functions and reward models, with `reward_weights`. Add no length reward of your own, except with
+            `length_control="none"`.
         args ([`LeashGRPOConfig`]): Configuration. It is required, since LEASH's `target_length` has no default.
         correctness_func (`Callable`): Function, called like `reward_funcs`, whose positive reward means that an answer
             is correct. If it is not among `reward_funcs`, it is called and logged with them, but has no weight. The
@@ -216,8 +217,16 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         generation = GenerationBatch(questions, targets, columns)
         self._generation = generation  # the methods that TRL calls next fill in its other fields
         generation.batch = super()._generate_and_score_completions(rows)
+        if self.args.normalizes_apart:
+            self._keep_trl_advantages(generation)
         self._write_completions_table(generation)
         return generation
+
+    def _keep_trl_advantages(self, generation: GenerationBatch) -> None:
+        """Replaces the method's advantages, which are those of the sum of all rewards, by TRL's."""
+        advantages = self.accelerator.gather(generation.batch["advantages"]).double().cpu()
+        generation.score = replace(generation.score, advantages=advantages)
+        generation.has_trl_advantages = True
 
     def _write_completions_table(self, generation: GenerationBatch) -> None:
         """Adds our columns to TRL's table of completions, and replaces its advantages of the task reward."""

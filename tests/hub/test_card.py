@@ -56,7 +56,8 @@ def test_it_names_model_data_method_paper_target_state_and_recipe(card_of):
     assert fact(card, "policy updates") == "40"
     assert {"`lambda_lr` 0.05", "`lambda_init` 0.1"} <= {*fact(card, "hyper-parameters").split(", ")}
     assert "https://huggingface.co/papers/2512.21540" in card.text
-    assert "@misc{arxiv2512.21540" in card.text
+    for entry in ("@inproceedings{arxiv2512.21540", "@misc{arxiv2503.14476", "@software{vonwerra2020trl"):
+        assert card.text.count(entry) == 1
     assert yaml.safe_load(block(card, "yaml")) == RECIPE
 
 

@@ -167,7 +167,7 @@ def test_a_long_wrong_answer_differs_from_a_short_one_only_where_the_table_says_
 
 @every_method
 def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(name):
-    if name.startswith("laser_d"):
+    if WARM[name].needs_group == "batch":
         return
     for batch in BATCHES:
         rows_of_prompts = torch.arange(len(batch.lengths)).split(batch.num_generations)
@@ -198,7 +198,7 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
             shaped_alone.append(method.shaped_rewards(completion))
         differs |= not exactly_equal(torch.cat(shaped_alone), method.shaped_rewards(batch))
     # toggle looks at the group, but does not always change what it sees there
-    assert differs == method.needs_group or method.name == "toggle"
+    assert differs == bool(method.needs_group) or method.name == "toggle"
 
 
 def assert_alike(name, change):

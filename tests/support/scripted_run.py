@@ -21,6 +21,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
     "thinking": {"length_of": "thinking", "min_accuracy": 0.2},
+    "normalized apart": {
+        "length_control": "none",
+        "lambda_lr": None,
+        "multi_objective_aggregation": "normalize_then_sum",
+    },
     "dynamic sampling": REFILLED,
     "resumed dynamic sampling": {**REFILLED, "resume_from_checkpoint": "dynamic sampling/checkpoint-3"},
     "window of dynamic sampling": {**REFILLED, "per_device_train_batch_size": 4, "steps_per_generation": 2},

@@ -281,6 +281,15 @@ def test_what_a_worker_scored_since_the_last_update_moves_lambda_once(tmp_path, 
     assert entry["version"] == 3
 
 
+def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_each(tmp_path, tokenizer):
+    args = GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, multi_objective_aggregation="normalize_then_sum")
+    alone = LengthControlledReward(plus_one, Leash(), 10)
+    assert run_settings(args, alone, MODEL, tokenizer).num_generations == 8
+    two = LengthControlledReward([plus_one, plus_one], Leash(), 10, correctness_func=plus_one)
+    with pytest.raises(ValueError, match=r"\A.*multi_objective_aggregation.*'normalize_then_sum'.*\Z"):
+        run_settings(args, two, MODEL, tokenizer)
+
+
 @pytest.fixture
 def thinking_reward():
     """Lambda is 0.5, and the target 4 tokens of thinking."""
