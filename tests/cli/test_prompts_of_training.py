@@ -115,10 +115,11 @@ def test_a_baseline_with_other_prompts_is_told_from_one_with_other_problems(trai
     assert main(words) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert [part for part in ("prompt_suffix", repr(BOXED_SUFFIX), "''") if part not in line] == []
+    words += ["--prompt_suffix", BOXED_SUFFIX]
     assert main([*words, "--limit", "2"]) == 2
     assert "prompt_suffix" not in capsys.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "out" / "samples").exists()
-    assert main([*words, "--prompt_suffix", BOXED_SUFFIX]) == 0
+    assert main(words) == 0
 
 
 def test_another_reward_than_in_training_is_said_in_one_line(trained, tmp_path, logged):
