@@ -91,18 +91,19 @@ def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
     return imported("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
 
 
-def code_digest(objects: Iterable[Any]) -> str:
-    """Returns the [`digest`] of the modules that define the given classes and functions."""
-    modules = set()
+def code_digests(objects: Iterable[Any]) -> dict[str, str]:
+    """Returns the [`digest`] of each module that defines some of the classes and functions, by its name."""
+    digests: dict[str, str] = {}
     for function in objects:
         unwrapped = getattr(function, "func", function)  # a partial function has no module of its own
-        modules.add(unwrapped.__module__)
-    return digest(Path(str(sys.modules[name].__file__)) for name in sorted(modules))
+        module = unwrapped.__module__
+        digests[module] = digest(Path(str(sys.modules[module].__file__)))
+    return digests
 
 
-def digest(files: Iterable[Path]) -> str:
-    """Returns the SHA-256 of the contents of files; anything that is no file counts as empty."""
+def digest(path: Path) -> str:
+    """Returns the SHA-256 of the content of a file, or of all files in a folder in the order of their names."""
     sha = hashlib.sha256()
-    for file in files:
+    for file in sorted(path.rglob("*")) or [path]:
         sha.update(file.read_bytes() if file.is_file() else b"")
     return sha.hexdigest()

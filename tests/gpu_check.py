@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -80,25 +79,8 @@ def is_bad(tensor: torch.Tensor | None) -> bool:
 
 
 def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBackend]) -> str:
-    """Forward and backward of a micro-batch: "finite", or of how many weights the gradient is not, and the module of
-    whose outputs, or gradients of outputs, the first is not; or that torch refuses these backends."""
-    faults: list[str] = []
-
-    def watch_output(name, module, args, output):
-        output = output[0] if isinstance(output, tuple) else output
-        if not isinstance(output, torch.Tensor) or not output.requires_grad:
-            return
-        if is_bad(output):
-            faults.append(f"the output of {name}")
-        output.register_hook(functools.partial(watch_gradient, name))
-
-    def watch_gradient(name, gradient):
-        if is_bad(gradient):
-            faults.append(f"the gradient at {name}")
-
-    hooks = []
-    for name, module in model.named_modules():
-        hooks.append(module.register_forward_hook(functools.partial(watch_output, name)))
+    """Forward and backward of a micro-batch: "finite", or of how many weights the gradient is not; or that torch
+    refuses these backends."""
     model.zero_grad()
     try:
         with sdpa_kernel(backends), torch.autocast(ids.device.type, torch.bfloat16):
@@ -106,14 +88,9 @@ def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBack
             torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, -32:].flatten()).backward()
     except RuntimeError as error:
         return f"refused ({str(error)[:40]})"
-    finally:
-        for hook in hooks:
-            hook.remove()
     gradients = [weights.grad for weights in model.parameters() if weights.requires_grad]
     num_bad = sum(is_bad(gradient) for gradient in gradients)
-    if num_bad == 0 and not faults:
-        return "finite"
-    return f"{num_bad} of {len(gradients)} gradients not finite, first {faults[:1]}"
+    return "finite" if num_bad == 0 else f"{num_bad} of {len(gradients)} gradients not finite"
 
 
 def attention(measured: list[str], folder: Path) -> None:
@@ -138,17 +115,15 @@ def attention(measured: list[str], folder: Path) -> None:
 
 
 class Watch(TrainerCallback):
-    """Names what is not finite before and after an update, and keeps the micro-batches of the last one."""
+    """Names what is not finite before and after an update, and keeps the widths of the micro-batches."""
 
     def __init__(self):
         self.bad = []  # names of parameters
         self.widths = set()
-        self.batches = deque(maxlen=2)  # ids and mask
 
     def keep(self, model, args, kwargs):
         """A hook before each forward pass of the model."""
         if torch.is_grad_enabled():
-            self.batches.append((kwargs["input_ids"], kwargs["attention_mask"]))
             self.widths.add(kwargs["input_ids"].shape[1])
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
@@ -199,11 +174,6 @@ def updates(measured: list[str], folder: Path, cudnn: bool) -> None:
     measured.append(f"{len(norms)} updates at widths {sorted(watch.widths)}; largest norm {max(norms, default=0):.2g}")
     measured += watch.bad[:1]
     measured.append(error or "nothing raised")
-    if error or watch.bad:
-        for ids, mask in list(watch.batches):  # a copy, since each pass is kept too
-            for name, backends in CHOICES.items():
-                outcome = pass_of(trainer.model, ids, mask, backends)
-                measured.append(f"width {ids.shape[1]}, {name}: {outcome}")
     assert any(width % 128 == 64 for width in watch.widths)
     if watch.bad:
         assert error  # the trainer has noticed

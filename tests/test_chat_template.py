@@ -9,7 +9,10 @@ from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids, question_prompt
 def test_messages_pass_the_template_and_texts_do_not():
     tokenizer = gym_tokenizer()
     tokenizer.chat_template = "{{ messages[0].content }}{% if loud %}<|end|>{% endif %}"
-    messages = [[{"role": "user", "content": "1 +2"}], [{"role": "user", "content": "3"}]]
+    messages = [
+        [{"role": "user", "content": "1 +2"}],
+        [{"role": "user", "content": "3"}],
+    ]
     assert prompt_ids(tokenizer, messages) == [tokenizer.encode("1 +2"), tokenizer.encode("3")]
     _, loud_ids = prompt_ids(tokenizer, messages, loud=True)
     assert loud_ids == tokenizer.encode("3") + tokenizer.encode("<|end|>")
@@ -22,12 +25,10 @@ def test_messages_pass_the_template_and_texts_do_not():
         None,
         "{{ raise_exception('no system message') }}",
         "{{ messages[1].content[0]['text'] + '' }}",
-        "{{ 1 + messages[1].content }}",
-        "{{ messages[1].content.index('absent') }}",
         "{{ 1 / 0 }}",
         {"rag": "{{ messages[1].content }}"},
     ],
-    ids=["missing", "refusal", "undefined", "type", "value", "arithmetic", "no default"],
+    ids=["missing", "refusal", "undefined", "arithmetic", "no default"],
 )
 def test_what_a_failing_template_raises_is_a_template_fault(template):
     tokenizer = gym_tokenizer()

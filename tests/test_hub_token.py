@@ -40,7 +40,12 @@ def test_a_token_among_the_arguments_of_the_model_is_refused(make_args):
 
 @pytest.mark.parametrize(
     ("text", "token"),
-    [(LOOKS_LIKE_ONE, None), ("hf_jwt_eyJh.eyJz-dWI_x.SflK", ""), ("odd", " odd\n"), ("<HUB_TOKEN>", " ")],
+    [
+        (LOOKS_LIKE_ONE, None),
+        ("hf_jwt_eyJh.eyJz-dWI_x.SflK", ""),
+        ("odd", " odd\n"),
+        ("<HUB_TOKEN>", " "),
+    ],
 )
 def test_tokens_leave_messages_and_the_one_in_use_whatever_it_looks_like(text, token):
     assert without_token(f"Bearer {text}\\n is illegal", token) == "Bearer <HUB_TOKEN>\\n is illegal"

@@ -49,7 +49,7 @@ def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
         checkpoint_path(str(run / "checkpoint-14"))
 
 
-@pytest.mark.parametrize("name", ["./missing", "runs/missing", "a/b/c", "/missing", "~/missing", "../missing"])
+@pytest.mark.parametrize("name", ["./missing", "runs/missing", "a/b/c", "~/missing"])
 @pytest.mark.parametrize("path_of", [checkpoint_path, complete_model_path])
 def test_a_model_that_does_not_exist_is_called_that(name, path_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

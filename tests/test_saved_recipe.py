@@ -40,7 +40,12 @@ def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path
     monkeypatch.chdir(tmp_path)
     args = make_args(gradient_accumulation_steps=2, steps_per_generation=4, length_control_kwargs={}, seed=3)
     changed = changed_fields(args)
-    expected = {"target_length": 12, "lambda_lr": 0.1, "steps_per_generation": 4, "seed": 3}
+    expected = {
+        "target_length": 12,
+        "lambda_lr": 0.1,
+        "steps_per_generation": 4,
+        "seed": 3,
+    }
     assert expected.items() <= changed.items()
     assert not {"temperature", "generation_batch_size", "accelerator_config"} & changed.keys()
     write_recipe(tmp_path, {"model_name_or_path": "x", **changed})
@@ -48,7 +53,13 @@ def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path
 
 
 def test_secrets_this_machine_and_its_user_stay_out_and_values_of_python_programs_become_plain_ones(tmp_path):
-    private = {"hub_token": "x", "env": {"KEY": "y"}, "output_dir": "/me", "push_to_hub": True, "hub_model_id": "me/x"}
+    private = {
+        "hub_token": "x",
+        "env": {"KEY": "y"},
+        "output_dir": "/me",
+        "push_to_hub": True,
+        "hub_model_id": "me/x",
+    }
     recipe = {
         "learning_rate": np.float64(1e-3),
         "reward_weights": (1.0, 0.5),

@@ -33,14 +33,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         lines: dict[Any, int] = {}
-        for key_node, _ in node.value:
-            key = key_node.value
-            if key == "<<":  # YAML's merge, which may occur several times
-                continue
-            line = key_node.start_mark.line + 1
-            if key in lines:
-                raise ValueError(f"{key!r} occurs twice, in lines {lines[key]} and {line}")
-            lines[key] = line
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            first_line = lines.setdefault(key.value, line)
+            if first_line != line and key.value != "<<":  # YAML's merge, which may occur several times
+                raise ValueError(f"{key.value!r} occurs twice, in lines {first_line} and {line}")
         return super().construct_mapping(node, deep)
 
 
@@ -97,8 +94,6 @@ class CommandParser(TrlParser):
             options["help"] += " (required)"
         if positional:
             return super().add_argument(name, **options)
-        if options.get("default") in (None, [], {}):
-            options["default"] = argparse.SUPPRESS  # suppresses "(default: None)"
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
@@ -117,7 +112,7 @@ class CommandParser(TrlParser):
         unchanged."""
         unknown = [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]
         if unknown:
-            raise UserError(f"{where}: unknown {', '.join(unknown)}; see {self.prog} {self._longest_help}")
+            self.error(f"{where}: unknown {', '.join(unknown)}")
         values: dict[str, Any] = {}
         for key, value in recipe.items():
             action = self._option_string_actions[f"--{key}"]
@@ -133,17 +128,11 @@ class CommandParser(TrlParser):
                 raise UserError(f"{where}: {key} is {value!r}: {error.message}") from error
         return values
 
-    @property
-    def _longest_help(self) -> str:
-        """The option that lists all options: `--help-all` if there is one, which is added last, else `--help`."""
-        helps = [option for option in self._option_string_actions if option.startswith("--help")]
-        return helps[-1]
-
     def parse_all(self, argv: Sequence[str]) -> dict[str, Any]:
         """Returns the values of recipe and command line by field, and sets the environment variables of `env`."""
         values, unknown = self.parse_some(argv)
         if unknown:
-            raise UserError(f"unknown {', '.join(unknown)}; see {self.prog} {self._longest_help}")
+            self.error(f"unknown {', '.join(unknown)}")
         return values
 
     def parse_some(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

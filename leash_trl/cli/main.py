@@ -19,7 +19,7 @@ COMMANDS = {
     "plan": "estimate memory per GPU and tokens per step of a recipe; refuse recipes that do not fit",
     "push": "push a run to the Hub, with model card, evaluation and checkpoints",
     "merge": "merge a LoRA or QLoRA adapter into its base model, as one folder for vLLM, leash eval and the Hub",
-    "methods": "list the methods of length control; leash methods NAME shows formula, defaults, source and use",
+    "methods": "list the methods of length control; leash methods NAME shows formula and use, --cite NAME its BibTeX",
 }
 
 

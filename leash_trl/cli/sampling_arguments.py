@@ -2,8 +2,7 @@
 
 import importlib.util
 import logging
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.reward_functions import (
-    code_digest,
+    code_digests,
     deciding_function,
     default_reward,
     default_suffix,
@@ -252,44 +251,6 @@ def load_engine(
     return engine
 
 
-@dataclass(frozen=True)
-class Grader:
-    """What grades the completions of a run.
-
-    Args:
-        reward_names (`list[str]`): Names of the reward functions, those of the user or of the data.
-        own_rewards (`OwnRewards`): These functions, called as in training; `None` if the grader behind math_reward
-            replaces them, which also finds answers.
-    """
-
-    reward_names: list[str]
-    own_rewards: OwnRewards | None
-
-    @property
-    def functions(self) -> list[Any]:
-        """The functions that are called, with the one that only decides correctness last."""
-        if self.own_rewards is None:
-            return []
-        return [*self.own_rewards.functions, *self.own_rewards.correctness.extra]
-
-    @property
-    def knows_correctness(self) -> bool:
-        """Whether it has not shown so far that nothing says which completions are correct, as with partial credit."""
-        return self.own_rewards is None or self.own_rewards.correctness.is_known
-
-    def require_correctness(self) -> None:
-        """Raises `TrainingError` if it is not known which completions are correct, by which problems are kept."""
-        if self.own_rewards is not None:
-            self.own_rewards.correctness.require("leash filter")
-
-    def warn_of_partial_credit(self) -> None:
-        """Warns if the function that decides correctness gave partial credit, which then counts as correct."""
-        if self.own_rewards is not None:
-            doubt = self.own_rewards.correctness.problem()
-            if doubt is not None:
-                logger.warning(doubt)
-
-
 def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) -> list[str]:
     """Returns the name of the reward function for these data sets, if the user names none.
 
@@ -313,15 +274,15 @@ def warn_of_other_rewards(reward_names: list[str], recipe: Mapping[str, Any]) ->
         )
 
 
-def choose_grader(reward_names: list[str], arguments: SamplingArguments) -> Grader:
-    """Decides what grades the completions; raises `ValueError` if one of these reward functions cannot be found."""
+def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> OwnRewards | None:
+    """Returns the reward functions with these names, called as in training, or `None` if the grader behind math_reward
+    replaces them, which also finds answers; raises `ValueError` if one of them cannot be found."""
     decides_alone = arguments.correctness_func in (None, *reward_names)
     if reward_names in GRADERS and decides_alone:
-        return Grader(reward_names, own_rewards=None)
+        return None
     functions = reward_functions(reward_names)
     deciding = deciding_function(arguments.correctness_func, functions)
-    own_rewards = OwnRewards(functions, arguments.reward_weights, deciding)
-    return Grader(reward_names, own_rewards)
+    return OwnRewards(functions, arguments.reward_weights, deciding)
 
 
 def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
@@ -337,21 +298,22 @@ def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
     return names
 
 
-def recorded_details(arguments: SamplingArguments, grader: Grader, problems: dict[str, Dataset]) -> dict[str, Any]:
+def recorded_details(
+    arguments: SamplingArguments, reward_names: list[str], own_rewards: OwnRewards | None, problems: dict[str, Dataset]
+) -> dict[str, Any]:
     """Returns what `run.json` records of the options in addition to the plan, with the suffix that prompts got."""
-    suffix = arguments.prompt_suffix
-    if suffix is None:
-        suffix = default_suffix(reward_functions(grader.reward_names), columns=())
-    reward_funcs = None if grader.own_rewards is None else grader.reward_names
-    recorded = replace(arguments, prompt_suffix=suffix, reward_funcs=reward_funcs)
-    details = {name: getattr(recorded, name) for name in DETAILS if getattr(recorded, name) is not None}
-    if grader.functions:
-        details["reward_code"] = code_digest(grader.functions)
+    recorded = {name: getattr(arguments, name) for name in DETAILS}
+    if arguments.prompt_suffix is None:
+        recorded["prompt_suffix"] = default_suffix(reward_functions(reward_names), columns=())
+    recorded["reward_funcs"] = None
+    if own_rewards is not None:
+        recorded["reward_funcs"] = reward_names
+        recorded["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
         # reward functions may read any column
-        details["reward_data"] = {
+        recorded["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
         }
-    return details
+    return {name: value for name, value in recorded.items() if value is not None}
 
 
 def sample_all(
@@ -380,51 +342,58 @@ def sample_all(
         problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in names.items()}
         reward_names = arguments.reward_funcs or default_reward_funcs(problems, references)
         warn_of_other_rewards(reward_names, recipe)
-        grader = choose_grader(reward_names, arguments)
-        if grader.own_rewards is None:
+        own_rewards = own_rewards_of(reward_names, arguments)
+        if own_rewards is None:
             for name, rows in problems.items():
                 problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
-        details = recorded_details(arguments, grader, problems)
+        details = recorded_details(arguments, reward_names, own_rewards, problems)
         if baseline is not None:
             sampling.check_same_problems(problems, baseline, details)
+    # by which problems are kept
+    needed = own_rewards.correctness if own_rewards is not None and kind == "train" else None
     with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
             num_done = sampling.prepare_folder(folder, run, problems, plan)
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
-            if grader.own_rewards is not None:
-                grader.own_rewards.resume(list(sampling.stored_completions(folder, names)))
-            if kind == "train":
-                grader.require_correctness()
+            if own_rewards is not None:
+                own_rewards.resume(list(sampling.stored_completions(folder, names)))
+            if needed is not None:
+                needed.require("leash filter")
             if remaining:
                 engine = load_engine(arguments, plan, remaining, tokenizer)
         for name, rows in remaining.items():
+            units = sampling.sample_problems(engine, name, rows, plan, folder, own_rewards)
             with tqdm(total=len(rows), initial=num_done[name], desc=name, unit="problem") as bar:
-                units = sampling.sample_problems(engine, name, rows, plan, folder, grader.own_rewards)
-                show_progress(units, grader, bar, needs_correctness=kind == "train")
-        if grader.knows_correctness:
-            grader.warn_of_partial_credit()
-        else:
-            sampling.forget_correctness(folder, names)
+                for _ in with_progress(units, bar):
+                    if needed is not None:
+                        needed.require("leash filter")
+        conclude_correctness(own_rewards, folder, names)
     return problems
 
 
-def show_progress(units: Iterable[list[dict[str, Any]]], grader: Grader, bar: tqdm, needs_correctness: bool) -> None:
-    """Samples problems, and shows the accuracy and the mean tokens so far in the progress bar.
-
-    Args:
-        units (`Iterable[list[dict]]`): Samples the next problems when it is iterated, and yields their records.
-        grader (`Grader`), bar (`tqdm`): What grades the completions, and the bar, which counts problems.
-        needs_correctness (`bool`): Whether to stop as soon as it turns out not to be known.
-    """
-    graded: list[tuple[int, bool | None]] = []
+def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
+    """Yields the same records of problems, and shows the accuracy and the mean tokens so far in the progress bar."""
+    completions: list[dict[str, Any]] = []
     for unit in units:
         for row in unit:
-            graded.extend((completion["num_tokens"], completion["is_correct"]) for completion in row["completions"])
-        # as numbers: 1, 0, or NaN for a completion that could not be graded, which the mean leaves out
-        means = pd.DataFrame(graded, columns=["num_tokens", "is_correct"], dtype=float).mean()
-        accuracy = means["is_correct"] if grader.knows_correctness else math.nan
-        bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{means['num_tokens']:.0f}")
+            completions.extend(row["completions"])
+        # correctness as numbers: 1, 0, or NaN for a completion that could not be graded, which the mean leaves out
+        means = pd.DataFrame(completions, columns=["num_tokens", "is_correct"], dtype=float).mean()
+        bar.set_postfix(accuracy=f"{means['is_correct']:.3f}", tokens=f"{means['num_tokens']:.0f}")
         bar.update(len(unit))
-        if needs_correctness:
-            grader.require_correctness()
+        yield unit
+
+
+def conclude_correctness(own_rewards: OwnRewards | None, folder: Path, names: Iterable[str]) -> None:
+    """Removes correctness from the samples if it turned out not to be known; warns if partial credit counts as
+    correct."""
+    if own_rewards is None:  # the grader knows
+        return
+    rule = own_rewards.correctness
+    if not rule.is_known:
+        sampling.forget_correctness(folder, names)
+        return
+    doubt = rule.problem()
+    if doubt is not None:
+        logger.warning(doubt)

@@ -3,48 +3,40 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
 from leash_trl.comparison import tables
-from leash_trl.comparison.arms import BASE
-from leash_trl.comparison.run import ComparedRun, LengthRequest
+from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest
 from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
 from leash_trl.evaluation.tables import csv
 from leash_trl.files import write_whole
 
 
-class TrainingCurves(NamedTuple):
-    """What a training logged for one request of length, indexed by policy update; empty if it was not logged.
+@dataclass(frozen=True)
+class FinishedEvaluation:
+    """One evaluation of a finished run, with what the training of its model logged for this request of length.
+
+    What was logged is indexed by policy update, and empty if there was no training.
 
     Args:
+        run (`ComparedRun`), request (`LengthRequest`): The run, and what this evaluation requested of its model.
+        evaluated (`EvaluatedRun`): Samples and metrics.
         lengths (`pd.Series`): Mean lengths of training batches, in tokens.
         multipliers (`pd.Series`): Penalty coefficient lambda.
         accuracies (`pd.Series`): Share of correct completions of training batches.
         generated_tokens (`pd.Series`): Number of tokens that the training had generated, for all requests.
     """
 
+    run: ComparedRun
+    request: LengthRequest
+    evaluated: EvaluatedRun
     lengths: "pd.Series[float]"
     multipliers: "pd.Series[float]"
     accuracies: "pd.Series[float]"
     generated_tokens: "pd.Series[float]"
-
-
-@dataclass(frozen=True)
-class FinishedEvaluation:
-    """One evaluation of a finished run.
-
-    Args:
-        run (`ComparedRun`), request (`LengthRequest`): The run, and what this evaluation requested of its model.
-        evaluated (`EvaluatedRun`): Samples and metrics.
-        curves (`TrainingCurves`): What the training of the model logged, all empty if there was none.
-    """
-
-    run: ComparedRun
-    request: LengthRequest
-    evaluated: EvaluatedRun
-    curves: TrainingCurves
 
 
 def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> pd.DataFrame:
@@ -54,16 +46,15 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_row}]
     for evaluation in evaluations:
         run = evaluation.run
-        curves = evaluation.curves
         results = tables.seed_row(
             evaluation.evaluated,
             base_row,
             target_length=evaluation.request.target_length,
-            mean_lengths=run.lengths_since_change(curves.lengths),
-            multipliers=curves.multipliers,
+            mean_lengths=run.lengths_since_change(evaluation.lengths),
+            multipliers=evaluation.multipliers,
             controlled="num_thinking_tokens" if run.controls_thinking else "num_tokens",
         )
-        num_generated = int(max(curves.generated_tokens, default=0))
+        num_generated = int(max(evaluation.generated_tokens, default=0))
         row = {"name": run.label, "seeds": str(run.seed), **results, "generated_tokens": num_generated}
         # the settings in which rows of one name differ; the target has a column of its own
         row.update({name: str(value) for name, value in run.point.items() if name != "target_length"})
@@ -83,10 +74,10 @@ def accuracies_by_method(
     """
     accuracies_by_words: dict[str, list[pd.Series[float]]] = {}
     for row, evaluation in zip(seeds[1:].to_dict("records"), evaluations, strict=True):
-        accuracies = evaluation.curves.accuracies
+        accuracies = evaluation.accuracies
         if not len(accuracies):
             continue
-        num_generated = evaluation.curves.generated_tokens.reindex(accuracies.index)
+        num_generated = evaluation.generated_tokens.reindex(accuracies.index)
         curve = accuracies.set_axis(num_generated)
         accuracies_by_words.setdefault(tables.in_words(row), []).append(curve)
     return accuracies_by_words
@@ -97,15 +88,16 @@ def truncated_shares(
 ) -> dict[str, float]:
     """Returns the mean share of truncated completions of the base and of each trained arm, by label. Arms that are not
     trained may be cut on purpose."""
-    rows = [(base_run.label, _truncated_share(base))]
-    rows.extend((evaluation.run.label, _truncated_share(evaluation.evaluated)) for evaluation in evaluations)
-    shares = pd.DataFrame(rows, columns=["label", "share"]).groupby("label", sort=False)["share"].mean()
-    cut_on_purpose = [evaluation.run.label for evaluation in evaluations if not evaluation.run.is_trained]
-    return shares.drop(cut_on_purpose).to_dict()
+    shares_by_label = {base_run.label: [_truncated_share(base)]}
+    for evaluation in evaluations:
+        if evaluation.run.is_trained:
+            shares = shares_by_label.setdefault(evaluation.run.label, [])
+            shares.append(_truncated_share(evaluation.evaluated))
+    return {label: fmean(shares) for label, shares in shares_by_label.items()}
 
 
 def _truncated_share(evaluated: EvaluatedRun) -> float:
-    return (evaluated.samples["finish_reason"] == "length").mean()
+    return float((evaluated.samples["finish_reason"] == "length").mean())
 
 
 def page_text(

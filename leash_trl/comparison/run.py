@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 RUN_RECIPE_FILE = "recipe.yaml"
 EVALUATION_FILE = "eval.yaml"
+DIGESTS_FILE = "digests.yaml"  # of what recipe and evaluation name
+BASE = "base"  # name of the model before training in a comparison
+NOT_SET = "not set"
 EVALUATION = "eval"  # folder of the evaluation; with several efforts, the beginning of the folder names
 
 
@@ -79,9 +82,9 @@ class ComparedRun:
         recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of the recipe, and the fields of the grid, which
             are among them.
         evaluation (`dict[str, Any]`): Options of `leash eval`.
-        is_trained (`bool`), seed (`int`): Whether the run trains a model, and its seed for training or else for
-            sampling; the base has no seed.
+        is_trained (`bool`): Whether the run trains a model.
         folder (`Path`): Folder of the run.
+        seed (`int`): Seed for training or else for sampling; the base has none.
         prompt_endings ([`PromptEndings`]): What the training appends to prompts; `None` if the run trains no model.
     """
 
@@ -91,8 +94,8 @@ class ComparedRun:
     point: dict[str, Any]
     evaluation: dict[str, Any]
     is_trained: bool
-    seed: int | None
     folder: Path
+    seed: int | None = None
     prompt_endings: PromptEndings | None = None
 
     @property
@@ -138,50 +141,42 @@ class ComparedRun:
         """Returns whether all results of the run exist."""
         return all((self.folder / name / "results.json").is_file() for name in self.requests)
 
-    def claim(self) -> dict[str, str]:
-        """Returns the content of the files of the run: recipe and evaluation, with comments that have digests of
-        everything they name."""
+    def claim(self) -> dict[str, dict[str, Any]]:
+        """Returns the content of the files of the run: recipe, evaluation, and digests of what the two name."""
         recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
-        evaluation = yaml.safe_dump(self.evaluation)
-        for name, digest in self._digests().items():
-            evaluation += f"# {name}: {digest}\n"
-        return {RUN_RECIPE_FILE: yaml.safe_dump(recipe), EVALUATION_FILE: evaluation}
+        return {RUN_RECIPE_FILE: recipe, EVALUATION_FILE: self.evaluation, DIGESTS_FILE: self._digests()}
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
         from leash_trl.evaluation.sampling import weights_fingerprint
-        from leash_trl.reward_functions import code_digest, digest
+        from leash_trl.reward_functions import code_digests, digest
 
-        model = checkpoint_path(self.recipe["model_name_or_path"])
-        revision = self.recipe.get("model_revision")
-        return {
-            "model": str(weights_fingerprint(model, revision)),
-            "data": digest(self._data_files()),
-            "code": code_digest(self._code()),
-        }
+        model = self.recipe["model_name_or_path"]
+        weights = weights_fingerprint(checkpoint_path(model), self.recipe.get("model_revision"))
+        digests: dict[str, str] = {}
+        digests[f"the model {model}"] = str(weights)
+        for path in self._data_paths():
+            digests[f"the data of {path}"] = digest(path)
+        for module, code_digest in code_digests(self._code()).items():
+            digests[f"the code of {module}"] = code_digest
+        return digests
 
     @property
     def _training_fields(self) -> dict[str, Any]:
         """The fields of the recipe that decide the result of the run: none if it trains no model."""
         return self.recipe if self.is_trained else {}
 
-    def _data_files(self) -> Iterator[Path]:
-        """Yields the local files of training and evaluation, those of a folder in the order of their names."""
+    def _data_paths(self) -> list[Path]:
+        """Returns the local files and folders of training and evaluation."""
         from leash_trl.data.sources import parse_reference
 
         fields = self._training_fields
-        paths = []
-        for part in fields.get("datasets") or []:
-            paths.append(Path(str(part.get("data_files") or part["path"])))
-        references = list(self.evaluation["benchmarks"])
-        if fields.get("dataset_name"):
-            references.insert(0, fields["dataset_name"])
-        for reference in references:
-            path = parse_reference(reference).path
+        paths = [Path(str(part.get("data_files") or part["path"])) for part in fields.get("datasets") or []]
+        for name in (fields.get("dataset_name"), *self.evaluation["benchmarks"]):
+            path = parse_reference(name).path if name else None
             if path is not None:
                 paths.append(path)
-        for path in paths:
-            yield from sorted(path.rglob("*")) or [path]
+        return paths
 
     def _code(self) -> list[Any]:
         """Returns the classes of the method and the reward functions."""
@@ -190,30 +185,34 @@ class ComparedRun:
 
         fields = self._training_fields
         method = find_method(fields.get("length_control", "leash"))
-        classes = [base for base in method.__mro__ if base is not object]
-        names = [*(fields.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
-        rewards = reward_functions(names)
-        deciding_names = {fields.get("correctness_func"), self.evaluation.get("correctness_func")}
-        deciding = [deciding_function(name, rewards) for name in deciding_names]
-        # one that is no function is the name of a reward model
-        return [*classes, *rewards, *filter(callable, deciding)]
+        code: list[Any] = [base for base in method.__mro__ if base is not object]
+        for settings in (fields, self.evaluation):
+            rewards = reward_functions(settings.get("reward_funcs") or [])
+            code += [*rewards, deciding_function(settings.get("correctness_func"), rewards)]
+        # what decides may also be the name of a reward model, or nothing
+        return [part for part in code if callable(part)]
 
-    def check_claim(self, files: dict[str, str]) -> None:
+    def check_claim(self, claim: dict[str, dict[str, Any]]) -> None:
         """Raises `TrainingError` if the folder holds another run, which this one would otherwise resume.
 
         Args:
-            files (`dict[str, str]`): Content of the files of this run, as [`claim`] returns it.
+            claim (`dict[str, dict[str, Any]]`): Content of the files of this run, as [`claim`] returns it.
         """
-        for name, content in files.items():
-            file = self.folder / name
+        for file_name, fields in claim.items():
+            file = self.folder / file_name
             if not file.is_file():
                 continue
-            lines_there = set(file.read_text(encoding="utf-8").splitlines())
-            changed = lines_there ^ set(content.splitlines())
-            if changed:
-                lines = "; ".join(sorted(changed))
+            saved = yaml.safe_load(file.read_text(encoding="utf-8"))
+            for name in [*saved, *fields]:
+                value = fields.get(name, NOT_SET)
+                saved_value = saved.get(name, NOT_SET)
+                if value == saved_value:
+                    continue
+                change = f"{name} is {value!r}, but was {saved_value!r}"
+                if file_name == DIGESTS_FILE:
+                    change = f"{name} changed"
                 raise TrainingError(
-                    f"{self.folder} holds another run: {lines}; remove it or choose another output_dir"
+                    f"{self.folder} holds another run: {change}; remove it or choose another output_dir"
                 )
 
     def commands(self, num_devices: int) -> Iterator[list[str]]:

@@ -7,11 +7,12 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from leash_trl.comparison.curves import first_at_target
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
@@ -63,24 +64,22 @@ def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, 
     }
     if target_length is None or mean_lengths.empty:
         return measures
-    lengths = mean_lengths.to_numpy()
-    last_quarter = lengths[-max(1, len(lengths) // 4) :]
+    last_quarter = mean_lengths.iloc[-max(1, len(mean_lengths) // 4) :]
     measures["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
-    is_reached = lengths <= target_length
-    if is_reached.any():
-        first_reached = is_reached.argmax()
-        relative_means = _running_means(lengths[first_reached:]) / target_length
+    first_reached = first_at_target(mean_lengths, target_length)
+    if first_reached is not None:
+        relative_means = _running_means(mean_lengths.loc[first_reached:]) / target_length
         is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET
-        shortest = _running_means(lengths).min()
+        shortest = _running_means(mean_lengths).min()
         measures["near_target_share"] = float(is_near.mean())
         measures["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
-        measures["steps_to_target"] = int(mean_lengths.index[first_reached])
+        measures["steps_to_target"] = first_reached
     return measures
 
 
-def _running_means(lengths: np.ndarray) -> np.ndarray:
+def _running_means(lengths: pd.Series) -> np.ndarray:
     window = min(WINDOW, len(lengths))
-    return np.convolve(lengths, np.full(window, 1 / window), mode="valid")
+    return np.convolve(lengths.to_numpy(), np.full(window, 1 / window), mode="valid")
 
 
 def measure_of(runs: Sequence[EvaluatedRun]) -> str:
@@ -398,14 +397,32 @@ def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:
     heading = f"{seeds['measure'].iloc[0]} minus that of {reference} [95 % interval]"
     rows = []
     for name in others:
-        difference, shortest, longest = score_at_equal_length(curves[name], curves[reference])
-        cell = with_interval(difference, "{:+.3f}".format).replace("+nan", "n/a")
-        tokens = "" if math.isnan(shortest) else f"{shortest:.1f} to {longest:.1f}"
-        rows.append({"method": name, heading: cell, "tokens": tokens})
+        gap = score_at_equal_length(curves[name], curves[reference])
+        if gap is None:
+            rows.append({"method": name, heading: "n/a", "tokens": ""})
+            continue
+        cell = with_interval(gap.difference, "{:+.3f}".format)
+        rows.append({"method": name, heading: cell, "tokens": f"{gap.shortest:.1f} to {gap.longest:.1f}"})
     return [(pd.DataFrame(rows), EQUAL_LENGTH_LEGEND)]
 
 
-def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple[Estimate, float, float]:
+class ScoreGap(NamedTuple):
+    """By how much the score of one method is higher than that of another at equal length, and the range of tokens for
+    which this holds."""
+
+    difference: Estimate
+    shortest: float
+    longest: float
+
+
+class Curve(NamedTuple):
+    """The points of one method and one seed, from the shortest to the longest."""
+
+    log_tokens: np.ndarray
+    scores: np.ndarray
+
+
+def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap | None:
     r"""Returns by how much the score of the first method is higher at equal length, and the range of tokens compared.
 
     $$ d_s = \frac{1}{\log b - \log a} \int_{\log a}^{\log b} (A_s - B_s) \, d \log T, \qquad
@@ -416,39 +433,33 @@ def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple[Es
     exactly.
 
     Each frame has one row per point and seed of a method, with columns `point`, `seeds`, `score` and `mean_tokens`.
-    All results are NaN if points have different seeds, or if there is no range that all curves cover.
+    The result is `None` if points have different seeds, or if there is no range that all curves cover.
     """
-    first_curves = _curves(first)
-    second_curves = _curves(second)
+    seeds_of_points = pd.concat([first, second]).groupby("point")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
+    first_curves = _curves_by_seed(first)
+    second_curves = _curves_by_seed(second)
     curves = [*first_curves.values(), *second_curves.values()]
-    low = max(log_tokens[0] for log_tokens, _ in curves)
-    high = min(log_tokens[-1] for log_tokens, _ in curves)
-    if low >= high or not _have_same_seeds(first, second):
-        return Estimate(math.nan, math.nan, math.nan), math.nan, math.nan
-    differences = []
-    for seed, (log_tokens, scores) in first_curves.items():
-        second_log_tokens, second_scores = second_curves[seed]
-        # between two knots both curves are straight, so the trapezoidal rule is exact
-        knots = np.unique(np.concatenate([log_tokens, second_log_tokens]).clip(low, high))
-        gaps = np.interp(knots, log_tokens, scores) - np.interp(knots, second_log_tokens, second_scores)
-        area = ((gaps[1:] + gaps[:-1]) / 2 * np.diff(knots)).sum()
-        differences.append(float(area / (high - low)))
-    return mean_over_seeds(differences, lowest=-math.inf), math.exp(low), math.exp(high)
+    low = max(curve.log_tokens[0] for curve in curves)
+    high = min(curve.log_tokens[-1] for curve in curves)
+    if seeds_of_points.nunique() > 1 or low >= high:
+        return None
+    differences = [
+        _mean_difference(curve, second_curves[seed], low=low, high=high) for seed, curve in first_curves.items()
+    ]
+    return ScoreGap(mean_over_seeds(differences, lowest=-math.inf), shortest=math.exp(low), longest=math.exp(high))
 
 
-def _have_same_seeds(first: pd.DataFrame, second: pd.DataFrame) -> bool:
-    """Returns whether all points of both methods have the same seeds."""
-    seeds_of_points = set()
-    for rows in (first, second):
-        for _, seeds in rows.groupby("point")["seeds"]:
-            seeds_of_points.add(tuple(sorted(seeds)))
-    return len(seeds_of_points) == 1
-
-
-def _curves(rows: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns, for each seed, the logarithms of tokens in ascending order and their scores."""
+def _curves_by_seed(rows: pd.DataFrame) -> dict[str, Curve]:
     curves = {}
     for seed, points in rows.sort_values("mean_tokens").groupby("seeds"):
-        log_tokens = np.log(points["mean_tokens"].to_numpy())
-        curves[seed] = (log_tokens, points["score"].to_numpy())
+        curves[seed] = Curve(np.log(points["mean_tokens"].to_numpy()), points["score"].to_numpy())
     return curves
+
+
+def _mean_difference(first: Curve, second: Curve, low: float, high: float) -> float:
+    """Returns the mean of the first curve minus the second one between two logarithms of tokens."""
+    knots = np.unique(np.concatenate([first.log_tokens, second.log_tokens]).clip(low, high))
+    first_scores = np.interp(knots, first.log_tokens, first.scores)
+    second_scores = np.interp(knots, second.log_tokens, second.scores)
+    # between two knots both curves are straight, so the trapezoidal rule is exact
+    return float(np.trapezoid(first_scores - second_scores, knots) / (high - low))

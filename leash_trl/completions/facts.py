@@ -6,9 +6,6 @@ from typing import NamedTuple
 from leash_trl.completions.thinking import ThinkingTokens
 
 
-NOT_THE_MODELS = -1  # stands for a token that a tool wrote, so that markers in its output are not found
-
-
 class CompletionFacts(NamedTuple):
     """Sizes of a completion in tokens.
 
@@ -46,14 +43,11 @@ def completion_facts(
         >>> completion_facts([5, 6, 7, 2], end_ids={2}, tool_mask=[1, 0, 0, 1])
         CompletionFacts(num_tokens=2, num_thinking_tokens=0, is_truncated=False)
     """
-    if tool_mask is None:
-        tool_mask = [1] * len(completion_ids)
+    written_ids = completion_ids
+    if tool_mask is not None:
+        written_ids = [index for index, is_written in zip(completion_ids, tool_mask, strict=True) if is_written]
     num_thinking_tokens = 0
     if thinking is not None:
-        written_ids = [
-            index if is_written else NOT_THE_MODELS
-            for index, is_written in zip(completion_ids, tool_mask, strict=True)
-        ]
-        num_thinking_tokens = sum(tool_mask[: thinking.thinking_length(written_ids, is_opened)])
+        num_thinking_tokens = thinking.thinking_length(written_ids, is_opened)
     has_ended = len(completion_ids) > 0 and completion_ids[-1] in end_ids
-    return CompletionFacts(sum(tool_mask), num_thinking_tokens, not has_ended)
+    return CompletionFacts(len(written_ids), num_thinking_tokens, not has_ended)

@@ -2,17 +2,13 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-NO_MARKER = "\0"  # stands for a token that is part of no marker
 
 
 @dataclass(frozen=True)
@@ -50,17 +46,6 @@ class ThinkingMarkers:
         the thinking."""
         return self.start is not None and prompt.rstrip().endswith(self.start)
 
-    def is_closed_by(self, prompt: str) -> bool:
-        """Returns whether a prompt, after the chat template, ends with thinking that is empty, so that its completion
-        has none.
-
-        Example:
-            >>> ThinkingMarkers().is_closed_by("What is 1 + 1?<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n")
-            True
-        """
-        before_end = prompt.rstrip().removesuffix(self.end)
-        return before_end != prompt.rstrip() and self.is_opened_by(before_end)
-
     def visible_text(self, completion: str) -> str:
         """Returns the text after the last end of thinking, or all text if there is no thinking; empty text if the
         thinking does not end.
@@ -90,23 +75,15 @@ def check_thinking_end(thinking_end: str) -> None:
 
 @dataclass(frozen=True)
 class ThinkingTokens:
-    """The markers of thinking in the tokens of one tokenizer. It can be sent to other processes without the tokenizer.
+    """The markers of thinking in the tokens of a tokenizer.
 
     Args:
+        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
         markers ([`ThinkingMarkers`]): The texts.
-        pieces (`Mapping[int, str]`): Text of each token that can be part of one of the two texts.
     """
 
+    tokenizer: "PreTrainedTokenizerBase"
     markers: ThinkingMarkers
-    pieces: Mapping[int, str]
-
-    @classmethod
-    def of(cls, tokenizer: "PreTrainedTokenizerBase", markers: ThinkingMarkers) -> "ThinkingTokens":
-        """Returns the markers in the tokens of this tokenizer."""
-        pieces = _pieces(tokenizer, markers.end)
-        if markers.start is not None:
-            pieces |= _pieces(tokenizer, markers.start)
-        return cls(markers, pieces)
 
     def thinking_length(self, completion_ids: Sequence[int], is_opened: bool) -> int:
         """Returns the number of tokens of a completion up to and including the last end of thinking.
@@ -118,47 +95,29 @@ class ThinkingTokens:
             completion_ids (`Sequence[int]`): Tokens of the completion.
             is_opened (`bool`): Whether the prompt ends inside the thinking.
         """
-        texts = [self.pieces.get(index, NO_MARKER) for index in completion_ids]
-        text = "".join(texts)
-        last_end = text.rfind(self.markers.end)
-        has_ended = last_end >= 0
-        begins_anew = self.markers.start is not None and text.rfind(self.markers.start) > last_end
+        num_to_end = self._num_to_last(self.markers.end, completion_ids)
+        has_ended = num_to_end > 0
+        begins_anew = self.markers.start is not None and (
+            self._num_to_last(self.markers.start, completion_ids[num_to_end:]) > 0
+        )
         if begins_anew or (is_opened and not has_ended):
             return len(completion_ids)
-        if not has_ended:
-            return 0
-        # the token in which the last character of the marker lies may hold more than the marker
-        num_characters = [*accumulate(len(text) for text in texts)]
-        return bisect_left(num_characters, last_end + len(self.markers.end)) + 1
+        return num_to_end
 
+    def _num_to_last(self, marker: str, ids: Sequence[int]) -> int:
+        """Returns the number of tokens up to and including the last marker; 0 if there is none."""
+        marker_ids = self.tokenizer.encode(marker, add_special_tokens=False)
+        if len(marker_ids) == 1:
+            positions = [position for position, index in enumerate(ids, start=1) if index == marker_ids[0]]
+            return positions[-1] if positions else 0
+        # some tokenizers put blanks between the parts of a marker
+        shown_marker = self.tokenizer.decode(marker_ids)
 
-def _pieces(tokenizer: "PreTrainedTokenizerBase", marker: str) -> dict[int, str]:
-    """Returns the texts of the tokens that can be part of a marker; if the vocabulary has the marker itself, of this
-    token only."""
-    ids = tokenizer.encode(marker, add_special_tokens=False)
-    if len(ids) == 1:
-        is_marker = tokenizer.decode(ids).strip() == marker  # an unknown word is one token too
-        return {ids[0]: marker} if is_marker else {}
-    texts = _texts_after(tokenizer, ids[:1])
-    decoded = "".join(texts[index] for index in ids)
-    if marker not in decoded:  # tokens that hold no blanks are decoded with a blank between them
-        texts = _texts_after(tokenizer, [])
-    starts = tuple(marker[:size] for size in range(1, len(marker)))
-    ends = tuple(marker[size:] for size in range(1, len(marker)))
-    pieces = {}
-    for index, text in texts.items():
-        is_inside = text in marker
-        reaches_in = marker in text or text.endswith(starts) or text.startswith(ends)
-        if text and (is_inside or reaches_in):
-            pieces[index] = text
-    return pieces
+        def num_markers(num_tokens: int) -> int:
+            return self.tokenizer.decode(ids[:num_tokens]).count(shown_marker)
 
-
-def _texts_after(tokenizer: "PreTrainedTokenizerBase", earlier_ids: list[int]) -> dict[int, str]:
-    """Returns the text of each token of a vocabulary after earlier tokens: some tokenizers drop the blank with which a
-    text begins, so that the token of " think" alone has the text "think"."""
-    start = len(tokenizer.decode(earlier_ids))
-    return {index: tokenizer.decode([*earlier_ids, index])[start:] for index in tokenizer.get_vocab().values()}
+        # the last token of a marker may hold more than the marker, so the fewest tokens that show all markers count
+        return bisect_left(range(len(ids)), num_markers(len(ids)), key=num_markers)
 
 
 def warn_of_hidden_markers(tokenizer: "PreTrainedTokenizerBase", markers: ThinkingMarkers) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from datasets import interleave_datasets
+
 from leash_trl.completions.prompts import EFFORT_SUFFIX, effort_suffix, with_suffix
 from leash_trl.length_control.fields import is_number
 from leash_trl.length_control.targets import TARGET_COLUMN
@@ -17,15 +19,11 @@ EFFORT_COLUMN = "effort"
 
 def check_efforts_differ(tokenizer: Any, efforts: Mapping[str, float], suffix: str) -> None:
     """Raises `ValueError` if two efforts have the same tokens, so that no model could distinguish them."""
-    effort_by_tokens: dict[tuple[int, ...], str] = {}
-    for effort in efforts:
-        # "?" stands for the question, since the tokens of a suffix may depend on what is before it
-        token_ids = tokenizer("?" + effort_suffix(effort, suffix))["input_ids"]
-        first = effort_by_tokens.setdefault(tuple(token_ids), effort)
-        if first != effort:
-            raise ValueError(
-                f"efforts {first!r} and {effort!r} have the same tokens; choose words that the model knows"
-            )
+    # "?" stands for the question, since the tokens of a suffix may depend on what is before it
+    endings = ["?" + effort_suffix(effort, suffix) for effort in efforts]
+    distinct = {tuple(tokenizer(ending)["input_ids"]) for ending in endings}
+    if len(distinct) < len(efforts):
+        raise ValueError(f"efforts are {', '.join(efforts)}, of which some have the same tokens; use other words")
 
 
 def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFORT_SUFFIX) -> "Rows":
@@ -42,19 +40,17 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
-        effort_suffix(name, suffix)
-    columns = rows.column_names or ["prompt"]  # some streams do not state their columns
-    if taken := {EFFORT_COLUMN, TARGET_COLUMN}.intersection(columns):
-        raise ValueError(f"the data set already has a column {taken.pop()!r}; rename it, or remove efforts")
-    arguments = {"efforts": dict(efforts), "suffix": suffix}
-    return rows.map(_once_per_effort, batched=True, remove_columns=columns, fn_kwargs=arguments)
+    columns = rows.column_names or []  # some streams do not state their columns
+    for column in (EFFORT_COLUMN, TARGET_COLUMN):
+        if column in columns:
+            raise ValueError(f"the data set already has a column {column!r}; rename it, or remove efforts")
+    rows_by_effort = []
+    for effort, target in efforts.items():
+        arguments = {"effort": effort, "target": float(target), "suffix": effort_suffix(effort, suffix)}
+        rows_by_effort.append(rows.map(_with_effort, fn_kwargs=arguments))
+    # in turns: the first row with each effort, then the second row with each effort, and so on
+    return interleave_datasets(rows_by_effort, stopping_strategy="all_exhausted_without_replacement")
 
 
-def _once_per_effort(batch: dict[str, list[Any]], efforts: dict[str, float], suffix: str) -> dict[str, list[Any]]:
-    rows = []
-    for values in zip(*batch.values(), strict=True):
-        row = dict(zip(batch, values, strict=True))
-        for effort, target in efforts.items():
-            prompt = with_suffix(row["prompt"], effort_suffix(effort, suffix))
-            rows.append({**row, "prompt": prompt, EFFORT_COLUMN: effort, TARGET_COLUMN: target})
-    return {column: [row[column] for row in rows] for column in rows[0]}
+def _with_effort(row: dict[str, Any], effort: str, target: float, suffix: str) -> dict[str, Any]:
+    return {"prompt": with_suffix(row["prompt"], suffix), EFFORT_COLUMN: effort, TARGET_COLUMN: target}

@@ -185,8 +185,11 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Returns the splits of a file (only `train`), of a folder of files, or of a folder of `save_to_disk`."""
     if path.is_dir():
-        is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        return _saved_splits(path) if is_saved else _folder_splits(path, config, streaming)
+        if (path / "dataset_dict.json").is_file():
+            return load_from_disk(str(path))
+        if (path / "state.json").is_file():
+            return {"train": load_from_disk(str(path))}
+        return _folder_splits(path, config, streaming)
     builder = file_builder(path)
     if builder is None:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
@@ -195,24 +198,16 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     return load_dataset(builder, data_files=str(path), streaming=streaming)
 
 
-def _saved_splits(path: Path) -> Splits:
-    saved = load_from_disk(str(path))
-    return {"train": saved} if isinstance(saved, Dataset) else saved
-
-
 def _folder_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Returns the splits that `datasets` finds in a folder of files. Like single files, CSV files are read here."""
     if not config:
         builders = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
         if len(builders) > 1:  # datasets would silently read only one type
             raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
-        # subfolders, and files such as .tsv whose type we do not know by name, may also hold tables
-        if builders <= {"csv"}:
-            datasets_builder = load_dataset_builder(str(path))
-            if datasets_builder.name == "csv":
-                sep = datasets_builder.config.sep
-                files_by_split = datasets_builder.config.data_files or {}
-                return {str(split): _read_csv(files, sep) for split, files in files_by_split.items()}
+        builder = load_dataset_builder(str(path))
+        if builder.name == "csv":
+            files_by_split = builder.config.data_files or {}
+            return {str(split): _read_csv(files, builder.config.sep) for split, files in files_by_split.items()}
     return load_dataset(str(path), config, streaming=streaming)
 
 
@@ -220,10 +215,7 @@ def _read_csv(paths: Iterable[str | Path], sep: str = ",") -> Dataset:
     """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
     their values are the same as text."""
     # every cell is text, an empty one the empty text
-    tables = [pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths]
-    frame = pd.concat(tables)
-    if "target_length" in frame:  # a row may have none
-        frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
+    frame = pd.concat([pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths])
     schema = detect_schema(frame.columns, needs_gold=False)
     stays_text = columns_to_read(schema, frame.columns)
     for name in frame.columns.difference(stays_text):

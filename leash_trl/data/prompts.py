@@ -48,7 +48,7 @@ def is_blank(row: Mapping[str, Any]) -> bool:
         if content[-1].get("tool_calls") or row.get("images") or row.get("image"):
             return False
         content = content[-1].get("content")
-    return not (content.strip() if isinstance(content, str) else content)
+    return not str(content or "").strip()
 
 
 def check_not_blank(dataset: "Dataset") -> None:

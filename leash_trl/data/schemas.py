@@ -27,6 +27,9 @@ QUESTION_AND_GOLD = (
     ("question", "ground_truth"),
 )
 
+# columns of conversations, as in TRL and in ShareGPT, with the keys of a message's role and content
+CHAT_KEYS = {"messages": ("role", "content"), "conversations": ("from", "value")}
+
 # names of roles in ShareGPT
 CHAT_ROLES = {"human": "user", "gpt": "assistant"}
 
@@ -91,26 +94,18 @@ def _question_of_messages(row: Row) -> str | Messages:
     return _text_of_only_message(_messages(row))
 
 
-@dataclass(frozen=True)
-class ChatFormat:
-    """Column of a conversation, and the keys of its messages."""
-
-    column: str
-    role: str
-    content: str
-
-
-def _read_chat(chat: ChatFormat, gold_column: str | None, row: Row) -> tuple[str | Messages, str]:
+def _read_chat(column: str, gold_column: str | None, row: Row) -> tuple[str | Messages, str]:
     """Reads a conversation without the assistant's last message as the prompt. The gold is in a column of its own, or
     it is that message."""
     messages: Messages = []
-    for message in row[chat.column] or []:
-        role = message[chat.role]
-        messages.append({"role": CHAT_ROLES.get(role, role), "content": message[chat.content]})
+    for message in row[column] or []:
+        role_key, content_key = CHAT_KEYS[column]
+        role = message[role_key]
+        messages.append({"role": CHAT_ROLES.get(role, role), "content": message[content_key]})
     is_answered = len(messages) > 1 and messages[-1]["role"] == "assistant"
     has_gold = is_answered or gold_column is not None
     if not messages or not has_gold:
-        raise ValueError(f"column {chat.column!r} must end with an answer of the assistant; fix or drop the row")
+        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
     question = _text_of_only_message(messages[:-1] if is_answered else messages)
     if gold_column is not None:
         return question, read_text(row, gold_column)
@@ -178,10 +173,10 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
 def _chat_schemas() -> list[Schema]:
     """Returns the schemas of conversations: with a gold beside them or, last, with the assistant's answer as gold."""
     schemas = []
-    for chat in (ChatFormat("messages", "role", "content"), ChatFormat("conversations", "from", "value")):
+    for column in CHAT_KEYS:
         for gold in CHAT_GOLDS:
-            schemas.append(Schema((chat.column, gold), partial(_read_chat, chat, gold), has_template=True))
-        schemas.append(Schema((chat.column,), partial(_read_chat, chat, None), has_template=True))
+            schemas.append(Schema((column, gold), partial(_read_chat, column, gold), has_template=True))
+        schemas.append(Schema((column,), partial(_read_chat, column, None), has_template=True))
     return schemas
 
 
@@ -208,9 +203,14 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
         >>> detect_schema(["id", "question", "answer", "url"]).columns
         ('question', 'answer')
     """
+    columns = [*columns]
+    candidates = SCHEMAS
+    # a prompt for the user's own reward function is the question, and all columns beside it are for that function
     is_prompt_enough = not needs_gold and "prompt" in columns
-    for schema in SCHEMAS:
-        if {*schema.columns} <= {*columns} and ("prompt" in schema.columns or not is_prompt_enough):
+    if is_prompt_enough:
+        candidates = tuple(schema for schema in SCHEMAS if "prompt" in schema.columns)
+    for schema in candidates:
+        if set(schema.columns).issubset(columns):
             return schema
     if is_prompt_enough:
         return None

@@ -132,43 +132,30 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     name, _, task = text.partition(":")
     if name == "reasoning_gym":
         return Reference(task_settings(task)["task"], SOURCES[name], config=task)
-    if text in SOURCES:
-        source = SOURCES[text]
-        if source.hub_id is None:
-            return Reference(source.name, source)
-        hub_id = source.hub_id
-    else:
-        local = _local_reference(text, config, field)
-        if local is not None:
-            return local
-        hub_id, _, config_in_text = text.partition(":")
-        config = config or config_in_text
-    config = config or None
-    for source in SOURCES.values():
-        is_its_config = config in (None, source.config or "default")
-        if source.hub_id == hub_id and is_its_config:
-            return Reference(source.name, source, hub_id=hub_id, config=source.config)
-    is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
-    if is_file_name or looks_like_path(hub_id):
-        path = Path(existing_path(text, field))  # an error, unless the file has just appeared
-        return Reference(path.stem, path=path, config=config)
-    owner, _, repository = hub_id.partition("/")
-    if owner and repository and "/" not in repository and "=" not in hub_id:
-        return Reference(repository, hub_id=hub_id, config=config)
-    raise ValueError(
-        f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one of "
-        f"{', '.join(SOURCES)}, alone or as NAME=PATH"
-    )
-
-
-def _local_reference(text: str, config: str | None, field: str) -> Reference | None:
-    """Returns the data set for an existing path or for `NAME=PATH`, or `None` if the text is neither."""
-    if text:
-        path = Path(text).expanduser()
-        if path.exists():
-            return Reference(path.stem, path=path, config=config)
     name, _, rows = text.partition("=")
     if rows and name in SOURCES:
         path = Path(existing_path(rows, f"{name} in {field}"))
         return Reference(name, SOURCES[name], path=path, config=config)
-    return None
+    source = SOURCES.get(text)
+    if source is None:
+        path = Path(text).expanduser()
+        if text and path.exists():
+            return Reference(path.stem, path=path, config=config)
+        hub_id, _, config_in_text = text.partition(":")
+        config = config or config_in_text
+        source = next((source for source in SOURCES.values() if source.hub_id == hub_id), None)
+    if source is not None:
+        # another configuration than the source's has other rows
+        if source.hub_id is None or config in (None, "", source.config or "default"):
+            return Reference(source.name, source, hub_id=source.hub_id, config=source.config)
+        hub_id = source.hub_id
+    is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
+    if is_file_name or looks_like_path(hub_id):
+        existing_path(text, field)  # raises, since there is no such path
+    owner, _, repository = hub_id.partition("/")
+    if owner and repository and "/" not in repository and "=" not in hub_id:
+        return Reference(repository, hub_id=hub_id, config=config or None)
+    raise ValueError(
+        f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one of "
+        f"{', '.join(SOURCES)}, alone or as NAME=PATH"
+    )

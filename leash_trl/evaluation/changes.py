@@ -64,9 +64,13 @@ def compared_columns(run: EvaluatedRun, baseline: EvaluatedRun) -> list[str]:
 def problem_means(run: EvaluatedRun, columns: Sequence[str]) -> pd.DataFrame:
     """Returns the means of these columns over the completions of each problem, indexed by `PROBLEM_KEY`; NaN where
     none is graded."""
+    return keyed_samples(run).groupby(PROBLEM_KEY, sort=False)[[*columns]].mean()
+
+
+def keyed_samples(run: EvaluatedRun) -> pd.DataFrame:
+    """Returns the samples of a run with texts in all columns of `PROBLEM_KEY`."""
     samples = run.samples.astype(dict.fromkeys(PROBLEM_KEY, str))
-    samples = samples.fillna({"solution": ""})  # problems of own rewards may have none, and NaN is no key
-    return samples.groupby(PROBLEM_KEY, sort=False)[[*columns]].mean()
+    return samples.fillna({"solution": ""})  # problems of own rewards may have none, and NaN is no key
 
 
 def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds: tuple[float, float]) -> list[Metric]:

@@ -116,17 +116,18 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
         return Estimate(mean, max(lowest, mean), mean)
     reach = t_quantile(size - 1) / math.sqrt(size)
     skewness = float(((values - mean) ** 3).mean()) / deviation**3
-    below = reach  # how far U reaches in units of s; mu lies below m where U is positive
-    above = reach
+    largest_u = reach
+    smallest_u = -reach
     if abs(skewness) > 1e-6:  # else T is U, and its inverse would divide by 0
-        below = max(reach, _skewed_quantile(reach, skewness, size))
-        above = max(reach, -_skewed_quantile(-reach, skewness, size))
-    return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
+        largest_u = max(largest_u, _u_of_t(reach, skewness, size))
+        smallest_u = min(smallest_u, _u_of_t(-reach, skewness, size))
+    # mu is m - s U, so the largest U gives the lower end
+    return Estimate(mean, max(lowest, mean - deviation * largest_u), mean - deviation * smallest_u)
 
 
-def _skewed_quantile(quantile: float, skewness: float, size: int) -> float:
-    """Returns U where T of [`mean_amount`] is the quantile, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
-    cube = 1 + skewness * (quantile - skewness / (6 * size))
+def _u_of_t(t: float, skewness: float, size: int) -> float:
+    """Returns U of [`mean_amount`] where T is `t`, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
+    cube = 1 + skewness * (t - skewness / (6 * size))
     return float(3 / skewness * (np.cbrt(cube) - 1))
 
 

@@ -19,6 +19,17 @@ from leash_trl.evaluation.intervals import Estimate
 
 OVERALL = "overall"
 MAX_BUDGETS = 6
+RESULT_COLUMNS = [
+    "benchmark",
+    "num_problems",
+    "num_graded",
+    "num_samples",
+    "metric",
+    "at",
+    "value",
+    "low",
+    "high",
+]
 
 # the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
 Vote = Literal[True] | str | None
@@ -31,12 +42,12 @@ class Metric:
     Args:
         name (`str`): Such as `accuracy` or `tokens`.
         estimate (`Estimate`): Value and 95 % interval.
-        at (`float`): What it is measured at: k of pass@k, or a budget in tokens; NaN if there is no such number.
+        at (`float`): What it is measured at: k of pass@k, or a budget in tokens; `None` if there is no such number.
     """
 
     name: str
     estimate: Estimate
-    at: float = math.nan
+    at: float | None = None
 
 
 class NumProblems(NamedTuple):
@@ -86,14 +97,6 @@ class GradedSamples:
             max_new_tokens=max_new_tokens,
         )
 
-    @property
-    def is_graded(self) -> np.ndarray:
-        return ~np.isnan(self.correctness)
-
-    @property
-    def is_right(self) -> np.ndarray:
-        return self.correctness == 1
-
 
 def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[float, float]) -> list[Metric]:
     """Returns all metrics of a benchmark, in the order of the tables.
@@ -103,7 +106,7 @@ def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[
         has_thinking (`bool`): Whether any completion of the run thinks, in this benchmark or in another.
         reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
     """
-    knows_correctness = samples.is_graded.any()
+    knows_correctness = not np.isnan(samples.correctness).all()
     metrics: list[Metric] = []
     if knows_correctness:
         metrics.append(accuracy(samples))
@@ -122,8 +125,6 @@ def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[
     metrics.extend(length_quantiles(samples))
     if knows_correctness:
         metrics.extend(accuracy_within_budgets(samples))
-        metrics.append(overthinking_adjusted_accuracy(samples))
-        metrics.append(tokens_per_correct_answer(samples))
         metrics.extend(lengths_by_correctness(samples))
     return metrics
 
@@ -137,11 +138,25 @@ def accuracy(samples: GradedSamples) -> Metric:
 def pass_rates(samples: GradedSamples) -> Iterator[Metric]:
     """Yields pass@k for powers of two and for all samples."""
     num_samples = samples.correctness.shape[1]
-    powers_of_two = {2**exponent for exponent in range(num_samples.bit_length())}
-    for k in sorted(powers_of_two | {num_samples}):
+    for k in doublings(num_samples):
         if k > 1:  # pass@1 is the accuracy
             probability_by_problem = pass_at_k(samples.correctness, k)
             yield Metric("pass", intervals.mean_share(probability_by_problem), at=k)
+
+
+def doublings(limit: int) -> list[int]:
+    """Returns the powers of two below a limit, and the limit.
+
+    Example:
+        >>> doublings(12)
+        [1, 2, 4, 8, 12]
+    """
+    powers_of_two = []
+    power = 1
+    while power < limit:
+        powers_of_two.append(power)
+        power *= 2
+    return [*powers_of_two, limit]
 
 
 def majority(samples: GradedSamples) -> Metric:
@@ -202,34 +217,12 @@ def length_quantiles(samples: GradedSamples) -> Iterator[Metric]:
 def accuracy_within_budgets(samples: GradedSamples) -> Iterator[Metric]:
     """Yields the share of completions that are correct and no longer than a budget: the generation limit, and the
     largest powers of two below it."""
-    limit = samples.max_new_tokens
-    powers_of_two = [2**exponent for exponent in range((limit - 1).bit_length())]
-    budgets = [*powers_of_two[-(MAX_BUDGETS - 1) :], limit]
-    num_graded = samples.is_graded.sum(axis=1)
+    budgets = doublings(samples.max_new_tokens)[-MAX_BUDGETS:]
     for budget in budgets:
-        is_right_within = samples.is_right & (samples.lengths <= budget)
-        share_by_problem = is_right_within.sum(axis=1) / num_graded
+        is_within = samples.lengths <= budget
+        credit = samples.correctness * is_within  # NaN where a completion could not be graded
+        share_by_problem = np.nanmean(credit, axis=1)
         yield Metric("accuracy_within", intervals.mean_share(share_by_problem), at=budget)
-
-
-def overthinking_adjusted_accuracy(samples: GradedSamples) -> Metric:
-    """Returns AUC_OAA, the mean of the accuracy within a budget over all budgets up to the limit: a correct completion
-    counts by the share of the limit that it leaves unused.
-
-    Source: [OptimalThinkingBench](https://huggingface.co/papers/2508.13141), where a budget counts thinking tokens.
-    """
-    unused_share = 1 - samples.lengths / samples.max_new_tokens
-    credit = np.where(samples.is_graded, samples.is_right * unused_share, math.nan)
-    return Metric("auc_oaa", intervals.mean_share(np.nanmean(credit, axis=1)))
-
-
-def tokens_per_correct_answer(samples: GradedSamples) -> Metric:
-    """Returns all tokens of graded completions divided by the number of correct ones, without an interval; NaN if none
-    is correct."""
-    num_right = samples.is_right.sum()
-    num_tokens = samples.lengths[samples.is_graded].sum()
-    tokens_per_correct = num_tokens / num_right if num_right else math.nan
-    return Metric("tokens_per_correct", _without_interval(tokens_per_correct))
 
 
 def lengths_by_correctness(samples: GradedSamples) -> Iterator[Metric]:
@@ -247,16 +240,14 @@ def _without_interval(value: float) -> Estimate:
 def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> list[Metric]:
     """Returns the unweighted means, over benchmarks, of the metrics that all benchmarks have. A benchmark lacks some
     metrics if its correctness is not known."""
-    by_name_and_at: dict[tuple[str, str], list[Metric]] = {}
+    estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = {}
     for metrics in metrics_by_benchmark.values():
         for metric in metrics:
-            key = (metric.name, str(metric.at))  # NaN is not equal to itself, but its text is
-            by_name_and_at.setdefault(key, []).append(metric)
+            estimates_by_metric.setdefault((metric.name, metric.at), []).append(metric.estimate)
     means = []
-    for same_metric in by_name_and_at.values():
-        if len(same_metric) == len(metrics_by_benchmark):
-            estimate = intervals.mean_over_benchmarks([metric.estimate for metric in same_metric])
-            means.append(Metric(same_metric[0].name, estimate, same_metric[0].at))
+    for (name, at), estimates in estimates_by_metric.items():
+        if len(estimates) == len(metrics_by_benchmark):
+            means.append(Metric(name, intervals.mean_over_benchmarks(estimates), at))
     return means
 
 
@@ -272,20 +263,10 @@ def results_frame(
     """
     rows = []
     for benchmark, benchmark_metrics in metrics.items():
+        in_all, graded = num_problems[benchmark]
         for metric in benchmark_metrics:
-            row = {
-                "benchmark": benchmark,
-                "num_problems": num_problems[benchmark].in_all,
-                "num_graded": num_problems[benchmark].graded,
-                "num_samples": num_samples,
-                "metric": metric.name,
-                "at": metric.at,
-                "value": metric.estimate.value,
-                "low": metric.estimate.low,
-                "high": metric.estimate.high,
-            }
-            rows.append(row)
-    return pd.DataFrame(rows)
+            rows.append((benchmark, in_all, graded, num_samples, metric.name, metric.at, *metric.estimate))
+    return pd.DataFrame(rows, columns=RESULT_COLUMNS).astype({"at": float})
 
 
 def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:

@@ -57,13 +57,16 @@ class OwnRewards:
     ) -> list[dict[str, Any]]:
         """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
         `token_ids` have k."""
-        k = len(texts) // len(rows["prompt"])
-        columns = {name: [value for value in values for _ in range(k)] for name, values in rows.items()}
-        is_chat = not isinstance(rows["prompt"][0], str)
-        arguments = {
-            **{name: values for name, values in columns.items() if name not in ("prompt", "completion")},
-            "prompts": columns["prompt"],
-            "completions": [[{"role": "assistant", "content": text}] if is_chat else text for text in texts],
+        num_samples = len(texts) // len(rows["prompt"])
+        problems = [index // num_samples for index in range(len(texts))]  # of the completions
+        columns = {name: [values[problem] for problem in problems] for name, values in rows.items()}
+        columns.pop("completion", None)
+        prompts = columns.pop("prompt")
+        is_chat = not isinstance(prompts[0], str)
+        messages = [[{"role": "assistant", "content": text}] for text in texts]
+        arguments = columns | {
+            "prompts": prompts,
+            "completions": messages if is_chat else texts,
             "completion_ids": token_ids,
             "trainer_state": None,
             "log_extra": _unlogged,

@@ -97,22 +97,16 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
     from 0 to k - 1.
 
     Raises:
-        `ValueError`: If the folder holds no run, or fewer or more samples than its `run.json` says.
+        `ValueError`: If the folder holds no run, or fewer or more problems than its `run.json` says.
     """
-    run = read_run(folder)
-    num_samples = run["num_samples"]
     problems_by_benchmark = {}
-    for name, benchmark in run["benchmarks"].items():
+    for name, benchmark in read_run(folder)["benchmarks"].items():
         path = samples_path(folder, name)
         problems = read_lines(path) if path.is_file() else []
         num_problems = benchmark["num_problems"]
-        ids = {problem["id"] for problem in problems}
-        is_complete = len(problems) == len(ids) == num_problems
-        has_all_samples = all(len(problem["completions"]) == num_samples for problem in problems)
-        if not is_complete or not has_all_samples:
+        if len(problems) != num_problems:
             raise ValueError(
-                f"{folder}: {name} has {len(ids)}, not {num_problems} problems once, with {num_samples} completions "
-                "each; run its command again to resume"
+                f"{folder}: {name} has {len(problems)} problems, not {num_problems}; run its command again to resume"
             )
         problems_by_benchmark[name] = problems
     return samples_frame(problems_by_benchmark)
@@ -156,12 +150,10 @@ class EvaluatedRun:
     | `accuracy`, `pass`, `majority` | avg@k, pass@k and maj@k, in [0, 1] |
     | `truncated_rate`, `no_answer_rate` | shares of completions, in [0, 1] |
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
-    | `auc_oaa` | mean of `accuracy_within` over all budgets up to the limit, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
     | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
     | `median_tokens`, `p95_tokens` | over all completions together, without an interval |
     | `right_tokens`, `wrong_tokens` | mean lengths of all correct and of all wrong completions, without an interval |
-    | `tokens_per_correct` | all tokens over the number of correct completions, without an interval |
 
     Runs with reward functions have `reward` instead of `majority` and `no_answer_rate`.
     """

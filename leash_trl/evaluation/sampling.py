@@ -1,6 +1,7 @@
 """Samples and grades problems, either into a run's folder, so that a killed run can be resumed, or in memory."""
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -77,10 +78,10 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
 
 def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Dataset], plan: SamplingPlan) -> Request:
     """Returns the request with the longest prompt, which needs the longest context of a plan."""
-    longest: list[int] = []
+    prompts: list[list[int]] = []
     for rows in data_sets:
-        prompts = prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs)
-        longest = max([longest, *prompts], key=len)
+        prompts.extend(prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs))
+    longest = max(prompts, key=len)
     return Request(tuple(longest), seed=0, max_new_tokens=plan.sampling.max_new_tokens)
 
 
@@ -144,25 +145,21 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
 def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     """Raises `ValueError` if the problems or their prompts differ from those of `baseline`, the `run.json` of another
     run. `run` has the [`PROMPT_TEXTS`] of this one."""
-    now = {name: fingerprint(rows) for name, rows in problems.items()}
-    there = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
-    other = [name for name in {**now, **there} if now.get(name) != there.get(name)]
-    if not other:
+    fingerprints = {name: fingerprint(rows) for name, rows in problems.items()}
+    fingerprints_there = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
+    if fingerprints == fingerprints_there:
         return
-    sizes = {name: len(rows) for name, rows in problems.items()}
-    sizes_there = {name: benchmark["num_problems"] for name, benchmark in baseline["benchmarks"].items()}
-    changes = [
-        f"{name} is {baseline.get(name)!r} there and {run.get(name)!r} here"
-        for name in PROMPT_TEXTS
-        if baseline.get(name) != run.get(name)
-    ]
-    names = ", ".join(other)
-    if changes and sizes == sizes_there:
-        differences = "; ".join(changes)
-        raise ValueError(
-            f"--baseline has other prompts in {names}: {differences}; evaluate both with the same prompts"
-        )
-    raise ValueError(f"--baseline has other problems in {names}; evaluate both on the same problems")
+    for name in PROMPT_TEXTS:
+        text = run.get(name)
+        text_there = baseline.get(name)
+        if text != text_there:
+            raise ValueError(
+                f"baseline has {name} {text_there!r}, and this run has {text!r}; evaluate both with the same"
+            )
+    raise ValueError(
+        f"baseline has other problems in {', '.join(fingerprints_there)} than this run in {', '.join(fingerprints)}; "
+        "evaluate both on the same problems"
+    )
 
 
 def prepare_folder(
@@ -215,9 +212,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     for completion, verdict in zip(completions, verdicts, strict=True):
         completion.update(verdict)
     _write_lines(path, lines)
-    num_ungraded = sum(verdict["is_correct"] is None for verdict in verdicts)
-    num_graded = len(completions) - num_ungraded
-    logger.warning("%s: graded %d completions again; %d still cannot be graded", path, num_graded, num_ungraded)
+    logger.warning("%s: graded %d completions again", path, len(completions))
 
 
 def _stored_lines(path: Path) -> list[dict[str, Any]]:
@@ -242,14 +237,10 @@ def forget_correctness(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         path = samples_path(folder, name)
         lines = read_lines(path)
-        has_changed = False
         for line in lines:
             for completion in line["completions"]:
-                if completion["is_correct"] is not None:
-                    completion["is_correct"] = None
-                    has_changed = True
-        if has_changed:
-            _write_lines(path, lines)
+                completion["is_correct"] = None
+        _write_lines(path, lines)
 
 
 def sample_problems(
@@ -287,34 +278,28 @@ def sampled(
     engine: Engine, name: str, rows: dict[str, list[Any]], plan: SamplingPlan, rewards: OwnRewards | None = None
 ) -> list[dict[str, Any]]:
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
-    k = plan.num_samples
     tokenizer = engine.tokenizer
-    prompts_ids: list[list[int]] = []  # of each completion, so k times the same for each problem
-    seeds: list[int] = []
-    prompts_by_problem = prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
-    for problem_id, ids in zip(rows["id"], prompts_by_problem, strict=True):
-        for number in range(k):
-            prompts_ids.append(ids)
-            seeds.append(completion_seed(plan.seed, name, problem_id, number))
-    decoded = plan.decoding.complete(engine, prompts_ids, seeds, plan.sampling)
-    texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
-    golds = rows.get("solution", [None] * len(rows["id"]))
-    prompt = tokenizer.decode(prompts_ids[0])  # a template opens the thinking in every prompt or in none
-    markers = ThinkingMarkers(plan.thinking_end).after_prompt(prompt)
-    thinking_tokens = ThinkingTokens.of(tokenizer, markers)
-    all_facts = [
-        completion_facts(
-            completion.token_ids, engine.eos_token_ids, thinking=thinking_tokens, is_opened=markers.is_opened
-        )
-        for completion in decoded
-    ]
+    num_problems = len(rows["id"])
+    prompts = prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
+    # the problem and the number of each completion, ordered by problem
+    pairs = [*itertools.product(range(num_problems), range(plan.num_samples))]
+    seeds = [completion_seed(plan.seed, name, rows["id"][problem], number) for problem, number in pairs]
+    decoded = plan.decoding.complete(engine, [prompts[problem] for problem, _ in pairs], seeds, plan.sampling)
+    token_ids = [completion.token_ids for completion in decoded]
+    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
+
+    # a template opens the thinking in every prompt or in none
+    markers = ThinkingMarkers(plan.thinking_end).after_prompt(tokenizer.decode(prompts[0]))
     if rewards is None:
-        solutions = [gold for gold in golds for _ in range(k)]
+        solutions = [rows["solution"][problem] for problem, _ in pairs]
         verdicts = _verdicts(texts, solutions, plan.lenient, markers)
     else:
-        verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded], markers)
-    completions = []
-    for facts, text, seed, verdict in zip(all_facts, texts, seeds, verdicts, strict=True):
+        verdicts = rewards.verdicts(rows, texts, token_ids, markers)
+
+    lines = [_line(rows, problem, has_own_rewards=rewards is not None) for problem in range(num_problems)]
+    thinking = ThinkingTokens(tokenizer, markers)
+    for (problem, _), ids, text, seed, verdict in zip(pairs, token_ids, texts, seeds, verdicts, strict=True):
+        facts = completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=markers.is_opened)
         completion = {
             "seed": seed,
             "text": text,
@@ -323,19 +308,30 @@ def sampled(
             "finish_reason": "length" if facts.is_truncated else "eos",
             **verdict,
         }
-        completions.append(completion)
-    lines = []
-    for row, (problem_id, problem_prompt, gold) in enumerate(zip(rows["id"], rows["prompt"], golds, strict=True)):
-        has_unknown_gold = rewards is not None and gold is None
-        line = {
-            "id": problem_id,
-            "question": question_text(problem_prompt),
-            "solution": gold,
-            "columns": _readable_columns(rows, row) if has_unknown_gold else {},
-            "completions": completions[row * k : (row + 1) * k],
-        }
-        lines.append(line)
+        lines[problem]["completions"].append(completion)
     return lines
+
+
+def _line(rows: Mapping[str, Sequence[Any]], problem: int, has_own_rewards: bool) -> dict[str, Any]:
+    """Returns the line of a problem, without completions so far.
+
+    If the gold is not known, `columns` has the texts and numbers of the problem, among which it is, in whatever column
+    the reward reads.
+    """
+    solution = rows["solution"][problem] if "solution" in rows else None
+    columns = {}
+    if has_own_rewards and solution is None:
+        for name, values in rows.items():
+            is_readable = isinstance(values[problem], str | int | float)
+            if is_readable and name not in ("id", "prompt"):
+                columns[name] = values[problem]
+    return {
+        "id": rows["id"][problem],
+        "question": question_text(rows["prompt"][problem]),
+        "solution": solution,
+        "columns": columns,
+        "completions": [],
+    }
 
 
 def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
@@ -347,16 +343,6 @@ def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
         return content
     # parts of text and images
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
-
-
-def _readable_columns(rows: Mapping[str, Sequence[Any]], row: int) -> dict[str, str | int | float]:
-    """Returns the texts and numbers of a problem, among which its gold is, in whatever column the reward reads."""
-    columns = {}
-    for name, values in rows.items():
-        is_readable = isinstance(values[row], str | int | float)
-        if is_readable and name not in ("id", "prompt"):
-            columns[name] = values[row]
-    return columns
 
 
 def _verdicts(

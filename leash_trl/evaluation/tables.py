@@ -26,20 +26,18 @@ LEGEND = (
 )
 METRIC_LEGEND = (
     "pass@k: at least one of k answers is right. maj@k: the most frequent answer is right. right within B tokens: "
-    "right and at most B tokens long. AUC: its mean over all B up to max_new_tokens (AUC_OAA of arXiv 2508.13141, "
-    "where B counts thinking tokens). tokens per correct answer: all tokens over the number of right answers. "
-    "overall: mean over benchmarks."
+    "right and at most B tokens long. overall: mean over benchmarks."
 )
 
 
-def format_percent(share: float | None) -> str:
+def format_percent(share: float) -> str:
     """Formats a share in percent."""
-    return "" if share is None or pd.isna(share) else f"{100 * share:.1f}"
+    return "" if pd.isna(share) else f"{100 * share:.1f}"
 
 
-def format_tokens(count: float | None) -> str:
+def format_tokens(count: float) -> str:
     """Formats a number of tokens, without decimals from 1,000 on: `16,912`, `46.0`."""
-    if count is None or pd.isna(count):
+    if pd.isna(count):
         return ""
     return f"{count:,.0f}" if abs(count) >= 1000 else f"{count:,.1f}"
 
@@ -49,7 +47,7 @@ def format_token_change(count: float) -> str:
     return f"{count:+z,.0f}" if abs(count) >= 1000 else f"{count:+z,.1f}"
 
 
-def format_number(number: float | None) -> str:
+def format_number(number: float) -> str:
     """Formats a number without a unit to three digits."""
     return "" if pd.isna(number) else f"{number:.3g}"
 
@@ -106,8 +104,6 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "truncated_rate": ("truncated rate", format_percent),
     "no_answer_rate": ("no answer rate", format_percent),
     "accuracy_within": ("right within {at:,.0f} tokens", format_percent),
-    "auc_oaa": ("AUC of accuracy within budget", format_percent),
-    "tokens_per_correct": ("tokens per correct answer", format_tokens),
     "median_tokens": ("median tokens", format_tokens),
     "p95_tokens": ("p95 tokens", format_tokens),
     "right_tokens": ("right tokens", format_tokens),

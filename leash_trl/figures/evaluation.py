@@ -1,6 +1,6 @@
 """Draws figures of evaluated runs and of comparisons: accuracy over tokens, and accuracy within token budgets."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
 from leash_trl.comparison.tables import WINDOW, comparison_rows, in_words, read_comparison
+from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun
+from leash_trl.evaluation.tables import with_interval
 from leash_trl.figures import style
 
 
-MIN_TICK_RATIO = 1.4  # ratio of two budgets above which their tick labels do not overlap
 BAND_ALPHA = 0.2
 MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
@@ -51,38 +52,47 @@ def pareto_figure(
         `Figure`: 10 by 6.5 inches, or 10.5 inches high with the second panel; 5.5 inches high if narrower. The label
             lists the numbers of the first panel for screen readers.
     """
-    num_panels = 2 if training else 1
     height_without_training = 6.5 if width >= style.WIDE else 5.5
-    figure, axes = style.new_figure(width, 10.5 if training else height_without_training, rows=num_panels)
+    height = 10.5 if training else height_without_training
+    figure, axes = style.new_figure(width, height, rows=2 if training else 1)
     axis = axes[0]
-    points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
-    base = points[:1]
-    rows = points[1:]
-    curves = []
-    for index, (label, part) in enumerate(_parts(rows)):
-        curves.append(Curve(label, part, style.marked_style(index)))
-    base_curve = Curve(base["name"].item(), base, {"color": "black", "marker": "d"})
-    for curve in [*curves, base_curve]:
+    curves = [*_curves(points)]
+    for curve in curves:
         _draw_curve(axis, curve)
-    figure.set_label("; ".join(_row_texts([base_curve, *curves])))
+    figure.set_label("; ".join(_row_texts(curves)))
 
-    targets = sorted(rows["target_length"].dropna().unique())
+    targets = sorted(points["target_length"].dropna().unique())
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
     _scale_lengths(axis)
-    sample = _sample_of_intervals(rows)
+    has_several_seeds = points["seeds"][1:].str.contains(" ")  # such as "0 1 2"
+    sample = " or ".join(has_several_seeds.map({True: "seeds", False: "problems"}).unique())
     x_label = f"mean tokens, with 95 % interval over {sample}"
     axis.set_xlabel(f"{x_label}; dotted: target" if targets else x_label)
     axis.set_ylabel(f"{points['measure'].iloc[0]}, with 95 % interval over {sample}")
-    style.legend_above(figure, axis, num_labels=len(curves) + 1)
+    style.legend_above(figure, axis)
 
     if training:
         looks: dict[str, dict[str, Any]] = {}
-        for curve in [*curves, base_curve]:
+        for curve in curves:
             looks |= dict.fromkeys(curve.points["label"], curve.look)
         _draw_training(axes[1], training, looks)
     return figure
+
+
+def _curves(points: pd.DataFrame) -> Iterator[Curve]:
+    """Yields the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
+    points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
+    yield Curve(points["name"].iloc[0], points[:1], {"color": "black", "marker": "d"})
+    index = 0
+    for name, group in points[1:].groupby("name", sort=False):
+        # rows of the same name and target differ in their settings, which only `label` names
+        has_repeats = group["target_length"].dropna().duplicated().any()
+        for _, part in group.groupby("label" if has_repeats else "name", sort=False):
+            label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
+            yield Curve(str(label), part.sort_values(["target_length", "mean_tokens"]), style.marked_style(index))
+            index += 1
 
 
 def _draw_curve(axis: Axes, curve: Curve) -> None:
@@ -96,11 +106,19 @@ def _draw_curve(axis: Axes, curve: Curve) -> None:
     axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
 
 
-def _row_texts(curves: Sequence[Curve]) -> list[str]:
-    texts: list[str] = []
+def _row_texts(curves: Sequence[Curve]) -> Iterator[str]:
+    """Yields the numbers of each point as text."""
     for curve in curves:
-        texts.extend(_row_text(row) for row in curve.points.to_dict("records"))
-    return texts
+        for row in curve.points.to_dict("records"):
+            score = _estimate(row, "score")
+            tokens = _estimate(row, "mean_tokens")
+            at_target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
+            numbers = f"{with_interval(score, '{:.3f}'.format)}, tokens {with_interval(tokens, '{:.1f}'.format)}"
+            yield f"{row['label']}{at_target}: {row['measure']} {numbers}"
+
+
+def _estimate(row: Mapping[str, Any], key: str) -> Estimate:
+    return Estimate(row[key], row[f"{key}_interval_low"], row[f"{key}_interval_high"])
 
 
 def _scale_lengths(axis: Axes) -> None:
@@ -114,17 +132,6 @@ def _scale_lengths(axis: Axes) -> None:
         axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(ScalarFormatter())
     axis.minorticks_off()
-
-
-def _sample_of_intervals(rows: pd.DataFrame) -> str:
-    """Returns what the intervals of the rows are over: `seeds`, `problems`, or `seeds or problems`."""
-    has_several_seeds = rows["seeds"].str.contains(" ")  # such as "0 1 2"
-    samples = []
-    if has_several_seeds.any():
-        samples.append("seeds")
-    if not has_several_seeds.all():
-        samples.append("problems")
-    return " or ".join(samples)
 
 
 def _draw_training(axis: Axes, training: Mapping[str, Sequence["pd.Series[float]"]], looks: Mapping[str, Any]) -> None:
@@ -150,10 +157,8 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
             "target_length": np.nan,
         }
         for key, metric in (("score", measure), ("mean_tokens", "tokens")):
-            estimate = run.estimate(metric, benchmark)
-            point[key] = estimate.value
-            point[f"{key}_interval_low"] = estimate.low
-            point[f"{key}_interval_high"] = estimate.high
+            names = (key, f"{key}_interval_low", f"{key}_interval_high")
+            point |= dict(zip(names, run.estimate(metric, benchmark), strict=True))
         points.append(point)
     return pd.DataFrame(points)
 
@@ -166,32 +171,6 @@ def read_trade_offs(path: Path) -> pd.DataFrame:
     rows = read_comparison(path)
     is_table = rows["seeds"].str.contains(" ").any()  # a row of `table.csv` names all its seeds
     return rows if is_table else comparison_rows(rows)
-
-
-def _parts(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yields the label and the points of each curve, sorted by target or, without targets, by tokens."""
-    for name, group in rows.groupby("name", sort=False):
-        # rows of the same name and target differ in their settings, which only `label` names
-        has_repeats = group["target_length"].dropna().duplicated().any()
-        for _, part in group.groupby("label" if has_repeats else "name", sort=False):
-            label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
-            yield str(label), part.sort_values(["target_length", "mean_tokens"])
-
-
-def _row_text(row: Mapping[str, Any]) -> str:
-    """Returns the numbers of a row as text, without intervals that are not known."""
-
-    def estimate_text(key: str, digits: int) -> str:
-        text = f"{row[key]:.{digits}f}"
-        low = row[f"{key}_interval_low"]
-        high = row[f"{key}_interval_high"]
-        return text if pd.isna(low) else f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
-
-    label = row["label"]
-    if not pd.isna(row["target_length"]):
-        label += f" at target {row['target_length']:g}"
-    tokens = estimate_text("mean_tokens", digits=1)
-    return f"{label}: {row['measure']} {estimate_text('score', digits=3)}, tokens {tokens}"
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
@@ -208,40 +187,24 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     figure, (axis,) = style.new_figure(width, 4.5)
     for index, (run, line) in enumerate(points.groupby("run", sort=False)):
         look = style.marked_style(index)
-        draw_with_band(axis, line["at"], line["value"], line["low"], line["high"], label=str(run), look=look)
-    ticks = _budget_ticks({int(budget) for budget in points["at"]})
+        axis.plot(line["at"], line["value"], markersize=5, label=str(run), **look)
+        band = (look["color"], BAND_ALPHA)
+        axis.fill_between(
+            line["at"], line["low"], line["high"], facecolor=band, edgecolor=look["color"], linewidth=0.5
+        )
+    budgets = sorted({int(budget) for budget in points["at"]})
+    ticks = [budget for budget in budgets if budget.bit_count() == 1]
     axis.set_xscale("log", base=2)
     axis.set_xticks(ticks, [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks])
     axis.minorticks_off()
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")
     style.set_y_limits(axis)
-    style.legend_above(figure, axis, points["run"].nunique())
+    style.legend_above(figure, axis)
     return figure
-
-
-def _budget_ticks(budgets: Collection[int]) -> list[int]:
-    """Returns the powers of two, and the other budgets whose tick labels do not overlap with those."""
-    powers = [budget for budget in budgets if budget.bit_count() == 1]
-    ticks = [*powers]
-    for budget in set(budgets).difference(powers):
-        ratios = [max(budget, power) / min(budget, power) for power in powers]
-        if all(ratio > MIN_TICK_RATIO for ratio in ratios):
-            ticks.append(budget)
-    return sorted(ticks)
 
 
 def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
     """Returns the points of [`budget_figure`]: accuracies on a benchmark, or means over benchmarks."""
     results = pd.concat([run.results.assign(run=run.label) for run in runs])
     return results[(results["metric"] == "accuracy_within") & (results["benchmark"] == benchmark)]
-
-
-def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, look: Mapping[str, Any]) -> None:
-    """Draws a line with its intervals, which are a band with edges or, for a single point, a bar."""
-    color = look["color"]
-    axis.plot(x, value, markersize=5, label=label, **look)
-    if len(x) > 1:
-        axis.fill_between(x, low, high, facecolor=(color, BAND_ALPHA), edgecolor=color, linewidth=0.5)
-    else:
-        axis.vlines(x, low, high, color=color)

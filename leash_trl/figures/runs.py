@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
-from leash_trl.figures.behavior import behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.style import NARROW
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
@@ -21,14 +20,6 @@ from leash_trl.run_folder import TRAINER_STATE_FILE
 logger = logging.getLogger(__name__)
 
 KINDS = ("comparison", "evaluation", "training")  # in the order of a report
-FIGURES = {
-    "dynamics": ("training",),
-    "training": ("training",),
-    "behavior": ("evaluation",),
-    "budget": ("evaluation",),
-    "pareto": ("evaluation", "comparison"),
-}
-"""The kinds of runs that each figure can show."""
 
 
 def kinds_of(path: Path) -> list[str]:
@@ -64,54 +55,29 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
     return {kind: [*dict.fromkeys(folders)] for kind, folders in runs.items()}
 
 
-def figures_of(path: Path) -> list[str]:
-    """Returns the figures that can show the run at a path or the runs in its folder; empty if there are none."""
-    kinds = {*kinds_of(path)}
-    if path.is_dir():
-        for run in path.iterdir():
-            kinds.update(kinds_of(run))
-    return [figure for figure, figure_kinds in FIGURES.items() if not kinds.isdisjoint(figure_kinds)]
-
-
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
-    """Loads evaluated runs, and adds the folders' names to the labels of `leash eval` where these are equal."""
+    """Loads evaluated runs, and adds the folders to the labels of `leash eval` where these are equal."""
     labels = {folder: read_run(folder)["label"] for folder in folders}
     return [load_evaluated_run(folder, label) for folder, label in _unique_labels(labels).items()]
 
 
-def load_runs(paths: Sequence[str | Path], evaluated: Sequence[EvaluatedRun] = ()) -> list[pd.DataFrame]:
-    """Loads the curves of several runs with [`load_curves`], and gives each run a unique label.
-
-    The label is that of the run in `evaluated` that evaluates the training run's model or one of its checkpoints, else
-    the name of the training run's folder.
-    """
+def load_runs(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
+    """Loads the curves of several runs with [`load_curves`], and adds the paths to equal labels."""
     runs = {Path(path): load_curves(path) for path in paths}
-    models = {run.label: Path(run.run["model"]).resolve() for run in evaluated}
-    labels = {}
-    for path, curves in runs.items():
-        folder = path.resolve()
-        evaluations = [label for label, model in models.items() if folder in (model, model.parent)]
-        labels[path] = evaluations[0] if len(evaluations) == 1 else curves.attrs["label"]
+    labels = {path: run.attrs["label"] for path, run in runs.items()}
     for path, label in _unique_labels(labels).items():
         runs[path].attrs["label"] = label
     return [*runs.values()]
 
 
 def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
-    """Returns unique labels, with the last parts of the paths, as many as necessary, added to equal labels."""
-    num_parts = 1
-    while len({path.resolve().parts[-num_parts:] for path in labels}) < len(labels):
-        num_parts += 1
+    """Returns the labels, with the paths added to equal ones."""
     counts = Counter(labels.values())
-    unique = {}
-    for path, label in labels.items():
-        ending = "/".join(path.resolve().parts[-num_parts:])
-        unique[path] = f"{label} ({ending})" if counts[label] > 1 else label
-    return unique
+    return {path: f"{label} ({path})" if counts[label] > 1 else label for path, label in labels.items()}
 
 
 def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
-    """Draws the figure with the given name: `dynamics`, `training`, `behavior`, `budget` or `pareto`."""
+    """Draws the figure with the given name: `dynamics`, `training`, `budget` or `pareto`."""
     paths = [Path(existing_path(path, "runs")) for path in paths]
     if name in ("dynamics", "training"):
         curves = load_runs(find_runs(paths, ["training"])["training"])
@@ -123,8 +89,6 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
     if message := warning(runs):
         logger.warning(message)
-    if name == "behavior":
-        return behavior_figure(behavior(runs))
     _check_benchmark(runs, benchmark)
     if name == "budget":
         return budget_figure(budget_curves(runs, benchmark or OVERALL))
@@ -140,10 +104,7 @@ def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> Non
     """
     first = runs[0]
     for run in runs:
-        if benchmark is None:
-            is_comparable = set(run.benchmarks) == set(first.benchmarks)
-        else:
-            is_comparable = benchmark in run.benchmarks
+        is_comparable = {*run.benchmarks} == {*first.benchmarks} if benchmark is None else benchmark in run.benchmarks
         if not is_comparable:
             names = ", ".join(run.benchmarks)
             raise ValueError(

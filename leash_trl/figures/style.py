@@ -2,13 +2,11 @@
 
 import html
 import io
-import math
 import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,7 +31,7 @@ MARKERS = "os^vXP<D"  # as many as colors
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
 # omits the time of creation from the files
-METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')  # what stands before an element's id, or a reference to it
 # makes an SVG file dark in dark mode; viewers without CSS show the light version
 DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
@@ -56,11 +54,6 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     return figure, axes
 
 
-def two_panels(columns: int) -> tuple[Figure, list[Axes]]:
-    """Creates an empty figure with two panels, side by side or in one column."""
-    return new_figure(WIDE, 4, columns=2) if columns == 2 else new_figure(NARROW, 6, rows=2)
-
-
 def line_style(index: int) -> dict[str, Any]:
     """Returns the color and dashes of a line by its index; 24 lines are distinguishable."""
     dashes = DASHES[index // LINES_PER_DASH % len(DASHES)]
@@ -75,17 +68,13 @@ def marked_style(index: int) -> dict[str, Any]:
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
-    """Draws a line over the index, interrupted where the log has a gap; a single value is drawn as a dot."""
-    steps = curve.index.to_numpy(dtype=float)
-    distances = np.diff(steps)
-    usual_distance = np.median(distances) if len(distances) else 0.0
-    breaks = np.flatnonzero(distances > 5 * usual_distance) + 1
-    # a point at NaN interrupts the line
-    x = np.insert(steps, breaks, np.nan)
-    y = np.insert(curve.to_numpy(dtype=float), breaks, np.nan)
-    marker = "o" if len(curve) == 1 else None
-    look = {"linewidth": 1.6, "marker": marker, "markersize": 4} | style
-    axis.plot(x, y, label=label, **look)
+    """Draws a line over the index; a single value is drawn as a dot, and nothing without values.
+
+    Legends omit labels that begin with an underscore.
+    """
+    if len(curve):
+        marker = "o" if len(curve) == 1 else None
+        axis.plot(curve.index, curve, label=label, linewidth=1.6, marker=marker, markersize=4, **style)
 
 
 def label_steps(axis: Axes, label: str) -> None:
@@ -102,25 +91,20 @@ def set_y_limits(axis: Axes) -> None:
     axis.set_ylim(low - room if low < 0 else 0.0, high + room)
 
 
-def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
-    """Draws a legend of a panel's first `num_labels` lines above the figure; a single line gets no legend."""
+def legend_above(figure: Figure, axis: Axes) -> None:
+    """Draws a legend of a panel's lines above the figure; a single line gets no legend."""
     handles, labels = axis.get_legend_handles_labels()
-    handles = handles[:num_labels]
-    labels = labels[:num_labels]
-    if num_labels <= 1 or not labels:
+    if len(labels) <= 1:
         return
     label_width = max(map(len, labels)) + 6  # with the line before the label, in characters
     most_columns = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // label_width))
-    num_rows = math.ceil(len(labels) / most_columns)
-    columns = math.ceil(len(labels) / num_rows)
+    columns = min(most_columns, len(labels))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
     image_format = Path(path).suffix.removeprefix(".").lower()
-    if image_format not in METADATA:
-        raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
     image = _image(figure, image_format)
     if image_format == "svg":
         description = html.escape(str(figure.get_label()))
@@ -138,7 +122,7 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "leash"}):  # else ids of elements are random
         figure.savefig(
-            buffer, format=image_format, dpi=120, metadata=METADATA[image_format], transparent=is_transparent
+            buffer, format=image_format, dpi=120, metadata=METADATA.get(image_format), transparent=is_transparent
         )
     return buffer.getvalue()
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,23 @@ from leash_trl.figures import style
 from leash_trl.run_folder import TargetSpan, read_trainer_state, target_spans
 
 
+LENGTH = "leash/mean_length"
+ACCURACY = "leash/accuracy"
+TARGET = "leash/target_length"
 PANELS = {
     "leash/satisfaction_rate": "Satisfaction rate",
     "leash/lambda": "Penalty coefficient λ",
     "leash/mean_penalty": "Mean penalty (reward units)",
-    "leash/mean_length": "Mean length (tokens)",
+    LENGTH: "Mean length (tokens)",
 }
-ACCURACY = "leash/accuracy"
 OPTIONAL_PANELS = {
     ACCURACY: "Mean accuracy",
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
+RATES = ("leash/satisfaction_rate", ACCURACY)  # in [0, 1]
 ANSWER_LENGTH = "leash/mean_answer_length"  # logged if only the length of the thinking is controlled
 BUDGETS = "leash/target_length/"  # each budget's curves end with the budget's name
-SMOOTHING = 10  # number of batches in the running mean
-BATCHES = "_batches"  # label of the faint lines of batches; legends omit labels that begin with an underscore
-SOURCES = {"eval_": "evaluation", "": "training batches"}
+SMOOTHING = 10  # largest number of batches in the running mean
 
 
 def load_curves(path: str | Path) -> pd.DataFrame:
@@ -40,8 +40,7 @@ def load_curves(path: str | Path) -> pd.DataFrame:
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
-        values. The index `step` counts optimizer steps. The `attrs` are `label`, the name of the run's folder, and
-        `target_length` in tokens, which is `None` if the target was not logged, or it or what it counts changed.
+        values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder.
     """
     path = Path(path)
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
@@ -63,19 +62,14 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
     curves = curves.apply(pd.to_numeric, errors="coerce").dropna(axis="columns", how="all")
-    return _labeled(curves.rename_axis("step").sort_index(), label)
-
-
-def _labeled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Returns the curves with the `attrs` of [`load_curves`]."""
-    spans = targets_of(curves)
-    curves.attrs = {"label": label, "target_length": float(spans[0].target) if len(spans) == 1 else None}
+    curves = curves.rename_axis("step").sort_index()
+    curves.attrs = {"label": label}
     return curves
 
 
 def targets_of(curves: pd.DataFrame) -> list[TargetSpan]:
     """Returns the targets that a run logged, as [`~leash_trl.run_folder.target_spans`] does."""
-    rows = curves.reindex(columns=["leash/target_length", ANSWER_LENGTH]).to_dict("records")
+    rows = curves.reindex(columns=[TARGET, ANSWER_LENGTH]).to_dict("records")
     return target_spans({"step": step, **row} for step, row in zip(curves.index, rows, strict=True))
 
 
@@ -99,7 +93,8 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
         part = curves[[*keys]].rename(columns=keys)
         if ANSWER_LENGTH in curves:
             part[ANSWER_LENGTH] = curves[ANSWER_LENGTH]
-        parts.append(_labeled(part, name))
+        part.attrs = {"label": name}
+        parts.append(part)
     return parts or [curves]
 
 
@@ -118,10 +113,8 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     Source: figure "Training dynamics" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        runs (`Sequence[DataFrame]`): Curves of [`load_curves`]. The target is a dotted line if all runs with a logged
-            target have the same one. A single run has a line for each of its budgets, and a dotted line in the same
-            color for the budget's target. A target that changed in a single run is drawn as it was logged, with a line
-            for each `length_of` that it counted.
+        runs (`Sequence[DataFrame]`): Curves of [`load_curves`]. A single run has a line for each of its budgets. The
+            targets are dotted as they were logged: in black if all lines have the same one, else in their colors.
         columns (`int`): Number of panels side by side: 4 as in the paper (up to 6 with the added panels), or 2 for a
             narrow page.
 
@@ -131,32 +124,51 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     lines = _lines(runs)
     panels = dict(PANELS)
     for key, title in OPTIONAL_PANELS.items():
-        if any(len(logged(line, key)) for line in lines):
+        if any(key in line for line in lines):
             panels[key] = title
-    if columns < 4:
-        num_rows = math.ceil(len(panels) / columns)
-        figure, axes = style.new_figure(style.NARROW, 2.6 * num_rows, rows=num_rows, columns=columns)
-    else:
-        figure, axes = style.new_figure(3.2 * max(len(panels), 5), 3.6, columns=len(panels))
-    for axis in axes[len(panels) :]:
-        axis.remove()
-    for axis, (key, title) in zip(axes, panels.items(), strict=False):
+    figure, axes = _panel_grid(len(panels), columns)
+    for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for index, line in enumerate(lines):
-            values = logged(line, key)
-            if len(values):
-                style.draw_line(axis, values, line.attrs["label"], **style.line_style(index))
+            style.draw_line(axis, logged(line, key), line.attrs["label"], **style.line_style(index))
+        if key == LENGTH:
+            _draw_targets(axis, lines)
+            style.legend_above(figure, axis)
         _finish_panel(axis, title, "optimizer step")
-        if key in ("leash/satisfaction_rate", ACCURACY):
+        if key in RATES:
             axis.set_ylim(0, 1 + style.HEADROOM)
-    fullest = max(axes, key=lambda axis: len(axis.lines))
-    style.legend_above(figure, fullest, len(lines))
-    _draw_targets(axes[3], runs, lines)  # the panel of mean lengths
     return figure
+
+
+def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
+    """Creates a figure with its panels side by side or, for a narrow page, in fewer than four columns."""
+    if columns >= len(PANELS):
+        return style.new_figure(3.2 * max(num_panels, 5), 3.6, columns=num_panels)
+    num_rows = math.ceil(num_panels / columns)
+    figure, axes = style.new_figure(style.NARROW, 2.6 * num_rows, rows=num_rows, columns=columns)
+    for empty_panel in axes[num_panels:]:
+        empty_panel.remove()
+    return figure, axes[:num_panels]
 
 
 def _lines(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
     """Returns the curves that get a line each: the budgets of a single run, or the runs."""
     return by_budget(runs[0]) if len(runs) == 1 else runs
+
+
+def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
+    """Draws dotted lines for the targets: a single one of all lines over the whole panel with a legend, several as
+    they were logged."""
+    targets: set[tuple[float, str]] = set()
+    for line in lines:
+        targets.update((span.target, span.length_of) for span in targets_of(line))
+    if len(targets) == 1:
+        target, length_of = targets.pop()
+        dotted = axis.axhline(target, color="black", linestyle=":", linewidth=1.2)
+        axis.legend([dotted], [f"target {target:g} ({length_of})"], frameon=False, fontsize=style.LABEL_SIZE)
+        return
+    for index, line in enumerate(lines):
+        color = style.line_style(index)["color"]
+        style.draw_line(axis, logged(line, TARGET), "_target", color=color, linestyle=":")
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
@@ -168,68 +180,11 @@ def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
         axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
 
 
-def _draw_targets(axis: Axes, runs: Sequence[pd.DataFrame], lines: Sequence[pd.DataFrame]) -> None:
-    """Draws dotted lines for the targets of the runs, whose curves are drawn as `lines`, as [`dynamics_figure`]
-    describes."""
-    has_budgets = len(lines) > len(runs)
-    color_by_target: dict[float, str] = {}
-    changed_targets: list[tuple[list[TargetSpan], str]] = []  # with the color of the dotted line
-    for index, line in enumerate(lines):
-        color = style.line_style(index)["color"] if has_budgets else "black"
-        target = line.attrs["target_length"]
-        if target is not None:
-            color_by_target[target] = color
-        spans = targets_of(line)
-        if len(spans) > 1:
-            changed_targets.append((spans, color))
-
-    if not has_budgets:
-        units = {_length_of(line) for line in lines} - {None}
-        is_shared = len(color_by_target) == 1 and not changed_targets and len(units) <= 1
-        if not is_shared:
-            color_by_target = {}
-    look: dict[str, Any] = {"linestyle": ":", "linewidth": 1.2}
-    for target, color in color_by_target.items():
-        axis.axhline(target, color=color, label=f"target {target:g}", **look)
-    num_dotted = len(color_by_target)
-    if len(runs) == 1:
-        for spans, color in changed_targets:
-            num_dotted += _draw_changed_target(axis, spans, color=color, **look)
-    # dotted lines in the colors of several budgets need no legend
-    if num_dotted == 1 or (num_dotted > 1 and len(lines) == 1):
-        axis.legend(handles=axis.lines[-num_dotted:], frameon=False, fontsize=style.LABEL_SIZE)
-    style.set_y_limits(axis)
-
-
-def _length_of(run: pd.DataFrame) -> str | None:
-    """Returns what the run's only target counts; `None` if none was logged."""
-    spans = targets_of(run)
-    return spans[0].length_of if spans else None
-
-
-def _draw_changed_target(axis: Axes, spans: Sequence[TargetSpan], **look: Any) -> int:
-    """Draws the targets as they were logged, with a line for each stretch of one unit, and returns the number of
-    lines."""
-    has_several_units = len({span.length_of for span in spans}) > 1
-    stretches = [[*stretch] for _, stretch in groupby(spans, key=lambda span: span.length_of)]
-    for stretch in stretches:
-        target_by_step: dict[int, float] = {}
-        for span in stretch:
-            target_by_step[span.first_step] = span.target
-            target_by_step[span.last_step] = span.target
-        label = f"target {stretch[0].target:g}" if len(stretch) == 1 else "target"
-        if has_several_units:
-            label += f" ({stretch[0].length_of})"
-        axis.plot([*target_by_step], [*target_by_step.values()], label=label, **look)
-    return len(stretches)
-
-
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     """Draws the paper's main training figure: mean length and accuracy over steps, one line per run.
 
     The lines show evaluations if all runs logged them, else training batches: a faint line of the batches, and their
-    running mean over ten batches. If some runs logged only evaluations and others only batches, the legend names the
-    source of each line.
+    running mean over ten batches.
 
     Source: figure "main-train" of [LEASH](https://huggingface.co/papers/2512.21540).
 
@@ -237,37 +192,24 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     budgets are drawn as in [`dynamics_figure`].
     """
     lines = _lines(runs)
-    # prefix of each line's keys: "eval_" for evaluations, which are preferred, or "" for training batches
-    prefixes = ["eval_" if len(logged(line, "eval_leash/mean_length")) else "" for line in lines]
-    if "" in prefixes and all(len(logged(line, "leash/mean_length")) for line in lines):
-        prefixes = [""] * len(lines)
-    has_several_sources = len(set(prefixes)) > 1
-    figure, axes = style.two_panels(columns)
-    for axis, key in zip(axes, ("leash/mean_length", ACCURACY), strict=True):
-        for index, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
-            label = line.attrs["label"]
-            if has_several_sources:
-                label += f" ({SOURCES[prefix]})"
-            is_noisy = prefix == ""
-            _draw_smoothed(axis, logged(line, prefix + key), label, style.line_style(index), is_noisy)
-
-    notes = [] if has_several_sources else [SOURCES[prefixes[0]]]
-    labels = {drawn.get_label() for drawn in [*axes[0].lines, *axes[1].lines]}
-    if BATCHES in labels:
-        notes.append(f"running mean over {SMOOTHING}")
-    x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"
-    _finish_panel(axes[0], "Mean length (tokens)", x_label)
-    _finish_panel(axes[1], "Mean accuracy", x_label)
-    style.legend_above(figure, axes[0], len(lines))
-    _draw_targets(axes[0], runs, lines)
+    have_evaluations = all(f"eval_{LENGTH}" in line for line in lines)
+    prefix = "eval_" if have_evaluations else ""
+    source = "evaluation" if have_evaluations else f"training batches, running mean over {SMOOTHING}"
+    if columns == 2:
+        figure, axes = style.new_figure(style.WIDE, 4, columns=2)
+    else:
+        figure, axes = style.new_figure(style.NARROW, 6, rows=2)
+    panels = {LENGTH: PANELS[LENGTH], ACCURACY: OPTIONAL_PANELS[ACCURACY]}
+    for axis, (key, title) in zip(axes, panels.items(), strict=True):
+        for index, line in enumerate(lines):
+            look = style.line_style(index)
+            values = logged(line, prefix + key)
+            if not have_evaluations:
+                style.draw_line(axis, values, "_batches", alpha=0.3, **look)
+                values = values.rolling(SMOOTHING, min_periods=1).mean()
+            style.draw_line(axis, values, line.attrs["label"], **look)
+        if key == LENGTH:
+            _draw_targets(axis, lines)
+        _finish_panel(axis, title, f"optimizer step ({source})")
+    style.legend_above(figure, axes[0])
     return figure
-
-
-def _draw_smoothed(axis: Axes, values: "pd.Series[float]", label: str, look: dict[str, Any], is_noisy: bool) -> None:
-    """Draws a curve; noisy values are a faint line, with the line of their running mean above it."""
-    if is_noisy and len(values) > SMOOTHING:
-        faint = look | {"linewidth": 0.8, "alpha": 0.45}
-        style.draw_line(axis, values, BATCHES, **faint)
-        values = values.rolling(SMOOTHING).mean().dropna()
-    if len(values):
-        style.draw_line(axis, values, label, **look)

@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 from huggingface_hub import HfUri, ModelCard
 
+from leash_trl.citations import citations
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
@@ -77,6 +78,7 @@ def write_model_card(
         repo_id=repo_id,
         folder=folder,
         paper=method.paper,
+        citations=citations(method, recipe),
         hyperparameters=_hyper_parameter_values(method, set_fields),
         efforts=mapping_field("efforts", recipe.get("efforts")) or {},
         changed_targets=spans if 1 < len(spans) <= MOST_TARGETS else [],

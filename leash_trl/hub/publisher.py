@@ -4,8 +4,8 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ class Publisher:
     publisher and calls it on the main process.
 
     With `push_to_hub`, every save is one commit, which contains the model, the state of length control, the recipe,
-    the card and, depending on `hub_strategy`, the checkpoint. A separate thread pushes the commit while training
-    continues. If a push fails, or is skipped because the previous push is still running, training continues, and the
-    next save and the end of training push the missing checkpoints. `hub_always_push` therefore has no effect.
+    the card and, depending on `hub_strategy`, the checkpoint. A separate thread pushes one commit after the other
+    while training continues. A checkpoint that still waits when the next one is saved is left out, unless
+    `hub_strategy` is `"all_checkpoints"`. If a push fails, training continues, and a warning names the command to push
+    the run later. `hub_always_push` has no effect.
 
     Attributes:
         recipe (`dict[str, Any]`): The content of `leash_recipe.yaml`: by default the model and the fields of `args`
@@ -52,9 +53,8 @@ class Publisher:
         self._output_dir = Path(str(args.output_dir))
         self._is_adapter = isinstance(model, PeftModel)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
-        self._job: Future[None] = Future()  # the newest push
-        self._job.set_result(None)
-        self._missing: dict[Path, None] = {}  # checkpoints that have not been pushed yet, oldest first
+        self._pushes: list[Future[None]] = []
+        self._newest_checkpoint: Path | None = None
 
     def write_beside_model(self, folder: Path, is_checkpoint: bool) -> None:
         """Writes the recipe into the model's folder and copies the run's card and curves into a checkpoint."""
@@ -79,25 +79,36 @@ class Publisher:
             logger.warning("the model card of %s could not be written", self._output_dir, exc_info=True)
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
-        """Pushes a checkpoint according to `hub_strategy`; while another push is running, postpones it to the next."""
-        if self._args.hub_strategy is not HubStrategy.ALL_CHECKPOINTS:
-            self._missing.clear()  # the new checkpoint replaces older ones
-        self._missing[checkpoint] = None
-        self._destination = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
-        if self._job.done():
-            self._start()
+        """Pushes a checkpoint according to `hub_strategy`, after the push that is running."""
+        destination = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
+        self._newest_checkpoint = checkpoint
+        self._pushes.append(self._worker.submit(self._push, checkpoint, destination))
+
+    def _push(self, checkpoint: Path, destination: HubRepository) -> None:
+        strategy = self._args.hub_strategy
+        is_replaced = checkpoint != self._newest_checkpoint and strategy is not HubStrategy.ALL_CHECKPOINTS
+        if is_replaced or not checkpoint.is_dir():
+            return
+        snapshot = self._output_dir / SNAPSHOT
+        shutil.rmtree(snapshot, ignore_errors=True)  # left by a run that was killed
+        copy = _hard_link_copy(checkpoint, snapshot)
+        files: dict[str, Path | bytes] = dict(repository.model_files(copy))
+        if strategy is HubStrategy.CHECKPOINT:
+            files |= repository.checkpoint_files(copy, repository.LAST_CHECKPOINT)
+        elif strategy is HubStrategy.ALL_CHECKPOINTS:
+            files |= repository.checkpoint_files(copy, checkpoint.name)
+        try:
+            for name, path in matching_files(self._output_dir, [repository.EVENTS]).items():
+                files[name] = path.read_bytes()  # an event file may grow while it is uploaded
+            destination.commit(files, f"Training in progress, {checkpoint.name}")
+        except (OSError, ValueError) as error:  # training continues despite errors of the Hub or the network
+            command = f"leash push {shlex.quote(str(self._output_dir))} --repo {destination.repo_id}"
+            logger.warning("%s; %s is not on the Hub, so run %s after training", error, checkpoint.name, command)
+        shutil.rmtree(snapshot, ignore_errors=True)
 
     def finish(self) -> None:
-        """Waits for the running push, pushes missing checkpoints once more, and logs an error if that fails."""
-        self._job.result()
-        if self._missing:
-            self._start()
-            self._job.result()
-        if self._missing:
-            missing = ", ".join(path.name for path in self._missing)
-            folder = shlex.quote(str(self._output_dir))
-            command = f"leash push {folder} --repo {self._destination.repo_id}"
-            logger.error("could not push %s; remaining files are in %s; run %s to push them", missing, folder, command)
+        """Waits for the pushes of checkpoints."""
+        wait(self._pushes)
 
     def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after any push of checkpoints that is running.
@@ -107,38 +118,10 @@ class Publisher:
         destination = HubRepository(repo_id, token or self._args.hub_token, revision or self._args.hub_revision)
         return self._worker.submit(destination.commit, repository.model_files(self._output_dir), message)
 
-    def _start(self) -> None:
-        """Starts the push of the missing checkpoints from a snapshot, which training does not change or delete."""
-        snapshot = self._output_dir / SNAPSHOT
-        shutil.rmtree(snapshot, ignore_errors=True)  # left by a run that was killed
-        files: dict[str, Path | bytes] = {}
-        for name, path in matching_files(self._output_dir, [repository.EVENTS]).items():
-            files[name] = path.read_bytes()  # an event file may grow while it is uploaded
-        strategy = self._args.hub_strategy
-        for checkpoint in self._missing:
-            copy = _hard_link_copy(checkpoint, snapshot)
-            if strategy is HubStrategy.CHECKPOINT:
-                files |= repository.checkpoint_files(copy, repository.LAST_CHECKPOINT)
-            elif strategy is HubStrategy.ALL_CHECKPOINTS:
-                files |= repository.checkpoint_files(copy, checkpoint.name)
-        files |= repository.model_files(copy)  # of the newest checkpoint; empty if it was deleted
-        self._job = self._worker.submit(self._push, [*self._missing], files)
-
-    def _push(self, checkpoints: Sequence[Path], files: Mapping[str, Path | bytes]) -> None:
-        names = ", ".join(path.name for path in checkpoints)
-        try:
-            self._destination.commit(files, f"Training in progress, {names}")
-        except ValueError as error:  # training continues despite errors of the Hub or the network
-            logger.warning("%s; the next save or the end of training pushes %s again", error, names)
-        else:
-            for path in checkpoints:
-                self._missing.pop(path, None)
-        shutil.rmtree(self._output_dir / SNAPSHOT, ignore_errors=True)
-
 
 def _hard_link_copy(checkpoint: Path, folder: Path) -> Path:
-    """Copies a checkpoint with hard links, which take no space, and returns the copy; returns the checkpoint itself if
-    the file system has no hard links or the checkpoint was deleted."""
+    """Copies a checkpoint with hard links, which take no space and outlive the checkpoint, and returns the copy;
+    returns the checkpoint itself if the file system has no hard links."""
     try:
         return Path(shutil.copytree(checkpoint, folder / checkpoint.name, copy_function=os.link))
     except OSError:

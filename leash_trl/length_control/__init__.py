@@ -8,6 +8,7 @@
 - `leash.py`, `laser.py`, ...: one file per paper; `methods.py` lists them and finds a method by its name
 - `targets.py`, `correctness.py`: which target and which reward count, for both front doors
 - `statistics.py`: what is logged about a batch
+- `check.py`: `check_length_control`, which says what breaks the contract in a method of your own
 
 `README.md` shows how to write a method. Everything that this needs is imported from here, and loads on first use.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from leash_trl.length_control.advantages import group_advantages as group_advantages
     from leash_trl.length_control.advantages import mean_and_std as mean_and_std
     from leash_trl.length_control.advantages import standardized as standardized
+    from leash_trl.length_control.check import check_length_control as check_length_control
     from leash_trl.length_control.fields import hyperparameter as hyperparameter
     from leash_trl.length_control.fields import state_field as state_field
     from leash_trl.length_control.method import LengthControl as LengthControl
@@ -34,6 +36,7 @@ _MODULES = {
     "Paper": "method",
     "Rollouts": "rollouts",
     "Score": "rollouts",
+    "check_length_control": "check",
     "group_advantages": "advantages",
     "hyperparameter": "fields",
     "mean_and_std": "advantages",

@@ -149,7 +149,7 @@ class LaserD(Laser):
     """
 
     name = "laser_d"
-    needs_group = True
+    needs_group = "batch"
 
     refresh_steps: int = hyperparameter(20, ge=1)
     interval: int = hyperparameter(1024, ge=1)

@@ -79,9 +79,17 @@ class Leash(LengthControl):
 
     name = "leash"
     paper: ClassVar[Paper | None] = Paper(
-        "Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model",
+        "LEASH: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model",
         "2512.21540",
         "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo",
+        {
+            "booktitle": "Proceedings of the 64th Annual Meeting of the Association for Computational Linguistics "
+            "(Volume 1: Long Papers)",
+            "publisher": "Association for Computational Linguistics",
+            "year": "2026",
+            "pages": "2846--2856",
+            "url": "https://aclanthology.org/2026.acl-long.129/",
+        },
     )
     state = ("multiplier_per",)
     target_use = "required"

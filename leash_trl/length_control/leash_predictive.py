@@ -160,21 +160,6 @@ def _clipped(value: float, lowest: float, highest: float) -> float:
     return min(max(value, lowest), highest)
 
 
-def delayed_momentum(momentum: float, lag: float) -> float:
-    r"""Returns the momentum $(m + n) / (1 + m + n)$ that lasts $n$ updates longer than $\beta$, with $m = \beta / (1 -
-    \beta)$: the effect of lambda also appears $n$ updates later if completions were sampled $n$ updates ago. Source:
-    ours.
-
-    Example:
-        >>> delayed_momentum(0.75, 0.0), delayed_momentum(0.75, 4.0)
-        (0.75, 0.875)
-    """
-    if lag == 0:
-        return momentum  # to the last bit
-    carried_updates = momentum / (1.0 - momentum) + lag  # m + n
-    return carried_updates / (1.0 + carried_updates)
-
-
 class LeashPredictive(Leash):
     r"""LEASH-Predictive, ours: a length advantage among correct answers, weighted by a forecast of the length.
 
@@ -186,9 +171,8 @@ class LeashPredictive(Leash):
     the correct answers of the prompt; the length advantage of wrong answers is 0. The task advantage is GRPO's. $y$ is
     the logarithm of the ratio of length to target that a [`Forecast`] expects for the next batch, $b$ and $d$ are its
     fall with full push and its rise without push per update, $u$ is the push that the optimizer's momentum carries,
-    and $m = \beta / (1 - \beta)$ is the number of updates for which it lasts. If completions were sampled $n$ updates
-    ago, as in asynchronous training, $m + n$ takes the place of $m$. The shaped reward, $r_i - \lambda \Delta_i$ for
-    correct answers, is only logged.
+    and $m = \beta / (1 - \beta)$ is the number of updates for which it lasts. The shaped reward, $r_i - \lambda
+    \Delta_i$ for correct answers, is only logged.
 
     By default, answers that are shorter than the target stay so. With a negative `lambda_min`, lambda becomes negative
     once the forecast is below the target; then $\Delta_i = \min(0, L(y_i) / L_t - 1)$, so correct answers below the
@@ -222,11 +206,6 @@ class LeashPredictive(Leash):
     lambda_min: float = hyperparameter(0.0, ge=-1)
     momentum: float = hyperparameter(0.9, ge=0, lt=1)
     forecasts: dict[str, Forecast] = state_field(dict)
-    lag: float = state_field(float)  # number of policy updates since the last observed completions were sampled
-
-    def observe(self, rollouts: Rollouts) -> None:
-        super().observe(rollouts)
-        self.lag = rollouts.lag
 
     def forecast(self, name: str) -> Forecast:
         """Returns the forecast of a multiplier's prompts."""
@@ -249,10 +228,9 @@ class LeashPredictive(Leash):
             lam = forecast.last_lambda
         else:
             lam = 0.0
-        momentum = delayed_momentum(self.momentum, self.lag)
-        forecast = forecast.predict(lam, momentum)
+        forecast = forecast.predict(lam, self.momentum)
         self.forecasts[name] = forecast
-        return _clipped(forecast.control(momentum), self.lambda_min, self.lambda_max)
+        return _clipped(forecast.control(self.momentum), self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         forecast = self.forecast(name)

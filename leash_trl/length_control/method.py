@@ -19,11 +19,13 @@ from leash_trl.length_control.rollouts import Score as Score
 
 
 class Paper(NamedTuple):
-    """The paper of a method: its title, its arXiv id such as `2512.21540`, and its authors in the format of BibTeX."""
+    """The paper of a method: its title, its arXiv id such as `2512.21540`, its authors in the format of BibTeX, and
+    where it was published, as fields of BibTeX's `@inproceedings`."""
 
     title: str
     id: str
     authors: str = ""
+    published: Mapping[str, str] | None = None
 
 
 @dataclass_transform(field_specifiers=(field,))
@@ -57,8 +59,9 @@ class LengthControl:
     uses_correctness: ClassVar[bool] = True
     # True: the method learns from truncated completions, or its state uses them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
-    # True: the shaped reward of a completion depends on the other completions of its prompt
-    needs_group: ClassVar[bool] = False
+    # True: the shaped reward of a completion depends on the other completions of its prompt. "batch": on those of all
+    # prompts.
+    needs_group: ClassVar[bool | Literal["batch"]] = False
     # True: the method computes its own advantages. "group": they also have mean 0 over every prompt and depend only on
     # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False

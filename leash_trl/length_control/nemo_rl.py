@@ -117,6 +117,11 @@ class NemoRL(LengthControl):
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if math.isnan(self.configured.a) and self.profile_band_column is None:
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
+        if self.configured.a >= max_completion_length:
+            raise ValueError(
+                f"profile_band is {self.profile_band}, but a must be less than the generation limit of "
+                f"{max_completion_length} tokens"
+            )
 
     def columns_read(self) -> tuple[str, ...]:
         if not self.profile_band_column:

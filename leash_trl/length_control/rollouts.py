@@ -30,7 +30,6 @@ class Rollouts:
         num_tokens: Number of all tokens that the model generated, if `lengths` are something else; else `None`.
         columns: Values of the data set columns that the method reads, one per completion; `None` where a row has no
             value.
-        lag: Number of policy updates since the completions were sampled; 0 in synchronous training.
     """
 
     task_rewards: torch.Tensor
@@ -44,7 +43,6 @@ class Rollouts:
     is_correctness_known: bool = True
     num_tokens: torch.Tensor | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    lag: float = 0.0
 
     @property
     def completion_lengths(self) -> torch.Tensor:

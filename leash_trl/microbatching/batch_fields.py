@@ -1,4 +1,4 @@
-"""The tensors of TRL's training batches: how rows are padded, and pure functions that join, trim and scatter them.
+"""The tensors of TRL's training batches: how rows are padded, and pure functions that join and trim them.
 
 A batch is a dict of tensors whose first dimension is the row. Prompts are padded on the left, all fields of
 completions on the right.
@@ -174,20 +174,3 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
     if PADDING[name].side == "left":  # only prompts are padded on the left
         return values[:, -prompt_width:]
     return values[:, :completion_width]
-
-
-def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
-    """Returns the rows of all parts in their original order, with shape `(N, width)`, padded with zeros.
-
-    `parts` has, for each tensor of `values`, the original positions of its rows.
-
-    Example:
-        >>> scattered([torch.tensor([[5, 6]]), torch.tensor([[7]])], [[1], [0]], width=2)
-        tensor([[7, 0],
-                [5, 6]])
-    """
-    num_rows = sum(len(part) for part in parts)
-    in_order = values[0].new_zeros(num_rows, width)
-    for value, part in zip(values, parts, strict=True):
-        in_order[list(part), : value.shape[1]] = value
-    return in_order

@@ -13,8 +13,7 @@ from trl import GRPOTrainer
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-from leash_trl.microbatching.partition import Arrangement, arrange, partition, rows_to_compute
-from leash_trl.microbatching.trl_members import TRLMembers, check_trl_members
+from leash_trl.microbatching.partition import Arrangement, arrange, rows_to_compute
 
 
 logger = logging.getLogger(__name__)
@@ -78,22 +77,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         ```
     """
 
-    TRL_MEMBERS: TRLMembers = {
-        "_prepare_inputs": ("generation_batch",),
-        "_buffered_inputs": None,
-        "_step": None,
-        "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
-        "compute_loss": ("model", "inputs", "return_outputs", "num_items_in_batch"),
-        "_metrics": None,
-    }
-    """Members of TRL's trainer that this one overrides or writes; a subclass adds its own."""
-
     _buffered_inputs: list[dict[str, Any]] | None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         avoid_faulty_cudnn_attention()
-        check_trl_members(self, self.TRL_MEMBERS)
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)  # a processor has one
         self._pad_token_id: int = tokenizer.pad_token_id
         model = self.accelerator.unwrap_model(self.model)
@@ -317,40 +305,30 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return loss * inputs["loss_factor"]
 
     def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **options
     ):
         """Computes rows of similar length together if no gradients are needed; TRL takes them in order, padded to the
         longest of all."""
-        options_in_use = {name for name, value in options.items() if value is not None and value is not False}
         # no images, and no router loss, which is a mean over rows
-        has_only_text = options_in_use <= {"compute_entropy"}
+        has_only_text = all(value is None or value is False for value in options.values())
         if torch.is_grad_enabled() or not self._trims or not has_only_text:
             return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **options
+                model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **options
             )
-        num_rows, width = input_ids.shape
-        num_parts = math.ceil(num_rows / (batch_size or self.args.per_device_train_batch_size))
-        prompt_width = width - logits_to_keep
-        prompt_lengths = attention_mask[:, :prompt_width].sum(dim=1).tolist()
-        completion_lengths = attention_mask[:, prompt_width:].sum(dim=1).tolist()
-        widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width)
-        parts = partition(widths.prompts, widths.completions, num_parts)
+        prompt_width = input_ids.shape[1] - logits_to_keep
+        lengths = attention_mask[:, prompt_width:].sum(dim=1)
+        longest_first = lengths.argsort(descending=True, stable=True)
         outputs = []
-        for part in parts:
-            part_prompt_width, part_completion_width = widths.widest(part)
-            # prompts end and completions begin at column `prompt_width`; widths may be rounded up beyond the tensor
-            columns = slice(max(0, prompt_width - part_prompt_width), prompt_width + part_completion_width)
+        for rows in longest_first.split(batch_size or self.args.per_device_train_batch_size):
+            fitting = batch_fields.fitting_width(int(lengths[rows].max()), self.pad_to_multiple_of)
+            width = min(fitting, logits_to_keep)
+            end = prompt_width + width
+            # TRL: the method returns log-probabilities, entropies and the router loss, the last two only if asked
             output = super()._get_per_token_logps_and_entropies(
-                model,
-                input_ids[part, columns],
-                attention_mask[part, columns],
-                min(part_completion_width, logits_to_keep),
-                **options,
+                model, input_ids[rows, :end], attention_mask[rows, :end], width, compute_entropy=compute_entropy
             )
-            outputs.append(output)
-        # TRL: the method returns log-probabilities, entropies and the router loss, the last two only if asked
-        in_order = []
-        for values in zip(*outputs, strict=True):
-            is_returned = values[0] is not None
-            in_order.append(batch_fields.scattered(values, parts, logits_to_keep) if is_returned else None)
-        return tuple(in_order)
+            values_of_rows = [values for values in output if values is not None]
+            missing_columns = (0, logits_to_keep - width)  # on the left, on the right
+            outputs.append([torch.nn.functional.pad(values, missing_columns) for values in values_of_rows])
+        in_order = [torch.cat(values)[longest_first.argsort()] for values in zip(*outputs, strict=True)]
+        return in_order[0], in_order[1] if compute_entropy else None, None

@@ -18,17 +18,10 @@ def with_thinking_markers(functions: Iterable[Any], markers: ThinkingMarkers) ->
     [`~leash_trl.rewards.math_reward`], get these markers for it. TRL logs them under the same names."""
     prepared = []
     for function in functions:
-        if _takes_thinking_markers(function):
+        if "thinking_markers" in inspect.signature(function).parameters:
             function = functools.partial(function, thinking_markers=markers)  # which can be pickled
         prepared.append(function)
     return prepared
-
-
-def _takes_thinking_markers(function: Any) -> bool:
-    try:
-        return "thinking_markers" in inspect.signature(function).parameters
-    except ValueError:  # a function without a signature, such as one that is written in C
-        return False
 
 
 def reward_table(

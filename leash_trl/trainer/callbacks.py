@@ -1,18 +1,16 @@
 """Callbacks that update the method's state in any trainer of TRL, and that show and save its values."""
 
-import inspect
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import torch
 from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
-from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl
-from trl.trainer.utils import get_callable_name
+from transformers import ProgressCallback, TrainerCallback
 
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
@@ -24,7 +22,6 @@ from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
-from leash_trl.trainer.shared_state import Scored
 from leash_trl.trainer.trl_settings import (
     advantage_kind,
     completions_per_call,
@@ -36,6 +33,8 @@ from leash_trl.trainer.trl_settings import (
 
 logger = get_logger(__name__)  # logs on the main process only
 
+# TRL's keys of a reward function: rewards/math_reward/mean in GRPO and RLOO, and that of SDPO
+KEY_OF_FUNCTION = re.compile("rewards/(.+)/mean|self_distillation/rewards/(.+)")
 MOST_BLANK = 10  # number of batches in a row without any reward to train from after which a run ends
 
 SHOWN_BESIDE_THE_BAR = {
@@ -72,9 +71,9 @@ class DualStepCallback(TrainerCallback):
         self._target_length = target_length
         self._extra = extra
         self._loss_scale = 1.0
-        self._num_blank = 0
-        self._has_blank_correctness = False  # whether the blank batches lack correctness alone
-        self._has_news = False
+        self._num_blank = 0  # batches in a row from which nothing could be trained
+        self._blank_reason = ""
+        self._has_news = False  # whether the method has observed a batch since the last dual step
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
@@ -90,21 +89,14 @@ class DualStepCallback(TrainerCallback):
             for part in parts:
                 self.method.observe(part)
             return
-        has_rewards = any(not torch.isnan(part.task_rewards).all() for part in parts)
-        continues_blank = self._num_blank > 0
-        self._has_blank_correctness = has_rewards or (continues_blank and self._has_blank_correctness)
         self._num_blank += 1
-        reason = self._why_blank("a batch")
-        logger.warning_once(f"{reason}; {MOST_BLANK} such batches in a row end the run")
-
-    def _why_blank(self, batches: str) -> str:
-        """Returns why nothing could be trained from some batches."""
-        if self._has_blank_correctness:
-            return (
+        self._blank_reason = "reward_funcs returned None for every completion"
+        if any(not torch.isnan(part.task_rewards).all() for part in parts):
+            self._blank_reason = (
                 f"{self.method.name} trains from correctness alone, and correctness_func returned None for every "
-                f"completion of {batches}"
+                "completion"
             )
-        return f"reward_funcs returned None for every completion of {batches}"
+        logger.warning_once(f"{self._blank_reason} of a batch; {MOST_BLANK} such batches in a row end the run")
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method."""
@@ -130,11 +122,9 @@ class DualStepCallback(TrainerCallback):
             check_gradients(model, state.global_step + 1, args.output_dir)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
-        # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
-        has_overflowed = _loss_scale(optimizer) < self._loss_scale
-        is_update_skipped = has_overflowed or optimizer.step_was_skipped
+        # an update that reuses a batch is a dual step too, which changes lambda only where there is news
         is_blank = self._num_blank > 0 and not self._has_news
-        if not is_update_skipped and not is_blank:
+        if not is_blank and not self._was_skipped(optimizer):
             self.method.step()
             self.version += 1
             self._has_news = False
@@ -149,10 +139,17 @@ class DualStepCallback(TrainerCallback):
             **self._extra(),
         }
 
+    def _was_skipped(self, optimizer: AcceleratedOptimizer) -> bool:
+        """Returns whether the optimizer skipped the update, because a gradient was not finite."""
+        # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
+        return optimizer.step_was_skipped or _loss_scale(optimizer) < self._loss_scale
+
     def on_train_end(self, args, state, control, **kwargs):
         if self._num_blank >= MOST_BLANK:
-            reason = self._why_blank(f"{self._num_blank} batches in a row")
-            raise TrainingError(f"{reason}; correct the function or the data, and resume from {args.output_dir}")
+            raise TrainingError(
+                f"{self._blank_reason} of {self._num_blank} batches in a row; correct the function or the data, and "
+                f"resume from {args.output_dir}"
+            )
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -162,150 +159,107 @@ def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
 class LengthControlCallback(DualStepCallback):
     """Performs the dual step of a [`LengthControlledReward`] in any TRL trainer.
 
-    If the trainer scores completions in its own processes, each dual step uses all completions scored since the last
-    policy update, as in [`~leash_trl.LeashGRPOTrainer`]. If another process scores them, as in asynchronous GRPO, they
-    arrive in bursts; each dual step then uses the newest groups: all new ones, and at least as many as one policy
-    update trains on. A group counts as soon as it is scored, without the delay of the trainer's queue, even if the
-    trainer drops it later as stale.
+    Each dual step uses all completions scored since the last policy update, as in [`~leash_trl.LeashGRPOTrainer`]. In
+    asynchronous GRPO, a copy of the reward scores them in another process; a group counts as soon as it is scored,
+    without the delay of the trainer's queue, even if the trainer drops it later as stale.
 
-    The first training of a trainer starts from the beginning of the method, or from a checkpoint, even if the reward
-    has trained before in another trainer; a second call of `train` of the same trainer continues with the state at
-    which the first call ended.
+    A trainer starts from the beginning of the method, or from a checkpoint, even if the reward has trained before in
+    another trainer; a second call of `train` goes on with the state at which the first call ended.
     """
 
     def __init__(self, reward: LengthControlledReward):
         super().__init__(reward.method, reward.target_length, extra=reward.correctness.state_dict)
         self.reward = reward
-        self._control: TrainerControl | None = None  # of the last trainer
-        self._last_entry: dict[str, Any] | None = None  # state after the last update of this trainer
-        self._newest_from_copies: list[Scored] = []  # as many groups as one update trains on
         self._metrics: dict[str, float] = {}  # of the last update
 
     def on_init_end(self, args, state, control, **kwargs):
-        check_only_function(self.reward, reward_funcs_of_caller())
         self.reward.begin(run_settings(args, self.reward, **kwargs), args.world_size)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Restores the state and discards what was scored before training. It also passes the settings of the run to
-        the reward, since transformers does not call `on_init_end` of a callback that is added after the trainer was
+        """Restores the state and discards what an aborted training has scored. It also passes the settings of the run
+        to the reward, since transformers does not call `on_init_end` of a callback that is added after the trainer was
         created."""
         self.on_init_end(args, state, control, **kwargs)
         if is_cudnn_attention_faulty():
             warnings.warn(f"cuDNN's attention is faulty on this GPU: call {REMEDY} first", stacklevel=2)
         # each trainer has a TrainerControl of its own, and keeps it
-        if control is not self._control:
-            self._control = control
-            self._last_entry = None
-            self._newest_from_copies = []
-        if self._last_entry is None:
+        if control is not self.reward.control:
+            self.reward.control = control
             self.method.restart()
             self.reward.correctness.restart()
             self.version = 0
-        else:  # another trainer may have used the method in between
-            self.restore(self._last_entry)
         super().on_train_begin(args, state, control)
         self.reward.pop_scored()
         self.reward.publish(self.version)
 
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.reward.is_training = True
+
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
+        self.reward.is_training = False
         # of all processes; each has scored its own completions
-        scored: list[Scored] = gather_object(self.reward.pop_scored())
-        batch = [part for part in scored if not part.is_from_copy]
-        batch += self._newest_groups([part for part in scored if part.is_from_copy], args)
+        scored: list[Rollouts] = gather_object(self.reward.pop_scored())
         self._metrics = {}
-        if batch:
-            lag = self.version - fmean(part.version for part in batch)
-            rollouts = replace(joined([part.rollouts for part in batch]), lag=lag)
-            self._check_correctness(rollouts, warns=state.is_world_process_zero)
-            rollouts = replace(rollouts, is_correctness_known=self.reward.correctness.is_known)
-            score = self.method.score(rollouts, RULE)
-            self._metrics = log_entries(self.method, rollouts, score, self.version)
-            self._metrics["leash/lag"] = lag
-            if self.version == 0:
-                if self.reward.cost.name == "thinking":
-                    check_thinking_ends(rollouts, self.reward.thinking_end)
-                warning = self.method.reward_scale_problem(rollouts)
-                if warning is not None:
-                    warnings.warn(warning, stacklevel=2)
-            self.observe([rollouts])
+        if scored:
+            self._observe_scored(joined(scored), warns=state.is_world_process_zero)
         super().on_step_end(args, state, control, optimizer)
-        self._last_entry = state.stateful_callbacks[STATE_ENTRY]
         self.reward.publish(self.version)
 
-    def _newest_groups(self, from_copies: list[Scored], args) -> list[Scored]:
-        """Returns what copies in other processes have scored since the last update, each time one group, and before
-        it as much of what they scored earlier as fills one update."""
-        update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-        num_groups = update_size // group_sizes(args).training
-        num_kept = max(1, num_groups, len(from_copies))
-        self._newest_from_copies = [*self._newest_from_copies, *from_copies][-num_kept:]
-        return self._newest_from_copies
-
-    def _check_correctness(self, rollouts: Rollouts, warns: bool) -> None:
-        """Records the deciding rewards of all processes, of which each call of the reward saw only its own."""
-        self.reward.correctness.observe(rollouts.deciding_rewards)
-        self.reward.correctness.check(self.method)
-        warning = self.reward.correctness.problem()
+    def _observe_scored(self, rollouts: Rollouts, warns: bool) -> None:
+        """Passes the completions of all processes to the method, and keeps their statistics for the log."""
+        correctness = self.reward.correctness
+        correctness.observe(rollouts.deciding_rewards)  # of which each call of the reward saw only its own
+        correctness.check(self.method)
+        warning = correctness.problem()
         if warning is not None and warns:
             warnings.warn(warning, stacklevel=3)
+        rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
+        score = self.method.score(rollouts, RULE)
+        self._metrics = log_entries(self.method, rollouts, score, self.version)
+        if self.version == 0:
+            if self.reward.cost.name == "thinking":
+                check_thinking_ends(rollouts, self.reward.thinking_end)
+            warning = self.method.reward_scale_problem(rollouts)
+            if warning is not None:
+                warnings.warn(warning, stacklevel=3)
+        self.observe([rollouts])
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         super().restore(entry)
         self.reward.correctness.load_state_dict(entry)
 
-    def on_evaluate(self, args, state, control, **kwargs):
-        """Discards what was scored for evaluation; what was scored for training has been used before."""
-        self.reward.pop_scored()
-
-    on_predict = on_evaluate
-
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Adds to the log what a reward without `log_metric` cannot log: statistics of the groups of the last update,
-        with the state before its dual step."""
+        with the state before its dual step.
+
+        Raises:
+            `ValueError`: If the trainer has another reward function, which the length penalty does not know of.
+        """
         if "loss" not in logs:
             return
+        for key in logs:
+            of_function = KEY_OF_FUNCTION.fullmatch(key)
+            if of_function and self.reward.__name__ not in of_function.groups():
+                raise ValueError(
+                    f"reward_funcs has another function beside a LengthControlledReward, which logs {key}; give it to "
+                    "LengthControlledReward instead"
+                )
         # transformers has already copied the logs into the history
         for row in (logs, state.log_history[-1]):
             for name, value in self._metrics.items():
                 row.setdefault(name, value)
 
 
-def reward_funcs_of_caller() -> list[Any]:
-    """Returns the reward functions of the trainer that is calling a callback; empty if no trainer is."""
-    # transformers passes no trainer to callbacks, but the trainer's own call is on the stack. Most trainers of TRL set
-    # `reward_funcs` before they call callbacks; that of asynchronous GRPO only takes it as an argument.
-    frame = inspect.currentframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, Trainer):
-            reward_funcs = frame.f_locals.get("reward_funcs") or getattr(caller, "reward_funcs", None)
-            if reward_funcs:
-                return list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
-        frame = frame.f_back
-    return []
-
-
-def check_only_function(reward: LengthControlledReward, reward_funcs: Sequence[Any]) -> None:
-    """Raises `ValueError` if a trainer has other reward functions beside this reward, which its length penalty would
-    not know of."""
-    others = [get_callable_name(function) for function in reward_funcs if function is not reward]
-    if others and len(reward_funcs) > 1:
-        raise ValueError(
-            f"reward_funcs holds {', '.join(others)} beside a LengthControlledReward, which must be the only one; "
-            "give them to LengthControlledReward instead"
-        )
-
-
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:
     """Reads from the configuration of a trainer of TRL the settings that a reward function needs."""
     check_whole_groups(args, reward.method)
+    check_aggregation(args, reward)
     sizes = group_sizes(args)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     markers = thinking_markers(args, tokenizer, reward.thinking_end)
     counts_thinking = reward.cost.name == "thinking"
     return RunSettings(
-        config=type(args).__name__,
         num_generations=sizes.training,
         num_generations_eval=sizes.evaluation,
         max_completion_length=generation_limit(args),
@@ -313,7 +267,7 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
         pad_id=tokenizer.pad_token_id,
         advantage=advantage_kind(args),
         thinking_markers=markers,
-        thinking_tokens=ThinkingTokens.of(tokenizer, markers) if counts_thinking else None,
+        thinking_tokens=ThinkingTokens(tokenizer, markers) if counts_thinking else None,
         decode=tokenizer.decode,
     )
 
@@ -323,18 +277,25 @@ def check_whole_groups(args, method: LengthControl) -> None:
     hold only a part of them."""
     if not (method.needs_group or method.own_advantages):
         return
-    size = group_sizes(args).training
-    if size == 1:
-        raise ValueError(
-            f"{method.name} needs whole groups, but {type(args).__name__} has no num_generations; or train with "
-            "LeashGRPOTrainer"
-        )
+    size = group_sizes(args).training  # 1 for online DPO, which has no groups
     num_completions = completions_per_call(args)
-    if num_completions % size:
+    if size == 1 or num_completions % size:
         raise ValueError(
-            f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is "
-            f"{num_completions}, not a multiple of num_generations={size}; set one that is, or train with "
-            "LeashGRPOTrainer"
+            f"{method.name} needs whole groups of several completions, but a call holds {num_completions} of groups "
+            f"of num_generations={size}; set per_device_train_batch_size * steps_per_generation to a multiple, or "
+            "train with LeashGRPOTrainer"
+        )
+
+
+def check_aggregation(args, reward: LengthControlledReward) -> None:
+    """Raises `ValueError` if a trainer is to normalize each reward function apart, but gets their sum as one."""
+    aggregation = getattr(args, "multi_objective_aggregation", None)
+    num_functions = len(reward.reward_funcs)
+    if aggregation == "normalize_then_sum" and num_functions > 1:
+        raise ValueError(
+            f"multi_objective_aggregation is {aggregation!r}, but LengthControlledReward returns the sum of its "
+            f"{num_functions} functions as one reward; set 'sum_then_normalize', or give the functions and a length "
+            "reward of your own to the trainer without it"
         )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -11,24 +11,6 @@ from leash_trl.completions.facts import CompletionFacts
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.microbatching.batch_fields import Batch
-
-
-class GeneratedCompletion(NamedTuple):
-    """What is known of a completion before it has rewards, as one process sends it to all others.
-
-    Args:
-        question (`int`): Number that identifies its prompt and is the same in every run.
-        target (`float`): Target of its prompt in tokens; NaN if it has none.
-        facts ([`CompletionFacts`]): Its sizes in tokens.
-        length (`float`): What the target limits, in the unit of `length_of`.
-        columns (`dict[str, Any]`): Values of the data set columns that the method reads.
-    """
-
-    question: int
-    target: float
-    facts: CompletionFacts
-    length: float
-    columns: dict[str, Any]
 
 
 @dataclass
@@ -48,6 +30,7 @@ class GenerationBatch:
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
         batch (`dict[str, torch.Tensor]`): TRL's training batch.
+        has_trl_advantages (`bool`): Whether TRL computed the advantages of the score, from each reward function apart.
     """
 
     questions: Sequence[int] = ()
@@ -59,18 +42,12 @@ class GenerationBatch:
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]
     batch: Batch = field(default_factory=dict)
-
-    def completions(self) -> list[GeneratedCompletion]:
-        """Returns what is known of each completion of this process."""
-        completions = []
-        known = zip(self.questions, self.targets, self.facts, self.lengths, strict=True)
-        for row, (question, target, facts, length) in enumerate(known):
-            columns = {name: values[row] for name, values in self.columns.items()}
-            completions.append(GeneratedCompletion(question, target, facts, length, columns))
-        return completions
+    has_trl_advantages: bool = False
 
     @property
     def has_signal(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
         the policy."""
-        return has_signal(self.score.shaped, self.score.advantages, self.rollouts.num_generations)
+        # rewards that are normalized apart can have advantages where their sums are equal
+        rewards = self.score.advantages if self.has_trl_advantages else self.score.shaped
+        return has_signal(rewards, self.score.advantages, self.rollouts.num_generations)

@@ -13,6 +13,7 @@ from leash_trl.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
+from leash_trl.length_control.none import NoControl
 from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.saved_recipe import mapping_field
@@ -77,12 +78,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             logged with them, but has no weight. In Python, pass such a function to the trainer.
         advantage_epsilon (`float`): Value added to the standard deviation of the shaped rewards when advantages are
             normalized. The paper uses 1e-8, the authors' release 1e-6, TRL 1e-4.
+        multi_objective_aggregation (`str`): `sum_then_normalize`, or `normalize_then_sum` with `length_control: none`
+            alone: TRL then computes the advantages, with its own epsilon, from each reward function apart
+            ([GDPO](https://huggingface.co/papers/2601.05242)). Penalties of the other methods belong to the sum.
         dynamic_sampling_rounds (`int`): Maximum number of further rounds of generation in which new prompts replace
             groups without signal (DAPO's dynamic sampling); 0 turns it off. LEASH does not use it, DLER requires it.
-        dynamic_sampling_oversample (`float`): Maximum number of extra groups to generate together with a batch, as a
-            fraction of the batch, since some groups will have no signal; 0 turns it off. Their number follows the
-            running share of groups with signal. The rounds above then only replace the groups that still have no
-            signal.
         max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
             `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) overrides it; with `None`, the engine
             decides.
@@ -114,7 +114,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     correctness_func: str | None = None
     advantage_epsilon: float = 1e-8
     dynamic_sampling_rounds: int = 0
-    dynamic_sampling_oversample: float = 0.0
 
     # Parameters whose defaults differ from GRPOConfig: the paper's recipe
     max_completion_length: int | None = 32768
@@ -146,7 +145,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self._check_generation()
         self._check_schedule()
         self.check_target(self.target_length, method)
-        self._check_advantages()
+        self._check_advantages(method)
         if self.process_index == 0:
             for warning in self._warnings(method):
                 warnings.warn(warning, UserWarning, stacklevel=3)
@@ -207,9 +206,14 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return trl_settings.generation_limit(self)
 
     @property
+    def normalizes_apart(self) -> bool:
+        """Whether TRL normalizes each reward function in its group before it sums them, as in GDPO."""
+        return self.multi_objective_aggregation == "normalize_then_sum"
+
+    @property
     def uses_dynamic_sampling(self) -> bool:
-        """Whether new prompts replace groups without signal, in rounds or as extra groups."""
-        return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
+        """Whether new prompts replace groups without signal."""
+        return self.dynamic_sampling_rounds > 0
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
@@ -254,11 +258,19 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"multiple of num_generations={self.num_generations}"
             )
 
-    def _check_advantages(self) -> None:
-        if self.multi_objective_aggregation != "sum_then_normalize":
+    def _check_advantages(self, method: LengthControl) -> None:
+        # the weight of a length term would cancel: each reward is divided by its own standard deviation
+        if self.normalizes_apart and not isinstance(method, NoControl):
             raise ValueError(
-                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, but the penalty applies to the "
-                "sum of all rewards; set 'sum_then_normalize'"
+                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, but length_control "
+                f"{self.length_control!r} changes the sum of all rewards; set 'sum_then_normalize' (with "
+                "'leash_predictive', the length is normalized apart), or length_control 'none' with a length reward "
+                "among reward_funcs"
+            )
+        if self.normalizes_apart and self.uses_dynamic_sampling:
+            raise ValueError(
+                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which normalizes over all "
+                "groups, also those that dynamic sampling replaces; set dynamic_sampling_rounds to 0"
             )
         if not self.advantage_epsilon > 0:
             raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")
@@ -280,6 +292,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             messages.append(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
                 "importance ratio; remove them"
+            )
+        if self.normalizes_apart and self.advantage_epsilon != LeashGRPOConfig.advantage_epsilon:
+            messages.append(
+                f"advantage_epsilon={self.advantage_epsilon}: ignored, since multi_objective_aggregation="
+                f"{self.multi_objective_aggregation!r} has TRL's, 1e-4"
             )
         if self.mask_truncated_completions and method.needs_truncated:
             messages.append(

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from trl.trainer.utils import get_callable_name, is_async_callable, nanstd
+from trl.trainer.utils import get_callable_name, is_async_callable
 
 from leash_trl.completions.costs import costs_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
@@ -36,14 +36,13 @@ from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
-from leash_trl.microbatching.trl_members import TRLMembers
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.rewards.calling import event_loop, with_thinking_markers
 from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, SampledBatch, part_of_process
-from leash_trl.trainer.generation_batch import GeneratedCompletion, GenerationBatch
+from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
@@ -76,7 +75,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym` for the small model
             that comes with this package.
         reward_funcs (`RewardFunc | list[RewardFunc]`): Task rewards, as for [`~trl.GRPOTrainer`]; functions, async
-            functions and reward models, with `reward_weights`. Do not add a length reward of your own.
+            functions and reward models, with `reward_weights`. Add no length reward of your own, except with
+            `length_control="none"`.
         args ([`LeashGRPOConfig`]): Configuration. It is required, since LEASH's `target_length` has no default.
         correctness_func (`Callable`): Function, called like `reward_funcs`, whose positive reward means that an answer
             is correct. If it is not among `reward_funcs`, it is called and logged with them, but has no weight. The
@@ -107,20 +107,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         ```
     """
 
-    TRL_MEMBERS: TRLMembers = {
-        **SavedRunGRPOTrainer.TRL_MEMBERS,
-        "_generate": ("prompts",),
-        "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
-        "_generate_and_score_completions": ("inputs",),
-        "_logs": None,
-    }
-
     _tag_names = ["trl", "leash"]
 
     max_completion_length: Any
     reward_funcs: Any
     reward_func_names: Any
     reward_processing_classes: Any
+    reward_weights: Any
 
     def __init__(
         self,
@@ -147,12 +140,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.correctness = CorrectnessRule(
             self.reward_funcs, self.reward_func_names, chosen=chosen, chosen_name=get_callable_name(chosen)
         )
+        self._add_deciding_function()
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self.reward_funcs = with_thinking_markers(self.reward_funcs, self.thinking_markers)
-        self.correctness.extra = with_thinking_markers(self.correctness.extra, self.thinking_markers)
-        if any(map(is_async_callable, self.correctness.extra)):
-            # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
-            self.__dict__.setdefault("async_loop", event_loop())
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self._dynamic_sampling: DynamicSampling | None = None
@@ -161,10 +151,22 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self._add_saving_callbacks(DualStepCallback(self.length_control, args.target_length, self._state_to_save))
         self._thinking_tokens: ThinkingTokens | None = None  # only looked for where the thinking is controlled
         if args.length_of == "thinking":
-            self._thinking_tokens = ThinkingTokens.of(tokenizer, self.thinking_markers)
+            self._thinking_tokens = ThinkingTokens(tokenizer, self.thinking_markers)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._generation = GenerationBatch()
         checks.check_trainer(self)
+
+    def _add_deciding_function(self) -> None:
+        """Lets TRL call and log the function that decides correctness like a reward function, but without a weight, if
+        it is none of them."""
+        extra = self.correctness.extra
+        self.reward_funcs = self.reward_funcs + extra
+        self.reward_func_names = self.reward_func_names + self.correctness.extra_names
+        self.reward_processing_classes = self.reward_processing_classes + [None] * len(extra)
+        self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(extra))])
+        if any(map(is_async_callable, extra)):
+            # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
+            self.__dict__.setdefault("async_loop", event_loop())
 
     def _state_to_save(self) -> dict[str, Any]:
         state = super()._state_to_save()
@@ -209,29 +211,34 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             generation_limit=self.args.largest_length,
         )
         if self._mode == "train" and self._example_prompt is None:
-            # the shortest of all processes, since each would save and resume with its own
-            of_processes = gather_object([example_prompt(rows)])
-            shown = [{"prompt": prompt} for prompt in of_processes if prompt is not None]
-            self._example_prompt = example_prompt(shown)
+            # the same on all processes: that of the main one, which writes the card
+            self._example_prompt = gather_object([example_prompt(rows)])[0]
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
         generation = GenerationBatch(questions, targets, columns)
         self._generation = generation  # the methods that TRL calls next fill in its other fields
         generation.batch = super()._generate_and_score_completions(rows)
+        if self.args.normalizes_apart:
+            self._keep_trl_advantages(generation)
         self._write_completions_table(generation)
         return generation
+
+    def _keep_trl_advantages(self, generation: GenerationBatch) -> None:
+        """Replaces the method's advantages, which are those of the sum of all rewards, by TRL's."""
+        advantages = self.accelerator.gather(generation.batch["advantages"]).double().cpu()
+        generation.score = replace(generation.score, advantages=advantages)
+        generation.has_trl_advantages = True
 
     def _write_completions_table(self, generation: GenerationBatch) -> None:
         """Adds our columns to TRL's table of completions, and replaces its advantages of the task reward."""
         for name, values in table_columns(generation.rollouts, generation.score).items():
             self._logs["extra"][name].extend(values.tolist())
         if self._mode == "train":
-            # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes, of which
-            # the table keeps only as many as it holds
+            # TRL: GRPOTrainer._generate_and_score_completions has just appended advantages of the same completions
             advantages = generation.score.advantages.tolist()
-            logged = self._logs["advantages"]
-            for _ in range(min(len(advantages), len(logged))):
-                logged.pop()
-            logged.extend(advantages)
+            logged = self._logs["advantages"]  # a deque, which keeps only the last ones
+            earlier = list(logged)[: -len(advantages)]
+            logged.clear()
+            logged.extend(earlier + advantages)
 
     @property
     def _mode(self) -> str:
@@ -303,47 +310,19 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             all_facts.append(facts)
         return all_facts
 
-    @contextlib.contextmanager
-    def _extra_function_called(self):
-        """Lets TRL call the deciding function with the reward functions if it is not one of them."""
-        extra = self.correctness.extra
-        # TRL: GRPOTrainer._calculate_rewards reads these; all others read them with the weights, which this has not
-        usual_functions = self.reward_funcs
-        usual_processing_classes = self.reward_processing_classes
-        usual_names = self.reward_func_names
-        no_processing_classes = [None] * len(extra)
-        self.reward_funcs = [*usual_functions, *extra]
-        self.reward_processing_classes = [*usual_processing_classes, *no_processing_classes]
-        self.reward_func_names = [*usual_names, *self.correctness.extra_names]
-        try:
-            yield
-        finally:
-            self.reward_funcs = usual_functions
-            self.reward_processing_classes = usual_processing_classes
-            self.reward_func_names = usual_names
-
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Computes the task rewards, scores them with the method, and returns them unchanged, so that TRL logs
-        them."""
+        """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
-        with self._extra_function_called():
-            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
         self._generation.score = self._score(rollouts)
-        # of shape (N, K); the deciding function stands behind the reward functions if it is none of them
-        num_task_rewards = len(self.reward_weights)
-        deciding_rewards = rewards_per_func.T[num_task_rewards:]
-        metrics = self._metrics[self._mode]
-        for name, rewards in zip(self.correctness.extra_names, deciding_rewards, strict=True):
-            # TRL: GRPOTrainer._generate_and_score_completions logs the rewards with a weight in the same way
-            metrics[f"rewards/{name}/mean"].append(rewards.nanmean().item())
-            metrics[f"rewards/{name}/std"].append(nanstd(rewards).item())
-            self._logs["rewards"][name].extend(rewards.tolist())
-        return rewards_per_func[:, :num_task_rewards]
+        # where no reward function with a weight returned a number, TRL must not take the reward for 0
+        has_task_reward = ~torch.isnan(rollouts.task_rewards).unsqueeze(1)
+        return rewards_per_func.where(has_task_reward.to(rewards_per_func.device), torch.nan)
 
     def _lengths(self, inputs, prompts, completions, completion_ids_list) -> list[float]:
-        """Returns the cost of each completion of this process, by `length_of`."""
+        """Returns the length of each completion of this process, in the unit of `length_of`."""
         # TRL: GRPOTrainer._calculate_rewards passes these to reward functions
         column_names = [name for name in inputs[0] if name not in ("prompt", "completion", "completion_ids")]
         arguments = {name: [row[name] for row in inputs] for name in column_names}
@@ -357,33 +336,42 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         return lengths
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        """Gathers the completions of all processes, on the CPU, in the form that methods take."""
-        names = [*self.reward_func_names, *self.correctness.extra_names]
-        for rewards, name in zip(rewards_per_func.T, names, strict=True):
+        """Gathers the completions of all processes, on the CPU, in the form that methods take.
+
+        `rewards_per_func` of shape `(N, K)` has the rewards of all processes, which TRL has gathered; without a weight
+        is only the last function, if it is there to decide correctness.
+        """
+        for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
             if rewards.isinf().any():  # the loss would become NaN
                 raise TrainingError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
-        # one list of all processes, ordered by process like the rewards, which TRL has gathered
-        completions: list[GeneratedCompletion] = gather_object(self._generation.completions())
-        facts = [completion.facts for completion in completions]
+        rewards_NK = rewards_per_func.double().cpu()
+        num_weighted = len(self.reward_funcs) - len(self.correctness.extra)
+        weights = self.reward_weights[:num_weighted].cpu()
+        correctness_rewards = None
+        if self.correctness.column is not None:
+            correctness_rewards = rewards_NK[:, self.correctness.column]
+
+        # of all processes, in the order of the rewards
+        generation = self._generation
+        facts: list[CompletionFacts] = gather_object(generation.facts)
+        targets = gather_object(generation.targets)
+        questions = gather_object(generation.questions)
+        columns = {name: gather_object(values) for name, values in generation.columns.items()}
         num_tokens = None
         if self.args.length_of != "completion":
             num_tokens = torch.tensor([completion.num_tokens for completion in facts])
-        limit = self._generation.generation_limit if self.args.cost.counts_tokens else math.inf
-        column = self.correctness.column
-        columns = {name: [completion.columns[name] for completion in completions] for name in self._generation.columns}
-        task_rewards = rewards_per_func[:, : len(self.reward_weights)]
         rollouts = Rollouts(
-            task_rewards=weighted_task_rewards(task_rewards.cpu(), self.reward_weights.cpu()),
-            lengths=torch.tensor([completion.length for completion in completions]),
-            target_lengths=torch.tensor([completion.target for completion in completions], dtype=torch.float64),
+            task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], weights),
+            lengths=torch.tensor(gather_object(generation.lengths)),
+            target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
-            questions=torch.tensor([completion.question for completion in completions]),
+            questions=torch.tensor(questions),
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=limit,
-            correctness_rewards=None if column is None else rewards_per_func[:, column].double().cpu(),
+            max_completion_length=generation.generation_limit if self.args.cost.counts_tokens else math.inf,
+            correctness_rewards=correctness_rewards,
             num_tokens=num_tokens,
             columns=columns,
         )

@@ -1,18 +1,27 @@
 """`LengthControlledReward`: task rewards and a method as one reward function, for any TRL trainer.
 
-The reward function shapes rewards. `callbacks.LengthControlCallback` passes the settings of the run to it and updates
-the state of the method. A trainer may pickle a reward function into another process; the original and such copies
-exchange the method's state and their completions through a [`SharedState`].
+The reward function shapes rewards. `callbacks.LengthControlCallback` passes the settings of the run to it, tells it
+when the trainer trains, and updates the state of the method. Asynchronous GRPO pickles the reward function into
+another process; the original writes the method's state, and this copy its completions, into files of a temporary
+folder.
 """
 
+import atexit
 import math
+import os
+import pickle
+import shutil
+import tempfile
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from transformers import TrainerControl
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_cost
@@ -26,13 +35,12 @@ from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rew
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
-from leash_trl.trainer.effect_check import no_effect_problem
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
-from leash_trl.trainer.shared_state import Scored, SharedState
 from leash_trl.trainer.trl_settings import AdvantageKind
 
 
 RULE = AdvantageRule()
+STATE_FILE = "state"  # the method's state, in the folder of a reward and its copies
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,6 @@ class RunSettings:
     """Settings of a run that the reward function needs.
 
     Args:
-        config (`str`): The class of the trainer's configuration, for messages.
         num_generations (`int`), num_generations_eval (`int`): Completions per prompt in training and in evaluation,
             which stand next to each other; 1 for a trainer without groups.
         max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
@@ -50,10 +57,9 @@ class RunSettings:
             [`~leash_trl.trainer.trl_settings.advantage_kind`] returns it.
         thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
         thinking_tokens ([`ThinkingTokens`]): The same in the tokens of the model, if only the thinking is controlled.
-        decode (`Callable`): Turns tokens into text, if checks are controlled.
+        decode (`Callable`): Turns tokens into text.
     """
 
-    config: str
     num_generations: int
     num_generations_eval: int
     max_completion_length: float
@@ -63,15 +69,6 @@ class RunSettings:
     thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
     thinking_tokens: ThinkingTokens | None = None
     decode: Callable[[Sequence[int]], str] = str
-
-
-class PublishedState(NamedTuple):
-    """What the copies of a reward must know: the number of dual steps, the states after them, and the run."""
-
-    version: int
-    method: dict[str, Any]
-    correctness: dict[str, Any]
-    settings: RunSettings | None
 
 
 class LengthControlledReward:
@@ -126,8 +123,6 @@ class LengthControlledReward:
         self.reward_funcs = task_functions(reward_funcs)
         self.names = [get_callable_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
-        if not isinstance(self.method, LengthControl):
-            raise ValueError(f"method is {method!r}, but must be the name of a method or an instance, such as Leash()")
         self.cost = find_cost(length_of)
         check_thinking_end(thinking_end)
         check_method_controls(self.cost.name, self.cost.counts_tokens, self.method)
@@ -143,16 +138,18 @@ class LengthControlledReward:
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
 
         self.settings: RunSettings | None = None  # until a trainer begins
+        self.control: TrainerControl | None = None  # of the trainer that trains with this reward, or was the last
+        self.is_training = False  # between the beginning and the end of a policy update
         self.version = 0  # number of dual steps that the method has done
-        self._scored: Any = []  # in a copy: the shared state, which has an append too
-        self._shared: Any = None  # a SharedState once there is a copy
+        self._scored: list[Rollouts] = []  # in training, since the last dual step
+        self._folder: Any = None  # a Path once there is a copy
         self._is_copy = False
         warning = self.correctness.problem()
         if warning is not None:
             warnings.warn(warning, stacklevel=2)
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
-        """Receives the settings of a run and warns if the method cannot act on it, or only in part.
+        """Receives the settings of a run and warns if the method can act on it only in part.
 
         Raises:
             `ValueError`: If rewards alone cannot carry what the method does to this trainer, or the target is out of
@@ -163,55 +160,52 @@ class LengthControlledReward:
         self.settings = settings
         limit = self._largest_length(settings)
         check_own_advantages(self.method, settings.advantage, num_processes)
-        group_size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
-        check_target(self.target_length, self.method, limit, group_size)
+        check_target(self.target_length, self.method, limit, settings.num_generations)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         limits_generation = self.method.generation_cap(1.0) is not None
-        warning = no_effect_problem(self.method, self.target_length, limit, group_size)
         if changes_prompts or limits_generation:
-            warning = (
+            warnings.warn(
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
-                "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer"
+                "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
+                stacklevel=2,
             )
-        if warning is not None:
-            warnings.warn(warning, stacklevel=2)
-        self.publish(self.version)
-
-    def publish(self, version: int) -> None:
-        """Writes the method's state after `version` dual steps for the copies of this reward."""
-        self.version = version
-        if self._shared is not None:
-            state = PublishedState(
-                version=version,
-                method=self.method.state_dict(),
-                correctness=self.correctness.state_dict(),
-                settings=self.settings,
-            )
-            self._shared.write("state", state)
-
-    def _follow_owner(self) -> None:
-        """Takes over the state that the original has published since the last call of this copy."""
-        state: PublishedState | None = self._shared.read_if_replaced()
-        if state is not None:
-            self.version = state.version
-            self.settings = state.settings
-            self.method.load_state_dict(state.method)
-            self.correctness.load_state_dict(state.correctness)
-
-    def pop_scored(self) -> list[Scored]:
-        """Returns what this reward and its copies have scored since the last call."""
-        scored = self._scored
-        self._scored = []
-        if self._shared is not None:
-            scored = scored + self._shared.pop_scored()
-        return scored
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state of a copy in another process, which exchanges files with this original from then on."""
-        if self._shared is None:
-            self._shared = SharedState()
-            self.publish(self.version)
-        return {**vars(self), "_scored": self._shared, "_is_copy": True}
+        """Returns what a copy in another process holds. It only scores, and exchanges files with this reward."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="length_control_"))
+            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self.publish(self.version)
+        return {**vars(self), "_is_copy": True, "is_training": True}
+
+    def publish(self, version: int) -> None:
+        """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""
+        self.version = version
+        if self._folder is not None:
+            write_pickled(self._folder / STATE_FILE, (version, self.method.state_dict()))
+
+    def _read_state(self) -> None:
+        """Takes over the state that the original of this copy has published."""
+        published = (self._folder / STATE_FILE).read_bytes()
+        self.version, state = pickle.loads(published)
+        self.method.load_state_dict(state)
+
+    def _keep(self, rollouts: Rollouts) -> None:
+        """Keeps what was scored in training for the next dual step, which the original performs."""
+        if self._is_copy:
+            write_pickled(self._folder / f"scored-{time.time_ns()}", rollouts)
+        else:
+            self._scored.append(rollouts)
+
+    def pop_scored(self) -> list[Rollouts]:
+        """Returns what this reward and its copies have scored in training since the last call."""
+        scored = self._scored
+        self._scored = []
+        if self._folder is not None:
+            for path in sorted(self._folder.glob("scored-*")):  # their names begin with the time
+                scored.append(pickle.loads(path.read_bytes()))
+                path.unlink()
+        return scored
 
     def __call__(self, prompts, completions, completion_ids=None, **columns) -> list[float | None]:
         """Returns one reward per completion; `None` where no reward function returned a number.
@@ -221,14 +215,14 @@ class LengthControlledReward:
                 if the method needs whole groups and the call splits a group.
         """
         if self._is_copy:
-            self._follow_owner()
+            self._read_state()
         settings = self.settings
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         if completion_ids is None:
             raise ValueError(
-                f"the trainer of {settings.config} passes no completion_ids to reward functions, so lengths are "
-                "unknown; use a trainer that recipes/any_trainer.md lists, such as GRPOTrainer"
+                "the trainer passes no completion_ids to reward functions, so lengths are unknown; use a trainer that "
+                "recipes/any_trainer.md lists, such as GRPOTrainer"
             )
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], settings.thinking_markers)
@@ -236,11 +230,12 @@ class LengthControlledReward:
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
         rollouts = self._rollouts(arguments, rewards_NK, settings)
-        self.correctness.observe(rollouts.deciding_rewards)
-        self.correctness.check(self.method)
+        if self.is_training:  # evaluation may have other rewards, and must neither end a run nor change its state
+            self.correctness.observe(rollouts.deciding_rewards)
+            self.correctness.check(self.method)
+            self._keep(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
-        self._scored.append(Scored(rollouts, self.version, self._is_copy))
 
         log_metric = columns.get("log_metric")
         if log_metric is not None:
@@ -313,40 +308,36 @@ class LengthControlledReward:
         return [{name: values[row] for name, values in columns.items()} for row in range(num_rows)]
 
     def _group_size(self, questions: list[int], settings: RunSettings) -> int:
-        """Returns how many completions of a prompt stand side by side, by the first of the two sizes that fits, since
-        a call does not tell whether the trainer trains or evaluates; 1 if neither fits."""
-        for size in (settings.num_generations, settings.num_generations_eval):
-            groups = [questions[start : start + size] for start in range(0, len(questions), size)]
-            if all(group == [group[0]] * size for group in groups):
-                return size
+        """Returns how many completions of a prompt stand side by side; 1 if the call splits a group."""
+        size = settings.num_generations if self.is_training else settings.num_generations_eval
+        groups = [questions[start : start + size] for start in range(0, len(questions), size)]
+        if all(group == [group[0]] * size for group in groups):
+            return size
         if self.method.needs_group or self.method.own_advantages:
             raise ValueError(
                 f"{self.method.name} needs whole groups, but a call splits a group; set per_device_eval_batch_size "
-                f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
+                f"to a multiple of num_generations={size}, or num_generations_eval to a divisor"
             )
         return 1
 
 
 def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
-    """Returns one or several reward functions as a list.
-
-    Raises:
-        `ValueError`: If there is none, or one is the name of a reward model or a model.
-    """
+    """Returns one or several reward functions as a list; raises `ValueError` if one is a model, or its name."""
     functions = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
-    if not functions:
-        raise ValueError(f"reward_funcs is {reward_funcs!r}, but must be a function or a list of functions")
     for function in functions:
-        if isinstance(function, torch.nn.Module):
+        if isinstance(function, torch.nn.Module) or not callable(function):
+            named = type(function).__name__ if callable(function) else repr(function)
             raise ValueError(
-                f"reward_funcs holds a {type(function).__name__}, but must be functions, not reward models; train "
-                "with LeashGRPOTrainer"
-            )
-        if not callable(function):
-            raise ValueError(
-                f"reward_funcs is {reward_funcs!r}, but must be a function or a list of functions, and no reward model"
+                f"reward_funcs holds {named}, but must be functions, not reward models; train with LeashGRPOTrainer"
             )
     return functions
+
+
+def write_pickled(path: Path, content: Any) -> None:
+    """Writes a file of which no other process reads a half."""
+    unfinished = path.with_name(f"unfinished-{os.getpid()}-{path.name}")
+    unfinished.write_bytes(pickle.dumps(content))
+    unfinished.replace(path)
 
 
 def facts_of_completion(completion_ids: Sequence[int], prompt: Any, settings: RunSettings) -> CompletionFacts:

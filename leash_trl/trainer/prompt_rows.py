@@ -77,11 +77,10 @@ def _text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
         return row["prompt"]
     messages = []
     for message in row["prompt"]:
-        # Arrow gives every message the fields of all others, with `None` where it has none
-        fields = {name: value for name, value in message.items() if value is not None}
-        if fields.keys() != {"role", "content"} or not isinstance(fields["content"], str):
+        if message.get("tool_calls") or not isinstance(message["content"], str):
             return None
-        messages.append(fields)
+        # without fields that Arrow adds because other messages have them
+        messages.append({"role": message["role"], "content": message["content"]})
     return messages
 
 

@@ -54,12 +54,6 @@ def starting_point(
             f"checkpoint with a state of length control (the newest one is {newest}); name another folder, or remove "
             "resume_from_checkpoint to start a new run, which may take the folder as its model"
         )
-    if newest is not None and newest != folder and newest.parent == folder.parent:
-        logger.warning(
-            "resuming from %s, although %s is newer: resume_from_checkpoint=true would resume from the newer one",
-            folder,
-            newest,
-        )
     for difference in _differences(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, difference)
     return folder

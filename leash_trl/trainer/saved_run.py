@@ -15,7 +15,6 @@ from leash_trl.errors import TrainingError
 from leash_trl.hub.publisher import Publisher
 from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.microbatching.trl_members import TRLMembers
 from leash_trl.run_folder import (
     ADAPTER_FILE,
     STATE_ENTRY,
@@ -42,12 +41,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
     writes it: the state of the method, and what `_state_to_save` returns. A subclass extends `_state_to_save` and
     `_restore_state` by state of its own.
     """
-
-    TRL_MEMBERS: TRLMembers = {
-        **LengthGroupedGRPOTrainer.TRL_MEMBERS,
-        "_push_from_checkpoint": ("checkpoint_folder",),
-        "set_initial_training_values": ("args", "dataloader"),
-    }
 
     args: LeashGRPOConfig
 
@@ -96,7 +89,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another
                 run uses `output_dir`.
         """
-        checks.before_training(self)
+        checks.check_size(self.train_dataset, self.args)
         lock = only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
         with lock:
             folder = self._begin_from(resume_from_checkpoint)
@@ -140,13 +133,13 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             self.state.stateful_callbacks[STATE_ENTRY] = state
 
     def set_initial_training_values(self, args, dataloader):
-        """Returns no epoch to train if the checkpoint is the last of the run, where transformers would train one more
-        step."""
-        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(args, dataloader)
+        """Returns 0 for the number of epochs if the checkpoint is the last of the run, where transformers would train
+        one more step."""
+        num_epochs, *others, max_steps = super().set_initial_training_values(args, dataloader)
         if self._num_done >= max_steps:
             logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
-            num_epochs = max_steps // updates_per_epoch
-        return num_epochs, updates_per_epoch, *others, max_steps
+            num_epochs = 0
+        return num_epochs, *others, max_steps
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Saves the weights with the recipe and the training state and, in a checkpoint, the model card.

@@ -195,7 +195,7 @@ def styles_figure(points: pd.DataFrame) -> Figure:
     axis.set_xticks((5, 10, 20, 50, 100), ("5", "10", "20", "50", "100"))
     axis.minorticks_off()
     axis.set(ylim=(0, 1.02), xlabel="tokens of a completion", ylabel="accuracy")
-    style.legend_above(figure, axis, points["level"].nunique() + 1)
+    style.legend_above(figure, axis)
     return figure
 
 

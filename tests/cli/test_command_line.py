@@ -30,10 +30,8 @@ def test_the_module_prints_the_version():
         ("merge x", "--output_dir"),
         ("merge x y --output_dir z", "y"),
         ("merge x --output_dir z --dtype int8", "int8"),
-        ("push x", "x"),
         ("train --target_lenght 40", "--target_lenght"),
         ("train --model_name_or_path gym", "--dataset_name"),
-        ("train --config nowhere.yaml", "nowhere.yaml"),
     ],
 )
 def test_every_command_says_in_one_line_what_it_cannot_read(words, named, capsys):

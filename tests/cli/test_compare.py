@@ -13,7 +13,8 @@ from filelock import FileLock
 
 from leash_trl import gym
 from leash_trl.cli.commands import compare
-from leash_trl.cli.commands.compare import CompareArguments, planned_runs
+from leash_trl.cli.commands.compare import CompareArguments
+from leash_trl.cli.comparison_arms import planned_runs
 from leash_trl.cli.main import main
 from leash_trl.comparison.run import ComparedRun
 from leash_trl.data import BOXED_SUFFIX
@@ -32,7 +33,10 @@ FIELDS = {
     "use_cpu": True,
     "gradient_checkpointing": False,
 }
-ARMS = {"leash": {"seeds": 2, "lambda_lr": 0.02}, "frozen": {"seeds": 1, "label": "LEASH-C", "lambda_lr": 0.0}}
+ARMS = {
+    "leash": {"seeds": 2, "lambda_lr": 0.02},
+    "frozen": {"seeds": 1, "label": "LEASH-C", "lambda_lr": 0.0},
+}
 
 
 @pytest.fixture
@@ -80,18 +84,39 @@ def test_arms_run_at_every_point_of_their_grids_and_the_later_setting_wins(confi
         "fixed": {"target_length": 20},
         "own": {"target_length": 20, "grid": {"target_length": [28]}},
     }
-    runs = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0], max_steps=9)
-    assert [(run.arm, run.label, run.recipe.get("target_length")) for run in runs] == [
-        ("leash-target_length-12-lambda_lr-0.01", "leash", 12),
-        ("leash-target_length-12-lambda_lr-0.04", "leash", 12),
-        ("leash-target_length-18-lambda_lr-0.01", "leash", 18),
-        ("leash-target_length-18-lambda_lr-0.04", "leash", 18),
-        ("none", "none", None),
-        ("fixed", "fixed", 20),
-        ("own-target_length-28", "own", 28),
+    runs = planned(config(grid={"target_length": [12]}, arms=arms), seeds=[0], max_steps=9)
+    assert [(run.arm, run.recipe.get("target_length")) for run in runs] == [
+        ("leash-target_length-12-lambda_lr-0.01", 12),
+        ("leash-target_length-12-lambda_lr-0.04", 12),
+        ("none", None),
+        ("fixed", 20),
+        ("own-target_length-28", 28),
     ]
-    assert runs[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04, "max_steps": 9}
+    assert runs[1].recipe == {
+        **FIELDS,
+        "target_length": 12,
+        "lambda_lr": 0.04,
+        "max_steps": 9,
+    }
     assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
+
+
+def test_a_grid_takes_one_entry_of_a_mapping(config):
+    alpha = "length_control_kwargs.alpha"
+    kwargs = {"alpha": 0.5, "budget_range": None}
+    base = {**FIELDS, "length_control": "l1_max", "length_control_kwargs": kwargs}
+    arms = {
+        "own": {"grid": {alpha: [1, 2]}},
+        "fixed": {"length_control_kwargs": kwargs},
+        "out": {"grid": {alpha: None}},
+    }
+    runs = planned(config(base=base, grid={alpha: [3]}, arms=arms), seeds=[0])
+    assert [(run.arm, run.recipe["length_control_kwargs"]) for run in runs] == [
+        ("own-length_control_kwargs.alpha-1", {**kwargs, "alpha": 1}),
+        ("own-length_control_kwargs.alpha-2", {**kwargs, "alpha": 2}),
+        ("fixed", kwargs),
+        ("out", {"budget_range": None}),
+    ]
 
 
 CUT = {"train": False, "grid": {"max_new_tokens": [20, 30]}}
@@ -110,55 +135,28 @@ def runs_by_arm(config):
     return {run.arm: run for run in planned(file, seeds=[5])}
 
 
-def test_an_arm_without_training_has_a_grid_of_its_own(runs_by_arm):
+def test_an_arm_without_training_has_a_grid_and_options_of_eval_of_its_own(runs_by_arm):
     untrained = [name for name, run in runs_by_arm.items() if not run.is_trained]
     assert untrained == ["concise", "cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
-    assert len(runs_by_arm) == len(untrained) + 4
-    assert runs_by_arm["cut-max_new_tokens-30"].point == {"max_new_tokens": 30}
-
-
-def test_an_arm_without_training_has_options_of_eval_over_those_of_all(runs_by_arm):
     shared = runs_by_arm["leash-target_length-12"].evaluation
-    assert shared["max_new_tokens"] == 64
     assert runs_by_arm["concise"].evaluation == {**shared, "prompt_ending": " Be concise."}
-    assert runs_by_arm["cut-max_new_tokens-30"].evaluation["max_new_tokens"] == 30
+    assert runs_by_arm["cut-max_new_tokens-30"].evaluation == {**shared, "max_new_tokens": 30}
     assert runs_by_arm["other"].recipe["model_name_or_path"] == "gym"
 
 
 def test_an_arm_without_training_is_only_evaluated(runs_by_arm):
-    (command,) = runs_by_arm["cut-max_new_tokens-30"].commands(num_devices=1)
+    run = runs_by_arm["cut-max_new_tokens-30"]
+    (command,) = run.commands(num_devices=1)
     assert command[:2] == ["leash_trl", "eval"]
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
-
-
-def test_an_arm_that_is_no_longer_trained_is_another_run(runs_by_arm):
-    assert runs_by_arm["concise"].claim()["recipe.yaml"] == "train: false\n"
-    assert runs_by_arm["leash-target_length-12"].claim()["recipe.yaml"] != "train: false\n"
+    assert run.claim()["recipe.yaml"] == {"train": False}  # so that the trained arm is another run
 
 
 def test_an_arm_without_training_ignores_options_of_methods(config):
     options = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
     runs = planned(config(base={**FIELDS, **options}, arms={**ARMS, "cut": CUT}), min_accuracy=0.25)
     assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
-
-
-def test_a_grid_takes_one_entry_of_a_mapping(config):
-    l1 = {"length_control": "l1_max", "length_control_kwargs": {"alpha": 0.5, "budget_range": None}}
-    alpha = "length_control_kwargs.alpha"
-    arms = {
-        "own": {**l1, "grid": {alpha: [1, 2]}},
-        "fixed": {**l1, "label": "fixed"},
-        "out": {**l1, "label": "out", "grid": {alpha: None}},
-    }
-    runs = planned(config(grid={alpha: [3]}, arms=arms), seeds=[0])
-    assert [(run.arm, run.recipe["length_control_kwargs"].get("alpha")) for run in runs] == [
-        ("own-length_control_kwargs.alpha-1", 1),
-        ("own-length_control_kwargs.alpha-2", 2),
-        ("fixed", 0.5),
-        ("out", None),
-    ]
-    assert runs[3].recipe["length_control_kwargs"] == {"budget_range": None}
 
 
 @pytest.fixture
@@ -180,7 +178,15 @@ def refusal(tmp_path, capsys, monkeypatch):
         ({"grid": {"target_length": 12}}, "12"),
         ({"grid": {"target_length": [12, 12]}}, "leash-target_length-12"),
         ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
-        ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, "X"),
+        (
+            {
+                "arms": {
+                    "a": {"label": "X"},
+                    "b": {"label": "X", "lambda_lr": 2},
+                }
+            },
+            "X",
+        ),
         ({"arms": {"base": {}}}, "model before training"),
         ({"arms": {"x": {"train": False}}}, "leash eval"),
         ({"eval": {"seed": 123}}, "seed is 123"),
@@ -188,6 +194,7 @@ def refusal(tmp_path, capsys, monkeypatch):
         ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, "benchmarks"),
         ({"base": {**FIELDS, "dataset_config": "hard"}}, "benchmarks"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, "reward_model_name_or_path"),
+        ({"base": {**FIELDS, "dataset_name": "./missing.jsonl"}}, "./missing.jsonl"),
         ({"seeds": 3}, "seeds"),
     ],
 )
@@ -204,9 +211,7 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"dataset_name": "gym_stories"}, "benchmarks"),
         ({"label": "base"}, "model before training"),
         ({"seed": 6}, "seed is 6"),
-        ({"grid": {"seed": [7, 8]}}, "seed is [7, 8]"),
         ({"train": "false"}, "'false'"),
-        ({"train": False, "seed": 5}, "seed is 5"),
         ({"train": False, "lambda_lr": 0.1}, "lambda_lr"),
         ({"train": False, "num_samples": 1}, "num_samples"),
     ],
@@ -219,12 +224,10 @@ def test_mistakes_of_an_arm_are_one_line_and_nothing_is_run(arm, named, config, 
     ("words", "named"),
     [
         ("--target_length 9", "target_length"),  # which the grid sets
-        ("--arms base", "model before training"),
         ("--arms lehs", "lehs"),
         ("--seed 9", "seed is 9"),
         ("--devices 0,1;2", "0,1;2"),
         ("--devices 0;1 --jobs 1", "jobs is 1"),
-        ("--max_stepz 5", "max_stepz"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line_and_nothing_is_run(words, named, config, refusal):
@@ -244,14 +247,16 @@ OF_TRAINING = {
 
 
 def test_problems_rewards_and_sampling_are_those_of_training(config):
-    run = planned(config(base={**FIELDS, **OF_TRAINING}))[0]
-    expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **OF_TRAINING}
+    base = {**FIELDS, **OF_TRAINING, "generation_kwargs": {"max_new_tokens": 48}}
+    run = planned(config(base=base))[0]
+    expected = {
+        "benchmarks": ["gym"],
+        "split": "test",
+        "max_new_tokens": 48,
+        "num_samples": 4,
+        **OF_TRAINING,
+    }
     assert expected.items() <= run.evaluation.items()
-
-
-def test_the_limit_of_an_evaluation_is_that_of_the_engine_in_training(config):
-    run = planned(config(base={**FIELDS, "generation_kwargs": {"max_new_tokens": 48}}))[0]
-    assert run.evaluation["max_new_tokens"] == 48
 
 
 def test_options_of_eval_replace_those_of_training(config):
@@ -267,54 +272,41 @@ def test_options_of_eval_replace_those_of_training(config):
 
 
 @pytest.mark.parametrize(
-    ("base", "own_eval", "suffix"),
+    ("base", "evaluation", "suffix"),
     [
         ({}, {}, BOXED_SUFFIX),
-        ({"reward_funcs": ["think_format_reward"]}, {}, ""),
         # who is not trained is asked as in training too, whatever grades the evaluation
         ({"reward_funcs": ["think_format_reward"]}, {"reward_funcs": ["math_reward"]}, ""),
         ({}, {"reward_funcs": ["think_format_reward"]}, BOXED_SUFFIX),
-        ({"dataset_name": "reasoning_gym:{task: chain_sum, size: 3}"}, {"benchmarks": ["gym_test"]}, ""),
         ({"dataset_name": "tasks.jsonl"}, {"benchmarks": ["gym_test"]}, ""),
-        ({"dataset_name": "tasks.jsonl", "prompt_suffix": " Be brief."}, {"benchmarks": ["gym_test"]}, " Be brief."),
         ({}, {"prompt_suffix": ""}, ""),
     ],
     ids=str,
 )
-def test_all_models_of_a_comparison_are_asked_as_in_training(base, own_eval, suffix, config, tmp_path, monkeypatch):
+def test_all_models_of_a_comparison_are_asked_as_in_training(base, evaluation, suffix, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tasks.jsonl").write_text('{"prompt": "1 + 1 = ?", "reasoning_gym": "0 {}"}\n')
-    file = config(base={**FIELDS, **base}, arms={**ARMS, "cut": CUT}, eval=own_eval)
+    Path("tasks.jsonl").write_text('{"prompt": "1 + 1 = ?", "reasoning_gym": "0 {}"}\n')
+    file = config(base={**FIELDS, **base}, arms={**ARMS, "cut": CUT}, eval=evaluation)
     runs = planned_runs(CompareArguments(comparison=file), overrides={})
     assert {run.is_trained for run in runs} == {True, False}
     assert {run.evaluation["prompt_suffix"] for run in runs} == {suffix}
 
 
-@pytest.fixture
-def other_model(tmp_path):
-    """A model that is not the one to train."""
-    return shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
-
-
-def evaluation_of(model, config, **options):
-    """Options of evaluation for an untrained model, beside an arm whose training changes the prompts."""
+def test_a_model_has_the_prompts_of_the_comparison_unless_another_training_saved_it(config, tmp_path):
+    model = shutil.copytree(gym.CHECKPOINT, tmp_path / "model")
     base = {**FIELDS, "system_prompt": "You add.", "thinking_end": "[/T]"}
-    rival = {"train": False, "model_name_or_path": str(model), **options}
-    return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
 
+    def evaluation(**options):
+        rival = {"train": False, "model_name_or_path": str(model), **options}
+        return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
 
-def test_a_model_that_no_training_saved_has_the_prompts_of_the_comparison(other_model, config):
-    evaluation = evaluation_of(other_model, config)
-    assert (evaluation["system_prompt"], evaluation["thinking_end"]) == ("You add.", "[/T]")
-
-
-def test_a_model_that_another_training_saved_has_the_prompts_of_its_own_training(other_model, config):
-    (other_model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
-    fields = {"prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs"}
+    assert evaluation()["system_prompt"] == "You add."
+    assert evaluation()["thinking_end"] == "[/T]"
     # leash eval takes them from the recipe
-    assert not fields & evaluation_of(other_model, config).keys()
-    evaluation = evaluation_of(other_model, config, system_prompt="Add.")
-    assert {name: evaluation[name] for name in fields & evaluation.keys()} == {"system_prompt": "Add."}
+    (model / "leash_recipe.yaml").write_text("system_prompt: You sum.\n")
+    fields = {"prompt_suffix", "system_prompt", "thinking_end", "chat_template_kwargs"}
+    assert not fields & evaluation().keys()
+    assert evaluation(system_prompt="Add.")["system_prompt"] == "Add."
 
 
 @pytest.fixture
@@ -325,10 +317,6 @@ def second_run(config, tmp_path):
     return run
 
 
-def test_the_recipe_of_a_run_has_its_seed(second_run):
-    assert yaml.safe_load(second_run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
-
-
 def test_a_run_on_several_devices_trains_in_as_many_processes(second_run):
     train, evaluate = second_run.commands(num_devices=2)
     assert train[:2] == ["torch.distributed.run", "--standalone"]
@@ -337,11 +325,13 @@ def test_a_run_on_several_devices_trains_in_as_many_processes(second_run):
 
 
 def test_a_run_goes_on_with_what_is_left(second_run):
+    assert second_run.claim()["recipe.yaml"] == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
     checkpoint = second_run.folder / "checkpoint-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
     train, _ = second_run.commands(num_devices=1)
-    assert (train[:2], train[-2:]) == (["leash_trl", "train"], ["--resume_from_checkpoint", "true"])
+    assert train[:2] == ["leash_trl", "train"]
+    assert train[-2:] == ["--resume_from_checkpoint", "true"]
     (second_run.folder / "trainer_state.json").write_text("{}")
     assert [command[1] for command in second_run.commands(num_devices=1)] == ["eval"]
 
@@ -380,11 +370,13 @@ def test_the_request_at_the_end_of_training_ends_the_prompts_of_the_evaluation(
 
 
 ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
+REWARD = "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n"
 OWN_FILES = {
     "rows.jsonl": ROW,
     "claimed_method.py": "from leash_trl import LengthControl\nclass Mine(LengthControl):\n    name = '2'\n",
     "held_out.jsonl": ROW,
-    "claimed.py": "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n",
+    "claimed.py": REWARD,
+    "beside.py": REWARD,
 }
 
 
@@ -393,9 +385,8 @@ def claimed_runs(request, config, tmp_path, monkeypatch):
     """Plans runs whose recipes have changes; the folders hold those of the recipe without changes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for module in ("claimed", "claimed_method"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
     for name, content in OWN_FILES.items():
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
         Path(name).write_text(content)
     shutil.copytree(gym.CHECKPOINT, "model")
 
@@ -406,46 +397,58 @@ def claimed_runs(request, config, tmp_path, monkeypatch):
             "dataset_name": "rows.jsonl",
             "length_control": request.param,
             "reward_funcs": ["claimed.py:claimed"],
+            "correctness_func": "beside.py:claimed",
             **changes,
         }
-        file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
+        file = config(base=base, arms={"a": {"seeds": 1}}, eval={"benchmarks": ["held_out.jsonl"]})
         return planned_runs(CompareArguments(comparison=file), overrides={})
 
     for run in runs():
         run.folder.mkdir(parents=True)
         for name, content in run.claim().items():
-            (run.folder / name).write_text(content)
+            (run.folder / name).write_text(yaml.safe_dump(content))
     return runs
 
 
-def is_another(run):
-    try:
-        run.check_claim(run.claim())
-    except TrainingError:
-        return True
-    return False
+def refusals(runs):
+    """What is said of each run, and nothing if its folder holds it."""
+    messages = []
+    for run in runs:
+        try:
+            run.check_claim(run.claim())
+            messages.append("")
+        except TrainingError as error:
+            messages.append(str(error))
+    return messages
 
 
-def test_a_run_of_other_settings_is_not_taken_for_this_one(claimed_runs):
-    assert [is_another(run) for run in claimed_runs()] == [False] * 4
-    assert [is_another(run) for run in claimed_runs(max_steps=3)] == [False, True, True, True]
-    assert [is_another(run) for run in claimed_runs(max_completion_length=48)] == [True] * 4
+def test_a_run_of_other_settings_is_refused_with_the_first_field_that_differs(claimed_runs):
+    assert refusals(claimed_runs()) == ["", ""]
+    base, run = refusals(claimed_runs(max_steps=3))
+    assert base == ""
+    assert "max_steps is 3, but was 2" in run
+    base, run = refusals(claimed_runs(max_completion_length=48))
+    assert "max_new_tokens is 48, but was 64" in base
+    assert "max_completion_length is 48" in run
 
 
 @pytest.mark.parametrize(
-    ("name", "concerns_base"),
+    ("name", "changed", "concerns_base"),
     [
-        ("rows.jsonl", False),  # the base is not trained
-        ("claimed_method.py", False),
-        ("held_out.jsonl", True),
-        ("claimed.py", True),
-        ("model/chat_template.jinja", True),
+        ("rows.jsonl", "data of rows.jsonl", False),  # the base is not trained
+        ("claimed_method.py", "code of claimed_method", False),
+        ("held_out.jsonl", "data of held_out.jsonl", True),
+        ("claimed.py", "code of claimed", True),
+        ("beside.py", "code of beside", True),
+        ("model/chat_template.jinja", "the model model", True),
     ],
 )
-def test_a_run_of_other_data_or_code_is_not_taken_for_this_one(name, concerns_base, claimed_runs):
+def test_a_run_of_other_data_or_code_is_refused_by_its_name(name, changed, concerns_base, claimed_runs):
     content = Path(name).read_text()
     Path(name).write_text(content.replace("2", "3") + "\n")
-    assert [is_another(run) for run in claimed_runs()] == [concerns_base, True, True, True]
+    base, run = refusals(claimed_runs())
+    assert changed in run
+    assert (changed in base) == concerns_base
 
 
 CHILD = """
@@ -548,8 +551,6 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, out
     assert "ValueError: no luck today" in line
     assert str(out / "leash" / "seed-0" / "log.txt") in line
     assert "Missing: leash/seed-0." in printed.out
-    assert comparison() == 0
-    assert "Missing" not in capsys.readouterr().out
 
 
 def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):
@@ -559,14 +560,19 @@ def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):
 
 
 def test_what_was_truncated_is_named_but_no_arm_that_is_cut_on_purpose(comparison, out):
-    assert comparison("--seeds", "1", arms={"leash": {}, "brief": {"train": False, "max_new_tokens": 8}}) == 0
+    assert (
+        comparison(
+            "--seeds",
+            "1",
+            arms={
+                "leash": {},
+                "brief": {"train": False, "max_new_tokens": 8},
+            },
+        )
+        == 0
+    )
     line = line_with("max_new_tokens", out / "table.md")
     assert [name for name in ("base", "leash", "brief") if name in line] == ["base"]
-
-
-def test_the_curves_of_training_are_found_whatever_the_order_of_the_grids(comparison):
-    arms = {"a": {"learning_rate": 1e-6, "grid": {"lambda_init": [0.1]}}, "b": {"grid": {"lambda_init": [0.1]}}}
-    assert comparison("--seeds", "5", arms=arms, grid={"learning_rate": [1e-5]}) == 0
 
 
 def test_rewards_of_several_values_are_compared_by_their_mean(comparison, out):
@@ -585,7 +591,10 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
             "target_milestones": {0: 90, 1: 46},
             "max_completion_length": 96,
         },
-        "leash": {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}},
+        "leash": {
+            "efforts": {"low": 40, "high": 50},
+            "length_control_kwargs": {"multiplier_per": "effort"},
+        },
         "one lambda": {"efforts": {"low": 40}},
     }
     assert comparison("--seeds", "5", arms=arms, eval={"max_new_tokens": 64}) == 0

@@ -1,4 +1,4 @@
-"""Partial credit and a function beside the rewards, in `leash eval`, `filter`, `train` and `compare`."""
+"""Partial credit and a function beside the rewards, in `leash eval`, `filter` and `train`."""
 
 import json
 import signal
@@ -7,7 +7,6 @@ import pytest
 from killed_command import killed_in_a_fork
 
 from leash_trl.cli.main import main
-from leash_trl.comparison.run import ComparedRun
 from leash_trl.evaluation.runs import load_evaluated_run
 
 
@@ -80,7 +79,13 @@ def test_a_filter_with_partial_credit_is_refused_in_one_line(sample_words, tmp_p
     assert not (tmp_path / "run" / "dataset").exists()
 
 
-@pytest.mark.parametrize(("command", "more"), [("eval", []), ("filter", ["--min_passes", "0", "--max_passes", "2"])])
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("eval", []),
+        ("filter", ["--min_passes", "0", "--max_passes", "2"]),
+    ],
+)
 def test_a_function_beside_the_rewards_decides(command, more, sample_words, tmp_path):
     assert main(sample_words(command, "share", deciding="exact", more=more)) == 0
     completions = graded(tmp_path / "run")
@@ -91,7 +96,8 @@ def test_a_function_beside_the_rewards_decides(command, more, sample_words, tmp_
 def test_a_filter_with_several_rewards_is_refused_before_it_samples(sample_words, tmp_path, capsys):
     assert main(sample_words("filter", "share", "exact")) == 2
     line = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
-    assert [part for part in ("correctness_func is None", "share, exact") if part not in line] == []
+    assert "correctness_func is None" in line
+    assert "share, exact" in line
     assert not (tmp_path / "run" / "samples").exists()
 
 
@@ -121,21 +127,3 @@ def test_a_recipe_trains_with_a_function_beside_its_rewards(files, tmp_path, mon
     assert log[0]["leash/accuracy"] == (log[0]["rewards/exact/mean"] + 1) / 2
     assert log[0]["reward"] == log[0]["rewards/share/mean"]
     assert f"correctness_func: {files}/own_sums.py:exact" in (tmp_path / "run" / "leash_recipe.yaml").read_text()
-
-
-def test_a_comparison_notices_a_change_of_the_function_beside_the_rewards(files):
-    (files / "beside.py").write_text("def exact(**kwargs):\n    return [1.0]\n")
-    rewards = {"reward_funcs": [f"{files}/own_sums.py:share"], "correctness_func": f"{files}/beside.py:exact"}
-    run = ComparedRun(
-        arm="a",
-        label="a",
-        recipe={"model_name_or_path": "gym", "target_length": 8, **rewards},
-        point={},
-        evaluation={"benchmarks": [f"{files}/sums.jsonl"], **rewards},
-        is_trained=True,
-        seed=0,
-        folder=files,
-    )
-    before = run.claim()
-    (files / "beside.py").write_text("def exact(**kwargs):\n    return [0.0]\n")
-    assert run.claim() != before

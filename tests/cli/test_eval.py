@@ -47,63 +47,49 @@ def files_in(folder):
 
 
 @pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])
-def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, tmp_path):
+def test_a_killed_command_goes_on_to_the_same_files(command, tmp_path):
+    assert main([*command, str(tmp_path / "whole")]) == 0
     folder = tmp_path / "run"
-    whole = evaluated
-    if command is FILTER:
-        whole = tmp_path / "whole"
-        assert main([*command, str(whole)]) == 0
     # killed when some problems were sampled; the fork imports nothing again, which would take most of the time
     assert killed_in_a_fork("4", [*command, str(folder)]) == -signal.SIGKILL
     assert (folder / "samples").is_dir()
     assert not (folder / "results.json").exists()
     assert not (folder / "dataset").exists()
     assert main([*command, str(folder)]) == 0
-    assert files_in(whole) == files_in(folder)
-    if command is FILTER:  # of two completions one is right
-        for row in kept_rows(folder):
-            assert row["pass_rate"] == 0.5
-            assert row["target_length"] == row["correct_lengths"][0]
+    assert files_in(tmp_path / "whole") == files_in(folder)
+
+
+def test_filter_keeps_problems_with_pass_rate_and_target_of_their_own(tmp_path):
+    assert main([*FILTER, str(tmp_path)]) == 0
+    for row in kept_rows(tmp_path):  # of two completions one is right
+        assert row["pass_rate"] == 0.5
+        assert row["target_length"] == row["correct_lengths"][0]
 
 
 def test_a_recipe_gives_the_options_and_the_record_has_them(evaluated):
     run = json.loads((evaluated / "run.json").read_text())
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 256}
-    assert {"num_samples": 2, "lenient": True, "step": None, "sampling": sampling}.items() <= run.items()
+    sampling = {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "max_new_tokens": 256,
+    }
+    assert {
+        "num_samples": 2,
+        "lenient": True,
+        "step": None,
+        "sampling": sampling,
+    }.items() <= run.items()
     assert run["benchmarks"]["gym_test"]["num_problems"] == 7
     assert run["weights"]
 
 
 def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
-    other = ["--seed", "1", "--baseline", str(evaluated)]
-    assert main([*EVAL, str(tmp_path / "b"), *other, "--label", "second"]) == 0
+    words = ["--seed", "1", "--baseline", str(evaluated), "--label", "second"]
+    assert main([*EVAL, str(tmp_path), *words]) == 0
     assert "Δ" in capsys.readouterr().out
-    assert "second" in (tmp_path / "b" / "results.md").read_text()
-    assert "tokens_change" in (tmp_path / "b" / "results.csv").read_text()
-    # what does not fit is said before anything is sampled
-    assert main([*EVAL, str(tmp_path / "c"), *other, "--limit", "3"]) == 2
-    assert "other problems" in capsys.readouterr().err
-    assert not (tmp_path / "c" / "samples").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("aime99", "aime99"),
-        ("gym_test --max_new_tokens 100000", "lower max_new_tokens"),
-        ("gym_test --decoding beam", "decoding is 'beam'"),
-        ("gym_test gym_test", "gym_test gym_test"),
-        ("gym_test someone/overall", "someone/overall: "),  # the name of the mean
-        ("gym_test --baseline nowhere", "nowhere"),
-        ('gym_test --engine_kwargs {"seed":2}', "for --engine vllm"),
-    ],
-)
-def test_mistakes_are_one_line_before_anything_is_sampled(words, message, tmp_path, capsys):
-    assert main(["eval", *SMALL, "--output_dir", str(tmp_path / "run"), "--benchmarks", *words.split()]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("leash eval: ")
-    assert message in error
-    assert not (tmp_path / "run" / "samples").exists()
+    assert "second" in (tmp_path / "results.md").read_text()
+    assert "tokens_change" in (tmp_path / "results.csv").read_text()
 
 
 def test_another_checkpoint_is_another_run(tmp_path):
@@ -156,25 +142,25 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
     assert not (tmp_path / "dataset").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "ending"),
-    [({"prompt_suffix": ""}, ""), ({"prompt_ending": " (low)"}, f"{BOXED_SUFFIX} (low)")],
-)
-def test_suffix_and_prompt_ending_end_the_questions(options, ending, tmp_path):
+def test_the_prompt_ending_ends_the_questions(tmp_path):
     file = write_rows(tmp_path / "data.jsonl", [{"problem": "1 + 1 = ?", "answer": "2"}])
-    arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **options)
+    arguments = SamplingArguments(output_dir="", model_name_or_path="gym", prompt_ending=" (low)")
     (row,) = load_checked(file, arguments, "benchmark", gym_tokenizer())
-    assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
+    assert row["prompt"][0]["content"] == f"1 + 1 = ?{BOXED_SUFFIX} (low)"
 
 
-@pytest.mark.parametrize("has_vllm", [True, False])
-@pytest.mark.parametrize("has_gpu", [True, False])
-def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, monkeypatch):
+@pytest.mark.parametrize(
+    ("has_vllm", "has_gpu", "engine"),
+    [
+        (True, True, "vllm"),
+        (True, False, "transformers"),
+        (False, True, "transformers"),
+    ],
+)
+def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, engine, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has_vllm else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
-    run = {"output_dir": "", "model_name_or_path": "gym"}
-    assert SamplingArguments(**run).engine == ("vllm" if has_vllm and has_gpu else "transformers")
-    assert SamplingArguments(**run, engine="transformers").engine == "transformers"
+    assert SamplingArguments(output_dir="", model_name_or_path="gym").engine == engine
 
 
 def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monkeypatch, tmp_path):

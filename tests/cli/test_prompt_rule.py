@@ -38,7 +38,6 @@ ROWS = {
     "question and answer": lambda text, gold: {"question": text, "answer": f"So it is #### {gold}"},
     "verl": lambda text, gold: dapo_row(text, gold, index=text),
     "dapo_processed": lambda text, gold: {**DAPO_PROCESSED, "prompt": text, "solution": gold},
-    "dapo_processed messages": lambda text, gold: {**DAPO_PROCESSED, "prompt": user(text), "solution": gold},
     "slime": lambda text, gold: {"prompt": user(text), "label": gold},
 }
 
@@ -95,13 +94,11 @@ def math_reward(completions, **kwargs):
     [
         ([], BOXED_SUFFIX),
         (["math_reward"], BOXED_SUFFIX),
-        (["lenient_math_reward"], BOXED_SUFFIX),
         (["leash_trl.rewards.math_reward"], BOXED_SUFFIX),
         (["accuracy_reward"], BOXED_SUFFIX),
         (["letters.py:reverses", "math_reward"], BOXED_SUFFIX),
         (["letters.py:reverses"], ""),
         (["letters.py:math_reward"], ""),  # a namesake of the user's own
-        (["think_format_reward"], ""),
         (["reasoning_gym_reward"], ""),
     ],
     ids=str,
@@ -120,22 +117,13 @@ def test_a_box_is_requested_where_answers_are_graded_as_mathematics_and_else_pro
         assert sampled_prompts(file, kind, reward_funcs=reward_funcs or None) == prompts
 
 
-def test_prompts_for_a_reward_model_stay_as_they_are(tmp_path):
+def test_prompts_for_a_reward_model_and_for_tasks_that_score_answers_stay_as_they_are(tmp_path):
+    questions = [user(text) for text in QUESTIONS]
     file = write_rows(tmp_path / "rows.jsonl", rows_of("strings"))
-    words = ["--dataset_name", file, "--reward_model_name_or_path", "a/b"]
-    assert trained_prompts(*words) == [user(text) for text in QUESTIONS]
-
-
-def test_prompts_of_tasks_that_score_answers_themselves_stay_as_they_are(tmp_path):
-    rows = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
-    file = write_rows(tmp_path / "tasks.jsonl", rows)
-    assert trained_prompts("--dataset_name", file) == sampled_prompts(file) == [user(text) for text in QUESTIONS]
-
-
-def test_a_conversation_of_a_prompt_has_nothing_that_the_prompt_has_not():
-    assert as_conversation({"prompt": "Reverse these letters: abc"}) == {"prompt": user("Reverse these letters: abc")}
-    rows = Dataset.from_list([{"prompt": "1 + 1 = ?"}]).map(as_conversation, fn_kwargs={"suffix": BOXED_SUFFIX})
-    assert rows["prompt"][:] == [user(f"1 + 1 = ?{BOXED_SUFFIX}")]
+    assert trained_prompts("--dataset_name", file, "--reward_model_name_or_path", "a/b") == questions
+    tasks = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
+    file = write_rows(tmp_path / "tasks.jsonl", tasks)
+    assert trained_prompts("--dataset_name", file) == sampled_prompts(file) == questions
 
 
 @pytest.fixture
@@ -165,32 +153,27 @@ def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer,
     assert trained_ids == prompt_ids(tokenizer, sampled_prompts(file))
 
 
-@pytest.mark.parametrize("rows", ["strings", "messages", "messages with a system", "dapo_processed"])
+@pytest.mark.parametrize("rows", ["strings", "messages with a system"])
 @pytest.mark.parametrize("is_base", [False, True], ids=["template replaced", "base model"])
 def test_a_system_prompt_and_a_chat_template_of_a_recipe_are_the_same_in_training_and_eval(
     rows, is_base, base_model, tmp_path, make_trainer
 ):
     file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
-    model = base_model if is_base else str(shutil.copytree(gym.CHECKPOINT, tmp_path / "model"))
+    model = base_model if is_base else str(gym.CHECKPOINT)
     template = "{% for message in messages %}{{ message.content }} = {% endfor %}" + "{# long. #}" * 500
     prompts = {"system_prompt": "1 + 2\n", "chat_template": template}
     (tmp_path / "recipe.yaml").write_text(json.dumps(prompts))
     words = ["--config", str(tmp_path / "recipe.yaml"), "--dataset_name", file, "--model_name_or_path", model]
     trainer, trained_ids = make_trainer(*words)
-    evaluated = sampled_prompts(file, model=model, **prompts)
-    system = SYSTEM["content"] if rows == "messages with a system" else "1 + 2\n"
-    assert [[message["role"] for message in prompt] for prompt in evaluated] == [["system", "user"]] * len(QUESTIONS)
-    assert {prompt[0]["content"] for prompt in evaluated} == {system}
-    tokenizer = AutoTokenizer.from_pretrained(model)
     plan = SamplingArguments(output_dir="", model_name_or_path=model, **prompts).plan()
+    evaluated = sampled_prompts(file, model=model, **prompts)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     assert trained_ids == prompt_ids(tokenizer, evaluated, **plan.chat_template_kwargs)
-    assert trained_ids[0] == tokenizer(template_text(evaluated[0]))["input_ids"]
+    system = SYSTEM["content"] if rows == "messages with a system" else "1 + 2\n"
+    question = evaluated[0][1]["content"]
+    assert trained_ids[0] == tokenizer(f"{system} = {question} = ")["input_ids"]
     trainer.save_model()
     assert AutoTokenizer.from_pretrained(tmp_path / "run").chat_template == template
-
-
-def template_text(prompt) -> str:
-    return "".join(f"{message['content']} = " for message in prompt)
 
 
 def test_a_system_prompt_without_a_chat_template_is_an_error():
@@ -225,14 +208,23 @@ def test_nothing_to_ask_is_an_error(prompt):
         check_not_blank(Dataset.from_list([{"prompt": prompt}]))
 
 
-def test_pictures_and_tool_calls_ask_too():
-    calls = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
-    for row in ({"prompt": user(""), "image": "?"}, {"prompt": user(""), "images": ["?"]}, {"prompt": calls}):
-        assert as_conversation(row) == {"prompt": row["prompt"]}
-        check_not_blank(Dataset.from_list([row]))
+CALLS = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
 
 
-@pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"problem": "?", "answer": "7"}, {"label": True}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": user(""), "image": "?"},
+        {"prompt": user(""), "images": ["?"]},
+        {"prompt": CALLS},
+    ],
+)
+def test_pictures_and_tool_calls_ask_too(row):
+    assert as_conversation(row) == {"prompt": row["prompt"]}
+    check_not_blank(Dataset.from_list([row]))
+
+
+@pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"label": True}])
 def test_a_prompt_wins_for_training_and_all_rows_and_columns_stay(gold, tmp_path):
     """Though the other columns would make problems of another kind, whose prompts, columns and repeats would go."""
     rows = [{"prompt": [SYSTEM, *user("1 + 1 = ?")], "style": "kind", **gold}] * 3
@@ -252,9 +244,9 @@ def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, 
 
 
 def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):
-    rows = [{"prompt": "1 + 1 = ?", "solution": "2"}, {"prompt": " ", "solution": "2"}]
-    write_rows(tmp_path / "folder" / "train.jsonl", rows[:1])
-    write_rows(tmp_path / "folder" / "test.jsonl", rows)
+    row = {"prompt": "1 + 1 = ?", "solution": "2"}
+    write_rows(tmp_path / "folder" / "train.jsonl", [row])
+    write_rows(tmp_path / "folder" / "test.jsonl", [row, {**row, "prompt": " "}])
     words = ["--dataset_name", str(tmp_path / "folder")]
     assert trained_on(*words)[1] is None
     with pytest.raises(ValueError, match="row 1 "):

@@ -54,7 +54,13 @@ def logged(caplog):
     return lambda text: [record.getMessage() for record in caplog.records if text in record.getMessage()]
 
 
-@pytest.mark.parametrize(("command", "words"), [("eval", ""), ("filter", "--min_passes 0 --max_passes 1")])
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("eval", ""),
+        ("filter", "--min_passes 0 --max_passes 1"),
+    ],
+)
 def test_a_trained_model_is_asked_as_in_training_and_one_line_says_so(command, words, trained, tmp_path, logged):
     fields = {
         "prompt_suffix": "",
@@ -102,27 +108,18 @@ def test_a_model_without_a_recipe_and_a_recipe_without_a_suffix_get_that_of_the_
     assert not logged("training")
 
 
-def test_a_task_of_ones_own_is_asked_as_it_was_trained(trained, tmp_path):
-    trained()
-    words = "train --model_name_or_path gym --dataset_name rows.jsonl --reward_funcs rewards.py:any_answer"
-    words += " --target_length 10 --max_completion_length 16 --max_steps 1 --output_dir trained --use_cpu true"
-    words += " --bf16 false --gradient_checkpointing false --report_to none"
-    assert main(words.split()) == 0
-    for folder, options in (("out", ["--reward_funcs", "rewards.py:any_answer"]), ("graded", [])):
-        run = evaluated("trained", tmp_path / folder, *options)
-        assert run["benchmarks"]["rows"]["fingerprint"] == prompts_with(suffix="")
-
-
 def test_a_baseline_with_other_prompts_is_told_from_one_with_other_problems(trained, tmp_path, capsys):
-    model = trained(prompt_suffix="")
     evaluated("gym", tmp_path / "base")
-    words = f"eval --benchmarks rows.jsonl --model_name_or_path {model} --baseline base --output_dir out".split()
-    words += SHORT
-    for more, names_prompts in (([], True), (["--limit", "2"], False)):
-        assert main([*words, *more]) == 2
-        line = capsys.readouterr().err.strip().splitlines()[-1]
-        assert ("prompt_suffix" in line and repr(BOXED_SUFFIX) in line and "''" in line) == names_prompts
-    assert main([*words, "--prompt_suffix", BOXED_SUFFIX]) == 0
+    words = ["eval", "--benchmarks", "rows.jsonl", "--model_name_or_path", trained(prompt_suffix="")]
+    words += ["--baseline", "base", "--output_dir", "out", *SHORT]
+    assert main(words) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert [part for part in ("prompt_suffix", repr(BOXED_SUFFIX), "''") if part not in line] == []
+    words += ["--prompt_suffix", BOXED_SUFFIX]
+    assert main([*words, "--limit", "2"]) == 2
+    assert "prompt_suffix" not in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "out" / "samples").exists()
+    assert main(words) == 0
 
 
 def test_another_reward_than_in_training_is_said_in_one_line(trained, tmp_path, logged):

@@ -107,12 +107,10 @@ def folders(run, tmp_path):
     ("words", "named"),
     [
         ("short-model --repo a/b/c", "a/b/c"),
-        ("short-model --evaluation nowhere", "nowhere"),
         ("short-model --evaluation other", "deepseek-ai/another"),
         ("done --checkpoints last", "last"),
         ("killed", "killed"),
         ("plain", "plain"),
-        ("nowhere", "nowhere"),
     ],
 )
 def test_what_cannot_be_pushed_is_refused_in_one_line(words, named, folders, capsys, monkeypatch):

@@ -42,12 +42,7 @@ def test_the_deciding_function_is_a_reward_function_or_another_one(folder):
         deciding_function("exact", functions)
 
 
-def test_what_a_name_of_open_r1_is_called_here_is_said():
-    with pytest.raises(ValueError, match=r"'accuracy' .*accuracy_reward.*think_format_reward"):
-        reward_functions(["accuracy", "format"])
-
-
-@pytest.mark.parametrize("name", ["missing.py:f", "math_rewards", "json.nothing", "task/empty.py:f"])
+@pytest.mark.parametrize("name", ["missing.py:f", "accuracy", "json.nothing", "task/empty.py:f"])
 def test_what_there_is_not_is_an_error_with_its_name(name, folder):
     (folder / "task" / "empty.py").write_text("")
     with pytest.raises(ValueError, match=name):

@@ -4,7 +4,6 @@ import errno
 import json
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,7 +11,7 @@ import pytest
 import yaml
 from published_rows import user, write_rows
 
-from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line
+from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line, recorded
 from leash_trl.cli.main import main
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX
@@ -45,9 +44,13 @@ def saved_recipe():
 
 def test_training_from_a_file_with_a_reward_of_ones_own(command, capsys):
     assert main(command) == 0
+    first, last = training_log()[:2]
+    assert "rewards/even/mean" in first
     (multiplier,) = length_control_state("run")["state"]["lambdas"].values()
-    assert f"lambda={multiplier:.4g}" in capsys.readouterr().out
-    assert "rewards/even/mean" in training_log()[0]
+    closing = capsys.readouterr().out.strip().splitlines()[-1]
+    assert f"lambda={multiplier:.4g}" in closing
+    assert f"{last['leash/mean_length']:.1f} tokens" in closing
+    assert closing.endswith("run")
     assert Path("run/model.safetensors").is_file()
     assert Path("run/training_curves.png").is_file()
     fields = {"target_length": 10, "reward_funcs": ["my_rewards.even"], "dataset_name": "rows.jsonl"}
@@ -55,92 +58,64 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, capsys):
     assert {**fields, "prompt_suffix": ""}.items() <= saved_recipe().items()
 
 
-def log_of(accuracies, lengths, zero_signal_shares, key="leash/accuracy"):
-    """Log entries of so many policy updates, with one of an evaluation and the summary that transformers adds."""
-    values = zip(accuracies, lengths, zero_signal_shares, strict=True)
-    rows = [
-        {"step": step, "loss": 0.0, key: accuracy, "leash/mean_length": length, "leash/zero_signal_share": share}
-        for step, (accuracy, length, share) in enumerate(values, start=1)
+def closing_of(scores, key="leash/accuracy", length=9.0, zero_signal_share=0.5):
+    """The closing line of a run that logged these scores, one each update, an evaluation and transformers' summary."""
+    common = {"loss": 0.0, "leash/mean_length": length, "leash/zero_signal_share": zero_signal_share}
+    log = [{**common, "step": step, key: score} for step, score in enumerate(scores, start=1)]
+    log += [
+        {"step": len(scores), "eval_leash/mean_length": 999.0},
+        {"step": len(scores), "train_loss": 0.0},
     ]
-    return [*rows, {"step": len(rows), "eval_leash/mean_length": 999.0}, {"step": len(rows), "train_loss": 0.0}]
+    return closing_line({"lambda": 0.75639}, log)
 
 
-def test_the_closing_line_has_accuracy_and_length_at_the_start_and_the_end():
-    """Means over a tenth of the updates at each end."""
-    log = log_of([0.25, 0.75] + [0.4] * 16 + [0.875, 0.625], [50, 60] + [9] * 16 + [20, 30.5], [0.5] * 20)
-    line = closing_line({"lambda": 0.75639}, log)
+def test_the_closing_line_has_accuracy_and_length_in_the_first_and_the_last_batches():
+    line = closing_of([0.25, 0.75] * 5 + [0.0] * 5 + [0.875, 0.625] * 5, length=25.25)
     assert re.findall(r"lambda=0.7564|accuracy \S+|\S+ tokens|updates \d+ to \d+", line) == [
         "lambda=0.7564",
         "accuracy 0.500",
-        "55.0 tokens",
-        "updates 1 to 2",
+        "25.2 tokens",
+        "updates 1 to 10",
         "accuracy 0.750",
         "25.2 tokens",
-        "updates 19 to 20",
+        "updates 16 to 25",
     ]
     assert not re.search("signal|correct|\n", line)
 
 
-def test_a_tenth_of_a_long_run_is_no_start():
-    """Ten updates at most are averaged."""
-    line = closing_line({}, log_of([0.5] * 10 + [0.1] * 390, [50] * 10 + [9] * 390, [0.5] * 400))
-    assert re.findall(r"accuracy \S+|updates \d+ to \d+", line) == [
-        "accuracy 0.500",
-        "updates 1 to 10",
-        "accuracy 0.100",
-        "updates 391 to 400",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("accuracies", "shares", "missing"),
+    ("scores", "zero_signal_share", "missing"),
     [
-        ([0.5] + [0.0] * 19, [0.5] * 18 + [1.0] * 2, ["signal", "correct"]),
-        ([0.5] + [0.0] * 19, [0.5] * 20, ["correct"]),  # wrong answers differ in length
-        ([0.5] + [1.0] * 19, [0.5] * 18 + [1.0] * 2, ["signal"]),
-        ([0.5] + [0.0] * 18 + [0.1], [1.0] * 19 + [0.9], []),
+        ([0.5] + [0.0] * 19, 1.0, ["signal", "correct"]),
+        ([0.5] + [0.0] * 19, 0.9, ["correct"]),  # wrong answers differ in length
+        ([0.5] + [1.0] * 19, 1.0, ["signal"]),
+        ([0.0] * 19 + [0.1], 0.9, []),
     ],
 )
-def test_a_run_that_ended_without_a_signal_says_so_in_its_closing_line(accuracies, shares, missing):
-    line = closing_line({"lambda": 0.5}, log_of(accuracies, [9.0] * 20, shares))
+def test_a_run_that_ended_without_a_signal_says_so_in_its_closing_line(scores, zero_signal_share, missing):
+    line = closing_of(scores, zero_signal_share=zero_signal_share)
     assert [word for word in ("signal", "correct") if word in line] == missing
-    assert line.count("updates 19 to 20") == (2 if missing else 1)
 
 
 def test_where_accuracy_is_not_known_the_closing_line_has_the_reward():
-    line = closing_line({}, log_of([-0.25] * 10, [9.0] * 10, [1.0] * 10, key="leash/task_reward"))
+    line = closing_of([-0.25] * 10, key="leash/task_reward")
     assert "reward -0.250" in line
-    assert "signal" in line
     assert not re.search("accuracy|correct", line)
 
 
-def test_the_closing_line_of_a_run_that_collapsed_is_no_praise(command, capsys):
-    Path("my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [-1.0 for _ in prompts]\n")
-    assert main(command) == 0
-    line = capsys.readouterr().out.strip().splitlines()[-1]
-    for row in training_log()[:2]:
-        assert f"{row['leash/mean_length']:.1f} tokens" in line
-    assert "accuracy 0.000" in line
-    assert "signal" in line
-    assert line.endswith("run")
-
-
-def test_prompts_that_came_as_messages_have_no_suffix_in_card_and_recipe(command, tmp_path):
-    write_rows(tmp_path / "rows.jsonl", [{"prompt": user(f"{i} + 1 = ?"), "solution": "2"} for i in range(8)])
-    assert main([*command, "--prompt_suffix", " Be brief."]) == 0
-    card = Path("run/README.md").read_text()
-    assert " + 1 = ?" in card
-    assert "Be brief." not in card
-    assert saved_recipe()["prompt_suffix"] == ""
-
-
 @pytest.mark.parametrize(
-    ("prompt", "suffix"), [("1 + 1 = ?", BOXED_SUFFIX), (user("1 + 1 = ?"), None)], ids=["text", "messages"]
+    ("option", "prompt", "expected"),
+    [
+        ({}, f"1 + 1 = ?{BOXED_SUFFIX}", {"prompt_suffix": BOXED_SUFFIX}),
+        # messages stay as they are: a default is not recorded, and an option without effect is empty
+        ({}, user("1 + 1 = ?"), {}),
+        ({"prompt_suffix": " Be brief."}, user("1 + 1 = ?"), {"prompt_suffix": ""}),
+    ],
+    ids=["text", "messages", "option for messages"],
 )
-def test_the_recipe_records_the_suffix_that_prompts_got(prompt, suffix, command, tmp_path):
-    write_rows(tmp_path / "rows.jsonl", [{"prompt": prompt, "solution": "2"}] * 8)
-    assert main([*command, "--reward_funcs", "math_reward"]) == 0
-    assert saved_recipe().get("prompt_suffix") == suffix
+def test_the_recipe_records_the_suffix_that_prompts_got(option, prompt, expected):
+    suffix = option.get("prompt_suffix", BOXED_SUFFIX)
+    assert recorded({"seed": 1, **option}, suffix, prompt) == {"seed": 1, **expected}
 
 
 def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
@@ -153,16 +128,8 @@ def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
     assert (arguments["peft_config"].r, arguments["quantization_config"].load_in_4bit) == (8, True)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def even(completions, **kwargs):\n    return {}['answer']\n",
-        "from functools import partial\n\ndef own(key, **kwargs):\n    return {}[key]\n\neven = partial(own, 'answer')\n",  # noqa: E501
-    ],
-    ids=["function", "partial"],
-)
-def test_a_reward_that_raises_shows_its_own_frames_only(code, command, capsys):
-    Path("my_rewards.py").write_text(code)
+def test_a_reward_that_raises_shows_its_own_frames_only(command, capsys):
+    Path("my_rewards.py").write_text("def even(completions, **kwargs):\n    return {}['answer']\n")
     assert main(command) == 2
     error = capsys.readouterr().err
     trace = error[error.index("Traceback") :]
@@ -173,55 +140,9 @@ def test_a_reward_that_raises_shows_its_own_frames_only(code, command, capsys):
     assert trace.splitlines()[-1].startswith("leash train: ")
 
 
-BAD_REWARDS = """
-def texts(prompts, **kwargs):
-    return ["a" for _ in prompts]
-
-def pairs(prompts, **kwargs):
-    return [(1.0, 0.5) for _ in prompts]
-
-def nothing(prompts, **kwargs):
-    return None
-
-async def later(prompts, **kwargs):
-    return ["a" for _ in prompts]
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--per_device_train_batch_size 128 --num_generations 8", "8 rows"),
-        ("--dataset_name completed.jsonl", "'completions'"),
-        ("--reward_funcs my_rewards.texts", "texts"),
-        ("--reward_funcs my_rewards.pairs", "pairs"),
-        ("--reward_funcs my_rewards.later", "later"),
-        ("--reward_funcs my_rewards.nothing", "nothing"),
-        ("--temperature 0", "temperature"),
-        ("--report_to wandb", "wandb"),
-        ("--use_liger_kernel true", "liger"),
-    ],
-)
-def test_what_cannot_be_trained_is_one_line(words, named, command, tmp_path, capsys):
-    if find_spec(named) or find_spec(f"{named}_kernel"):
-        pytest.skip(f"{named} is installed")
-    write_rows(tmp_path / "completed.jsonl", [{"prompt": f"{i} + 1 = ?", "completions": ["2"]} for i in range(8)])
-    with open("my_rewards.py", "a") as file:
-        file.write(BAD_REWARDS)
-    assert main([*command, *words.split()]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    line = error.splitlines()[-1]
-    assert line.startswith("leash train: ")
-    assert named in line
-
-
-@pytest.mark.parametrize(
-    ("first", "then"), [("true", "false"), ("false", "true")], ids=["full of LoRA", "LoRA of full"]
-)
-def test_weights_of_another_kind_cannot_be_resumed_which_is_one_line(first, then, command, capsys):
-    assert main([*command, "--save_steps", "1", "--max_steps", "1", "--use_peft", first]) == 0
-    assert main([*command, "--resume_from_checkpoint", "true", "--use_peft", then]) == 2
+def test_weights_of_another_kind_cannot_be_resumed_which_is_one_line(command, capsys):
+    assert main([*command, "--save_steps", "1", "--max_steps", "1", "--use_peft", "true"]) == 0
+    assert main([*command, "--resume_from_checkpoint", "true"]) == 2
     error = capsys.readouterr().err
     assert "Traceback" not in error
     assert error.splitlines()[-1].startswith("leash train: resume_from_checkpoint")
@@ -249,16 +170,20 @@ def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, com
     assert "in run with --resume_from_checkpoint true" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(("word", "checkpoint"), [("true", True), ("True", True), ("false", False), ("x", "x")])
+@pytest.mark.parametrize(
+    ("word", "checkpoint"),
+    [
+        ("true", True),
+        ("True", True),
+        ("false", False),
+        ("x", "x"),
+    ],
+)
 def test_true_and_false_on_a_command_line_are_no_checkpoints(word, checkpoint, command):
     Path("run").mkdir()
     Path("x").mkdir()
     _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
     assert _checkpoint_to_resume(args) == checkpoint
-
-
-def test_without_a_checkpoint_nothing_is_resumed(command):
-    assert main([*command, "--resume_from_checkpoint", "true"]) == 2
 
 
 def test_a_run_in_the_folder_is_not_overwritten(command):

@@ -1,5 +1,8 @@
 """The sizes of a completion: what the model wrote, what of it is thinking, and whether it ended."""
 
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
 from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
 
@@ -7,7 +10,9 @@ from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
 EOS = 2
 START = 10
 END = 11
-THINKING = ThinkingTokens(ThinkingMarkers(), {START: "<think>", END: "</think>"})
+VOCABULARY = {"<unk>": 0, "<think>": START, "</think>": END}
+TOKENIZER = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(VOCABULARY, unk_token="<unk>")))
+THINKING = ThinkingTokens(TOKENIZER, ThinkingMarkers())
 
 
 def test_a_completion_without_thinking():

@@ -35,39 +35,37 @@ def read_row(tmp_path):
     return read
 
 
+SYSTEM = {"role": "system", "content": "Be brief."}
+BLOCKS = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
+
+
 @pytest.mark.parametrize(
-    "row",
+    ("row", "prompt"),
     [
-        {"messages": [USER, ANSWER]},
-        {"messages": [USER, {"role": "assistant", "content": "I give up."}], "answer": "7", "solution": "So 7."},
-        {"messages": [USER], "ground_truth": "7"},
-        {"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": "7"}]},
-        {"instruction": QUESTION, "input": "", "output": "7"},
-        {"problem": QUESTION, "solution": "7"},
-        {"question": QUESTION, "ground_truth": 7},
-        {"question": QUESTION, "ground_truth": ["7"]},
-        {"question": QUESTION, "solution": "7"},
-        {"prompt": [USER], "reward_model": {"ground_truth": ["7"]}, "extra_info": '{"index": 0}'},
+        ({"messages": [USER, ANSWER]}, [USER]),
+        ({"messages": [SYSTEM, USER, ANSWER]}, [SYSTEM, USER]),
+        ({"messages": [USER, {"role": "assistant", "content": "Hm."}], "answer": "7", "solution": "So"}, [USER]),
+        ({"messages": [USER], "ground_truth": "7"}, [USER]),
+        (
+            {
+                "conversations": [
+                    {"from": "human", "value": QUESTION},
+                    {"from": "gpt", "value": "7"},
+                ]
+            },
+            [USER],
+        ),
+        ({"instruction": QUESTION, "input": "", "output": "7"}, [USER]),
+        ({"instruction": "What is", "input": "2 + 5?", "output": "7"}, [{**USER, "content": "What is\n\n2 + 5?"}]),
+        ({"problem": QUESTION, "solution": "7"}, [USER]),
+        ({"question": QUESTION, "ground_truth": [7]}, [USER]),
+        ({"prompt": [USER], "reward_model": {"ground_truth": ["7"]}, "extra_info": '{"index": 0}'}, [USER]),
+        ({"prompt": [BLOCKS], "solution": "7"}, [BLOCKS]),
     ],
-    ids=" ".join,
+    ids=str,
 )
-def test_common_columns_are_read_as_prompt_and_solution(read_row, row):
-    assert read_row(row) == ([USER], "7")
-
-
-def test_a_system_message_stays(read_row):
-    system = {"role": "system", "content": "Be brief."}
-    assert read_row({"messages": [system, USER, ANSWER]}) == ([system, USER], "7")
-
-
-def test_the_input_of_an_alpaca_row_follows_its_instruction(read_row):
-    prompt = [{"role": "user", "content": "Add these.\n\n2 and 5"}]
-    assert read_row({"instruction": "Add these.", "input": "2 and 5", "output": "7"}) == (prompt, "7")
-
-
-def test_content_in_blocks_stays(read_row):
-    blocks = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
-    assert read_row({"prompt": [blocks], "solution": "7"}) == ([blocks], "7")
+def test_common_columns_are_read_as_prompt_and_solution(read_row, row, prompt):
+    assert read_row(row) == (prompt, "7")
 
 
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.JSONL", "rows.jsonl.gz"])

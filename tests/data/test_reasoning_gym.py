@@ -13,7 +13,10 @@ from leash_trl.rewards import reasoning_gym_reward
 
 
 SUMS = "reasoning_gym:{task: chain_sum, max_terms: 2, max_digits: 1, size: 300}"
-PARTS = [{"name": "chain_sum", "weight": 1, "config": {}}, {"name": "basic_arithmetic", "weight": 1, "config": {}}]
+PARTS = [
+    {"name": "chain_sum", "weight": 1, "config": {}},
+    {"name": "basic_arithmetic", "weight": 1, "config": {}},
+]
 
 
 def questions(rows) -> list[str]:
@@ -59,14 +62,13 @@ def test_the_task_scores_the_answer_where_the_grader_finds_it(completion, reward
     ]
 
 
-def test_a_partly_right_answer_earns_its_share_and_one_that_the_task_cannot_read_is_wrong():
+def test_a_partly_right_answer_earns_its_share():
     (row,) = load_training_rows("reasoning_gym:{task: prime_factorization, size: 1}")[0]
     dataset = create_dataset("prime_factorization", seed=0, size=1)
     partly_right = f"{row['solution']}7"
     score = dataset.score_answer(partly_right, dataset[0])
     assert 0 < score < 1
-    completions = [f"<answer>{partly_right}</answer>", "<answer>two</answer>", "none"]
-    assert reasoning_gym_reward(completions, [row["reasoning_gym"]] * 3) == [score - 1, -1.0, -1.0]
+    assert reasoning_gym_reward([f"<answer>{partly_right}</answer>"], [row["reasoning_gym"]]) == [score - 1]
 
 
 @pytest.mark.parametrize("task", ["prime_factorization", "simple_integration", "mini_sudoku", "sentence_reordering"])
@@ -118,39 +120,13 @@ def evaluate(output_dir: Path, *words: str) -> int:
     return main(["eval", *SMALL, "--output_dir", str(output_dir), "--benchmarks", *words])
 
 
-def recorded_rewards(output_dir: Path) -> list[str] | None:
-    return json.loads((output_dir / "run.json").read_text()).get("reward_funcs")
-
-
-def test_filtered_rows_keep_what_the_reward_reads(kept):
-    assert all('"seed": 0' in json.loads(line)["reasoning_gym"] for line in kept.read_text().splitlines())
-
-
-def test_an_evaluation_of_the_task_is_scored_by_the_task(tmp_path):
-    assert evaluate(tmp_path, SUMS) == 0
-    assert recorded_rewards(tmp_path) == ["reasoning_gym_reward"]
-
-
-def test_an_evaluation_of_filtered_rows_is_scored_by_the_task(kept, tmp_path):
-    assert evaluate(tmp_path, str(kept)) == 0
-    assert recorded_rewards(tmp_path) == ["reasoning_gym_reward"]
-
-
-def test_an_evaluation_may_grade_the_task_as_mathematics(tmp_path):
-    assert evaluate(tmp_path, SUMS, "--reward_funcs", "math_reward") == 0
-    assert recorded_rewards(tmp_path) is None  # the grader, which is no reward function of the user's
-
-
-def test_benchmarks_with_different_rewards_are_refused(tmp_path, capsys):
-    assert evaluate(tmp_path, SUMS, "gym_test") == 2
-    assert "reward_funcs" in capsys.readouterr().err
-
-
-def test_a_gold_that_the_grader_cannot_read_is_refused_where_it_grades(tmp_path, capsys):
-    file = tmp_path / "rows.jsonl"
-    file.write_text('{"prompt": "A word?", "solution": "notfound", "reasoning_gym": "0 {}"}\n')
-    assert evaluate(tmp_path / "run", str(file), "--reward_funcs", "math_reward") == 2
-    assert "notfound" in capsys.readouterr().err
+def test_an_evaluation_is_scored_by_the_task_unless_another_reward_is_named(kept, tmp_path):
+    assert evaluate(tmp_path / "task", SUMS) == 0
+    assert evaluate(tmp_path / "kept", str(kept)) == 0
+    assert evaluate(tmp_path / "graded", SUMS, "--reward_funcs", "math_reward") == 0
+    runs = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("task", "kept", "graded")]
+    # the grader is no reward function of the user's
+    assert [run.get("reward_funcs") for run in runs] == [["reasoning_gym_reward"], ["reasoning_gym_reward"], None]
 
 
 def test_training_on_filtered_rows_logs_the_reward_of_the_task(kept, tmp_path):

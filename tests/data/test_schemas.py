@@ -103,7 +103,14 @@ def test_gpqa_choices_are_cleaned_and_shuffled_alike_in_every_version():
 @given(st.lists(st.sampled_from(["N/A", "x", "y", "z"]), min_size=3, max_size=10), st.data())
 def test_mmlu_pro_letter_always_points_at_the_choice_that_was_right(options, data):
     right = data.draw(st.integers(0, len(options) - 1))
-    _, question, gold = read({**MMLU_PRO, "options": options, "answer": "ABCDEFGHIJ"[right], "answer_index": right})
+    _, question, gold = read(
+        {
+            **MMLU_PRO,
+            "options": options,
+            "answer": "ABCDEFGHIJ"[right],
+            "answer_index": right,
+        }
+    )
     choices = choices_of(question)
     assert choices[gold] == options[right]
     assert sum(choice == "N/A" for choice in choices.values()) == (options[right] == "N/A")

@@ -48,11 +48,9 @@ def test_what_is_nothing_is_an_error_that_lists_the_names(text):
     "text",
     [
         "a/b/c",
-        "rows/missing.jsonl",
         "rows.jsonl",
         "./rows",
         "~/missing.jsonl",
-        "/missing",
         "here/missing",
         "amc23=./rows",
     ],
@@ -71,13 +69,6 @@ def test_a_path_that_does_not_exist_is_called_that(text, tmp_path, monkeypatch):
 def test_a_name_without_a_folder_of_its_owner_here_is_on_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert parse_reference("there/name").hub_id == "there/name"
-
-
-def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    file = tmp_path / "rows.jsonl"
-    file.write_text("{}\n")
-    assert parse_reference("~/rows.jsonl").path == parse_reference("amc23=~/rows.jsonl").path == file
 
 
 QUESTION = "Let $x + 1 = 4$.\n\nWhat is $x$?"

@@ -75,7 +75,12 @@ def test_the_rows_of_a_benchmark_are_not_trained_on(folder, monkeypatch):
 
 
 def test_a_source_is_without_repeats_by_name_and_by_hub_id_and_other_data_keep_theirs(tmp_path, monkeypatch):
-    rows = [dapo_row("One?", "1"), dapo_row("One?", "1"), dapo_row("Two?", "1"), dapo_row("Two?", "2")]
+    rows = [
+        dapo_row("One?", "1"),
+        dapo_row("One?", "1"),
+        dapo_row("Two?", "1"),
+        dapo_row("Two?", "2"),
+    ]
     assert len(load_training_rows(write_rows(tmp_path / "rows.jsonl", rows))[0]) == 4
     monkeypatch.setattr(reader, "load_dataset", lambda *_, **__: DatasetDict(train=Dataset.from_list(rows)))
     for name in ("dapo_math_17k", "BytedTsinghua-SIA/DAPO-Math-17k"):
@@ -84,6 +89,9 @@ def test_a_source_is_without_repeats_by_name_and_by_hub_id_and_other_data_keep_t
 
 
 def test_a_solution_that_is_no_text_stays_as_it_is_for_the_user_s_own_reward(tmp_path):
-    rows = [{"prompt": "Say hi.", "solution": ["a", "b"]}, {"prompt": "Say ho.", "solution": None}]
+    rows = [
+        {"prompt": "Say hi.", "solution": ["a", "b"]},
+        {"prompt": "Say ho.", "solution": None},
+    ]
     loaded, _ = load_training_rows(write_rows(tmp_path / "rows.jsonl", rows))
     assert loaded["solution"][:] == [["a", "b"], None]

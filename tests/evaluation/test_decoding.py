@@ -8,7 +8,6 @@ from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     BudgetForcing,
     DecodingStrategy,
-    ids_of_text,
     ids_with_word,
     make_strategy,
     step_seed,
@@ -19,12 +18,19 @@ from leash_trl.model_facts import prompt_ids
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     (end,) = tokenizer.encode("</think>")
     # the thinking of row 7 is cut at once, the others' goes on once
-    texts = {6: [[11, end], [12, end], [13, 1]], 7: [[14, 14, 14], [15, 1]], 8: [[16, end], [17, end], [18, 1]]}
+    texts = {
+        6: [[11, end], [12, end], [13, 1]],
+        7: [[14, 14, 14], [15, 1]],
+        8: [[16, end], [17, end], [18, 1]],
+    }
     engine = ScriptedEngine(tokenizer, texts)
     strategy = BudgetForcing(max_thinking_tokens=2, num_ignore=1, final_answer="", wait="")
-    completions = strategy.complete(engine, [[6], [7], [8]], [0, 1, 2], SamplingSettings(max_new_tokens=10))
-    assert [completion.token_ids[-2:] for completion in completions] == [[13, 1], [15, 1], [18, 1]]
-    rows = [[request.prompt_ids[0] for request in call["requests"]] for call in engine.calls]
+    settings = SamplingSettings(max_new_tokens=10)
+    completions = strategy.complete(engine, prompts_ids=[[6], [7], [8]], seeds=[0, 1, 2], settings=settings)
+    assert [completion.token_ids[-2] for completion in completions] == [13, 15, 18]
+    rows = []
+    for call in engine.calls:
+        rows.append([request.prompt_ids[0] for request in call["requests"]])
     assert rows == [[6, 7, 8], [6, 7, 8], [6, 8]]
     assert [call["is_continuation"] for call in engine.calls] == [False, True, True]
 
@@ -38,19 +44,16 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes():
 def test_the_gym_thinks_the_same_thoughts_until_its_thinking_is_cut(problems):
     engine = TransformersEngine.from_pretrained("gym", batch_size=64)
     settings = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=256)
-    prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:16])
+    prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:8])
     forcing = BudgetForcing(max_thinking_tokens=20, final_answer=" So the answer is ", wait=" Wait, ")
-    plain = DecodingStrategy().complete(engine, prompts, range(16), settings)
-    forced = forcing.complete(engine, prompts, range(16), settings)
+    plain = DecodingStrategy().complete(engine, prompts, range(8), settings)
+    forced = forcing.complete(engine, prompts, range(8), settings)
     (end,) = engine.tokenizer.encode("</think>")
-    num_plain = 0
-    num_forced = 0
-    for before, after in zip(plain, forced, strict=True):
-        num_thoughts = min(before.token_ids.index(end), 20)
-        assert after.token_ids[: num_thoughts + 1] == [*before.token_ids[:num_thoughts], end]
-        num_plain += len(before.token_ids)
-        num_forced += len(after.token_ids)
-    assert num_forced < 0.9 * num_plain
+    num_thoughts = [before.token_ids.index(end) for before in plain]
+    assert max(num_thoughts) > 20
+    for before, after, size in zip(plain, forced, num_thoughts, strict=True):
+        assert after.token_ids[: min(size, 20)] == before.token_ids[: min(size, 20)]
+        assert after.token_ids[min(size, 20)] == end
 
 
 def test_a_strategy_is_made_again_from_its_record():
@@ -67,7 +70,6 @@ def test_a_strategy_is_made_again_from_its_record():
         ("budget_forcing", {"thresold": 1}, "thresold=1"),
         ("plain", {"width": None}, "width=None"),
         ("budget_forcing", {"num_ignore": 1.5}, "num_ignore=1.5"),
-        ("budget_forcing", {"num_ignore": "1"}, "num_ignore=.1."),
         ("budget_forcing", {"num_ignore": True}, "num_ignore=True"),
     ],
 )
@@ -76,8 +78,7 @@ def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, na
         make_strategy(name, **parameters)
 
 
-def test_texts_become_ids_and_a_word_is_found_with_any_space_around_it(tokenizer):
-    assert tokenizer.decode(ids_of_text(tokenizer, " So the answer is ", "wait")) == " So the answer is "
+def test_a_word_is_found_with_any_space_around_it(tokenizer):
     assert ids_with_word(tokenizer, "</think>", "stop_thinking") == {tokenizer.convert_tokens_to_ids("</think>")}
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "the", "stop_thinking")} == {"the "}
     # "recheck" and "double-check" only contain the word

@@ -117,24 +117,25 @@ def test_every_completion_has_a_seed_of_its_own():
     assert len({completion_seed(*part) for part in parts}) == 3 * 2 * 3 * 8
 
 
-def test_a_line_of_a_graded_answer_holds_the_question_of_its_last_message(tokenizer):
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 (a) +1 = ?"}]
-    rows = {"id": ["a"], "prompt": [messages], "solution": ["2"]}
-    (line,) = sampled(SumEngine(tokenizer), "sums", rows, plan())
-    assert (line["question"], line["solution"], line["columns"]) == ("1 (a) +1 = ?", "2", {})
+@pytest.mark.parametrize(
+    ("prompt", "question"),
+    [
+        ("1 (a) +1 = ?", "1 (a) +1 = ?"),
+        ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 = ?"}], "2 = ?"),
+        ([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "3 = ?"}]}], "3 = ?"),
+    ],
+)
+def test_the_question_is_the_text_of_the_last_message(prompt, question):
+    assert question_text(prompt) == question
 
 
-def test_a_line_of_a_reward_holds_the_columns_that_it_may_read(tokenizer):
-    columns = {"word": ["dog"], "level": [7], "image": [[0, 1]], "solution": [None]}
-    rows = {"id": ["b"], "prompt": ["3 (a) +3 = ?"], **columns}
+def test_a_line_of_a_reward_holds_the_columns_in_which_an_unknown_gold_may_be(tokenizer):
+    columns = {"word": ["dog", "cat"], "level": [7, 8], "image": [[0, 1], [1, 0]], "solution": [None, "6"]}
+    rows = {"id": ["a", "b"], "prompt": ["3 (a) +3 = ?"] * 2, **columns}
     rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
-    (line,) = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
-    assert (line["question"], line["columns"]) == ("3 (a) +3 = ?", {"word": "dog", "level": 7})
-
-
-def test_the_question_of_a_message_with_an_image_is_its_text():
-    parts = [{"type": "image"}, {"type": "text", "text": "2 (a) +2 = ?"}]
-    assert question_text([{"role": "user", "content": parts}]) == "2 (a) +2 = ?"
+    unknown, known = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
+    assert unknown["columns"] == {"word": "dog", "level": 7}
+    assert (known["solution"], known["columns"]) == ("6", {})
 
 
 @pytest.mark.parametrize("field", ["num_samples", "batch_size"])
@@ -161,22 +162,18 @@ def test_what_counts_as_an_answer(sample, tmp_path, form, lenient, has_right, fi
 
 
 @pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
-@pytest.mark.parametrize("in_template", [True, False])
-def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards, in_template):
+def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards):
     tokenizer = deepcopy(tokenizer)
     tokenizer.add_tokens(["[THINK]", "[/THINK]"])
-    opening = "[THINK]" if in_template else ""
-    template = {"chat_template": "{{ messages[0].content }}" + opening}
-    start = "" if in_template else "[THINK]"
+    template = {"chat_template": "{{ messages[0].content }}[THINK]"}
+    settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
 
-    def correctness(form):
-        settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
-        rows = {**sums[:], "id": ["a", "b", "c", "d", "e"]}
-        lines = sampled(SumEngine(tokenizer, form=start + form), "sums", rows, settings, rewards)
-        return [completion["is_correct"] for line in lines for completion in line["completions"]]
+    def num_right(form):
+        lines = sampled(SumEngine(tokenizer, form=form), "sums", sums[:], settings, rewards)
+        return sum(completion["is_correct"] for line in lines for completion in line["completions"])
 
-    assert not any(correctness("\\boxed{{{}}} Wait, <|end|>"))
-    assert any(correctness("\\boxed{{0}}[/THINK]\\boxed{{{}}}<|end|>"))
+    assert num_right("\\boxed{{{}}} Wait, <|end|>") == 0
+    assert num_right("\\boxed{{0}}[/THINK]\\boxed{{{}}}<|end|>") > 0
 
 
 def test_completions_in_memory_are_rows_with_the_index_for_an_id(tokenizer, sums):

@@ -58,10 +58,11 @@ def test_completions_by_hand(complete, spelled, strategy, texts, expected):
 def test_each_step_of_forcing_goes_on_from_all_that_was_said(complete, spelled):
     engine, _ = complete(forcing(num_ignore=1), ["?????E", "???E", "7$"])
     first, second, answer = engine.asked(5)
-    assert (first.prompt_ids, first.max_new_tokens, first.stop_token_ids) == ((5,), 11, {*spelled("E")})
-    assert (second.prompt_ids, second.max_new_tokens) == ((5, *spelled("?????W")), 10 - 5 + 1)
-    assert (answer.prompt_ids, answer.max_new_tokens) == ((5, *spelled("?????W???E")), 100 - (5 + 1 + 3 + 1))
-    assert answer.stop_token_ids == frozenset()
+    assert [request.prompt_ids for request in (first, second)] == [(5,), (5, *spelled("?????W"))]
+    assert answer.prompt_ids == (5, *spelled("?????W???E"))
+    # one token more than is left of the budget of 10; and what is left of 100 tokens
+    assert [request.max_new_tokens for request in (first, second, answer)] == [11, 6, 90]
+    assert [request.stop_token_ids for request in (first, answer)] == [{*spelled("E")}, set()]
     assert [request.seed for request in (first, second, answer)] == [1, step_seed(1, 1), step_seed(1, 2)]
 
 

@@ -6,11 +6,11 @@ from written_runs import write_training
 from leash_trl.figures.training import by_budget, curves_from_log, load_curves, logged
 
 
-def test_curves_are_the_logged_columns_by_step_and_a_target_that_moved_is_none(tmp_path):
+def test_curves_are_the_logged_columns_by_step(tmp_path):
     log = [
-        {"step": 2, "leash/mean_length": 8.0, "leash/target_length": 48},
+        {"step": 2, "leash/mean_length": 8.0},
         {"step": 2, "eval_leash/mean_length": 7.0, "eval_leash/accuracy": None},
-        {"step": 1, "leash/mean_length": 9.0, "leash/target_length": 48},
+        {"step": 1, "leash/mean_length": 9.0},
     ]
     curves = load_curves(write_training(tmp_path / "run", [*log, {"step": 2, "train_loss": 0.0}]))
     assert curves.index.tolist() == [1, 2]
@@ -18,9 +18,7 @@ def test_curves_are_the_logged_columns_by_step_and_a_target_that_moved_is_none(t
     assert logged(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
     assert "eval_leash/accuracy" not in curves
     assert logged(curves, "leash/lambda").empty
-    assert curves.attrs == {"label": "run", "target_length": 48}
-    log[0]["leash/target_length"] = 64
-    assert curves_from_log(log, "x").attrs["target_length"] is None
+    assert curves.attrs == {"label": "run"}
 
 
 def test_the_state_with_the_most_steps_says_what_happened(tmp_path):
@@ -44,7 +42,6 @@ def test_each_budget_of_a_run_has_curves_of_its_own():
     lambdas = {"leash/lambda/low": 1, "leash/lambda/high": 2}
     targets = {"leash/target_length/low": 64, "leash/target_length/high": 8}
     low, high = by_budget(curves_from_log([{"step": 1, **lambdas, **targets}], "mine"))
-    assert low.attrs == {"label": "low", "target_length": 64}
-    assert high.attrs == {"label": "high", "target_length": 8}
-    assert low["leash/lambda"].tolist() == [1]
-    assert high["leash/lambda"].tolist() == [2]
+    assert [low.attrs["label"], high.attrs["label"]] == ["low", "high"]
+    assert low[["leash/lambda", "leash/target_length"]].loc[1].tolist() == [1, 64]
+    assert high[["leash/lambda", "leash/target_length"]].loc[1].tolist() == [2, 8]

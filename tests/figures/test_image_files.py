@@ -29,12 +29,6 @@ def test_the_same_figure_gives_the_same_bytes(tmp_path, ending, head):
     assert image.startswith(head)
 
 
-@pytest.mark.parametrize("name", ["figure.jpg", "figure"])
-def test_other_formats_are_refused(name):
-    with pytest.raises(ValueError, match=name):
-        write_figure(new_figure(3, 2)[0], name)
-
-
 def test_an_svg_file_has_words_and_is_dark_where_the_screen_is(tmp_path):
     write_figure(line(), tmp_path / "figure.svg")
     description, style = list(ElementTree.parse(tmp_path / "figure.svg").getroot())[:2]

@@ -1,8 +1,8 @@
 """The report: its numbers, that nothing breaks out of it, and that the same inputs give the same bytes."""
 
 import html
+import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,17 +14,15 @@ from written_runs import said, seeds_of, write_comparison, write_evaluation, wri
 
 from leash_trl.cli.main import main
 from leash_trl.evaluation.tables import escaped
-from leash_trl.figures.behavior import behavior
 from leash_trl.figures.report import (
     LONG_TEXT,
-    before_and_after_section,
+    Section,
     comparison_section,
+    completion_pairs,
     evaluation_section,
     final_numbers,
     headline,
     render,
-    sample_pairs,
-    select_pairs,
     training_section,
     write_report,
 )
@@ -42,19 +40,22 @@ def cells_of(page):
     return [[html.unescape(cell).strip() for cell in row] for row in cells]
 
 
-def write_problems(folder, label, tokens, num_right=1, benchmarks=("gym", "aime")):
+def write_problems(folder, label, tokens, num_right=1):
     """A run with two problems of two completions each; of the first `num_right` are right, of the second none."""
     first = [said(tokens, number < num_right) for number in range(2)]
     second = [said(64, False, answer=None), said(tokens, False, answer="3")]
-    return write_evaluation(folder, label, {name: [first, second] for name in benchmarks})
+    return write_evaluation(folder, label, {"gym": [first, second], "aime": [first, second]})
 
 
 @pytest.fixture
-def evaluated(tmp_path):
-    def make(label, tokens, **changes):
-        return write_problems(tmp_path / f"{label}-{tokens}", label, tokens, **changes)
-
-    return make
+def base_and_shorter(tmp_path):
+    """Of two problems, the second run solves the first one always, the first run half of the time."""
+    return load_evaluated_runs(
+        [
+            write_problems(tmp_path / "base", "base", tokens=40, num_right=1),
+            write_problems(tmp_path / "leash", "leash", tokens=20, num_right=2),
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +83,19 @@ def tables(section):
     return [block["frame"] for block in section.blocks if isinstance(block, dict) and "frame" in block]
 
 
-def test_the_papers_table_by_hand(evaluated):
-    runs = load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20, num_right=2)])
-    frame, change, *_ = tables(evaluation_section(runs, behavior(runs)))
-    # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
-    assert [*frame][:3] == ["model", "gym Avg@2", "gym tokens"]
-    cells = frame.set_index("model").map(lambda cell: cell.partition(" [")[0])
-    assert cells.loc["base", ["aime Avg@2", "overall tokens"]].tolist() == ["25.0", "46.0"]
-    assert cells.loc["leash", ["aime Avg@2", "overall tokens"]].tolist() == ["50.0", "31.0"]
+def test_the_papers_table_stands_before_the_changes_from_the_first_run(base_and_shorter):
+    frame, change, *_ = tables(evaluation_section(base_and_shorter))
+    assert frame["model"].tolist() == ["base", "leash"]
+    assert frame["overall tokens"].str.partition(" [")[0].tolist() == ["46.0", "31.0"]  # (3 * 40 + 64) / 4
     overall = change.set_index("benchmark").loc["overall"]
     assert overall["Δ tokens (%)"].startswith("-32.6 [")  # 31 / 46 - 1
-    assert overall["Δ accuracy (points)"].startswith("+25.0 [")
+
+
+def test_every_metric_of_a_benchmark_stands_beside_that_of_the_other_run(base_and_shorter):
+    of_gym, of_aime = [frame for frame in tables(evaluation_section(base_and_shorter)) if "metric" in frame]
+    lengths = of_gym.set_index("metric").loc["median tokens"]
+    assert lengths.to_dict() == {"base": "40.0", "leash": "20.0"}
+    assert of_gym.equals(of_aime)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +103,9 @@ def test_the_papers_table_by_hand(evaluated):
 )
 def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, last):
     # lengths 1, 2, ...: of 22 the first ten have a mean of 5.5; of fewer than 20 the halves share none
-    log = [{"step": i, "leash/mean_length": i, "leash/accuracy": i / 100} for i in range(1, size + 1)]
+    log = [{"step": length, "leash/mean_length": length} for length in range(1, size + 1)]
     cells = final_numbers(curves_from_log(log, "run"))
     assert [cells["first tokens"], cells["last tokens"]] == [first, last]
-    assert [cells["first accuracy"], cells["last accuracy"]] == [first, last]
 
 
 def test_the_numbers_of_a_training_run_by_hand():
@@ -116,52 +118,41 @@ def test_the_numbers_of_a_training_run_by_hand():
         "leash/generated_tokens": [1000, 2000, 3000],
     }
     log = pd.DataFrame(columns).to_dict("records")
-    expected = {
-        "steps": "3",
-        "steps to target": "2",
-        "maximum λ": "0.6",
-        "λ of last batch": "0.3",
-        "last satisfaction": "40.0",
-        "tokens in training": "3,000",
-    }
-    assert expected.items() <= final_numbers(curves_from_log(log, "run")).items()
+    cells = final_numbers(curves_from_log(log, "run"))
+    assert (cells["steps"], cells["steps to target"], cells["tokens in training"]) == ("3", "2", "3,000")
+    assert (cells["maximum λ"], cells["λ of last batch"], cells["last satisfaction"]) == ("0.6", "0.3", "40.0")
     assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
-    evaluated = [{"step": 2, "eval_leash/mean_length": 7.0}]
-    assert final_numbers(curves_from_log(evaluated, "run"))["last tokens"] == "7.0"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "targets"),
-    [
-        ((46, None), (24, None), "46 until step 2, then 24"),
-        ((46, None), (46, 5.0), "46 (completion) until step 2, then 46 (thinking)"),
-        ((46, None), (46, None), "46"),
-    ],
-)
-def test_a_target_or_unit_that_changed_is_told_by_steps(tmp_path, before, after, targets):
-    rows = []
-    for target, answer_length in (before, before, after, after):
-        lengths = {"leash/mean_length": 46.0, "leash/mean_answer_length": answer_length}
-        rows.append({"leash/target_length": target, **lengths})
-    numbers, settings = tables(training_section([write_training(tmp_path / "run", rows)]))
-    assert settings.set_index("setting")["run"]["target_length"] == targets
-    assert numbers["steps to target"].item() == ("1" if before == after else "")
-    units = [" (completion)", " (thinking)"] if before[1] != after[1] else ["", ""]
-    assert numbers["first tokens"].item() == f"46.0{units[0]}"
-    assert numbers["last tokens"].item() == f"46.0{units[1]}"
+def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
+    log = [{"step": 2, "eval_leash/mean_length": 7.0}]
+    assert final_numbers(curves_from_log(log, "run"))["last tokens"] == "7.0"
 
 
-def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_path):
-    run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0, "rewards/my_reward/mean": 0.5}])
+def test_a_target_or_unit_that_changed_is_told_by_steps():
+    log = [
+        {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46},
+        {"step": 2, "leash/mean_length": 40.0, "leash/target_length": 24},
+    ]
+    first_only = final_numbers(curves_from_log(log[:1], "run"))
+    assert (first_only["target"], first_only["steps to target"]) == ("46 (completion)", "1")
+    changed = final_numbers(curves_from_log(log, "run"))
+    assert (changed["target"], changed["steps to target"]) == ("46 (completion), 24 (completion) from step 2", "")
+    log[1] |= {"leash/target_length": 46, "leash/mean_answer_length": 5.0}
+    other_unit = final_numbers(curves_from_log(log, "run"))
+    assert other_unit["target"] == "46 (completion), 46 (thinking) from step 2"
+
+
+def test_settings_are_the_recipe(tmp_path):
+    run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0}])
     (run / "leash_recipe.yaml").write_text("learning_rate: 0.1\n")
-    settings = {"length_control": "leash", "target_length": "46", "learning_rate": "0.1", "reward_funcs": "my_reward"}
-    assert tables(training_section([run]))[-1].set_index("setting")["run"].to_dict() == settings
+    settings = tables(training_section([run]))[-1].set_index("setting")["run"]
+    assert settings.to_dict() == {"length_control": "leash", "target_length": "46", "learning_rate": "0.1"}
 
 
 def test_a_comparison_has_its_files_words_and_tables(everything):
     section = comparison_section(everything[0], "comparison-1")
     first = tables(section)[0]
-    assert [*first][:3] == ["method", "change of tokens", "seeds"]
     assert first["method"].tolist() == ["base", "LEASH", "ALP"]
     assert first["change of tokens"].tolist() == ["", "-59.5%", "-49.5%"]
     words = [block if isinstance(block, str) else block["caption"] for block in section.blocks]
@@ -174,91 +165,79 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
     [
         ((-0.4, -0.5, -0.3), (0.02, 0.01, 0.03), 0),
         ((0.4, 0.3, 0.5), (0.02, -0.01, 0.05), 1),
-        ((-0.01, -0.03, 0.0), (0.02, float("nan"), float("nan")), 2),
+        ((-0.01, -0.03, 0.0), (0.02, math.nan, math.nan), 2),
     ],
 )
-def test_the_headline_states_the_change_and_its_significance(evaluated, tokens, accuracy, insignificant):
+def test_the_headline_states_the_change_and_its_significance(base_and_shorter, tokens, accuracy, insignificant):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
-    runs = load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)])
-    (sentence,) = headline(runs, {"leash": change})
-    shown = [float(number) / 100 for number in re.findall(r"[+-]\d+\.\d", sentence)]
-    assert shown == [number for number in (*tokens, *accuracy) if number == number]
+    (sentence,) = headline(base_and_shorter, {"leash": change})
+    percents = [f"{100 * number:+.1f}" for number in (*tokens, *accuracy) if not math.isnan(number)]
+    assert re.findall(r"[+-]\d+\.\d", sentence) == percents
     assert sentence.count("not significant") == insignificant
-    (alone,) = headline(runs[:1], {})
-    assert "25.0 [" in alone
-    (with_other_problems,) = headline(runs, {})
+
+
+def test_the_headline_of_runs_that_are_not_compared(base_and_shorter):
+    (alone,) = headline(base_and_shorter[:1], {})
+    assert "25.0 [" in alone  # 1 of 4 completions is correct
+    (with_other_problems,) = headline(base_and_shorter, {})
     assert not re.search(r"\d", with_other_problems)
 
 
-def pair_of(tmp_path, before, after):
-    folders = [
-        write_evaluation(tmp_path / "base", "base", {"gym": before}),
-        write_evaluation(tmp_path / "leash", "leash", {"gym": after}),
+@pytest.fixture
+def pairs_of(tmp_path):
+    """Factory: the pairs shown of two runs, each with one completion for each of these problems."""
+
+    def shown(before, after, *fields):
+        folders = []
+        for label, completions in (("base", before), ("leash", after)):
+            problems = [problem(index, completions[index], **row) for index, row in enumerate(fields)]
+            folders.append(write_run(tmp_path / "pairs" / label, {"words": problems}, label))
+        return completion_pairs(load_evaluated_runs(folders))
+
+    return shown
+
+
+def test_pairs_are_selected_by_rule(pairs_of):
+    # changes of tokens: -10, -40, 5, -5; the median is the lower one of -10 and -5
+    before = [said(50), said(50), said(50), said(50)]
+    after = [said(40), said(10), said(55, False), said(45)]
+    fields = [{"question": "a"}, {"question": "b"}, {"question": "c"}, {"question": "d"}]
+    median, became_incorrect = pairs_of(before, after, *fields)
+    assert median["question"] == "a"
+    assert became_incorrect["question"] == "c"
+    assert became_incorrect["completions"] == [
+        ("base: 50 tokens, correct", "text"),
+        ("leash: 55 tokens, incorrect", "text"),
     ]
-    return load_evaluated_runs(folders)
 
 
-def test_pairs_are_counted_and_selected_by_rule(tmp_path):
-    # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
-    before = [[said(50), said(60)], [said(50), said(60)], [said(50), said(60, False)]]
-    after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
-    runs = pair_of(tmp_path, before, after)
-    pairs = sample_pairs(*runs)
-    assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
-    # the median is the lower one of -10 and -5
-    assert select_pairs(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became incorrect"}
-    assert [*select_pairs(pairs[4:].reset_index())] == [0]
-    of_others = replace(runs[1], samples=runs[1].samples.assign(solution="another"))
-    assert sample_pairs(runs[0], of_others).empty
-    section = before_and_after_section(runs)
-    assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became incorrect, became correct
+@pytest.mark.parametrize(
+    ("fields", "gold"),
+    [
+        ({"solution": "12"}, "12"),
+        ({"solution": None, "columns": {"word": "dog"}}, "{'word': 'dog'}"),
+        ({"solution": None}, "unknown"),
+    ],
+)
+def test_a_pair_shows_its_gold(pairs_of, fields, gold):
+    (shown,) = pairs_of([said(50)], [said(40)], fields)
+    assert shown["title"].endswith(f"reference answer {gold}")
 
 
-def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
+def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
     long = "<b>bold</b> & " * (LONG_TEXT // 10)
-    runs = pair_of(tmp_path, [[said(50, text=HOSTILE)]], [[said(64, False, long, answer=None)]])
-    section = before_and_after_section(runs)
-    assert section.blocks[1]["completions"] == [
-        ("base: 50 tokens, answer 1, correct", HOSTILE),
-        ("leash: 64 tokens, no answer, incorrect, truncated", long),
-    ]
-    with_reward = pair_of(tmp_path, [[{**said(9, answer=None), "reward": 1.0}]], [[said(8)]])
-    assert before_and_after_section(with_reward).blocks[1]["completions"] == [
-        ("base: 9 tokens, correct", "text"),
-        ("leash: 8 tokens, answer 1, correct", "text"),
-    ]
-    page = render("report.html.j2", "t", [section])
-    assert page.count("<details") == 1  # the long one is folded
-    assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))
-    others = load_evaluated_runs([evaluated("other", 20, benchmarks=["aime"])])
-    assert before_and_after_section([runs[0], *others]) is None  # no common problem
+    blocks = pairs_of([said(50, text=HOSTILE)], [said(64, text=long)], {"question": HOSTILE})
+    page = render("report.html.j2", "t", [Section("Pairs", blocks)])
+    assert page.count("<details") == 1
+    assert page.count(html.escape(HOSTILE, quote=False)[:20]) == 2
+    assert not re.search("<script|<b>", page + render("report.md.j2", "t", [Section("Pairs", blocks)]))
 
 
-def test_a_pair_shows_its_question_and_its_own_gold(tmp_path):
-    long = "Is 7 prime? " * LONG_TEXT
-    rows = [
-        {"question": HOSTILE, "solution": "12"},
-        {"question": "Turn dog around.", "solution": None, "columns": {"word": "dog", "turned": "god"}},
-        {"question": long, "solution": None, "columns": {}},
-    ]
-    # the first has the median change, the second saves most, the third became incorrect
-    completions = {"base": [said(50)] * 3, "leash": [said(49), said(9), said(60, False)]}
-    runs = []
-    for label in completions:
-        problems = [problem(i, completions[label][i], **row) for i, row in enumerate(rows)]
-        runs.append(write_run(tmp_path / label, {"words": problems}, label))
-    section = before_and_after_section(load_evaluated_runs(runs))
-    shown = section.blocks[1:]
-    assert [block["question"] for block in shown] == [HOSTILE, "Turn dog around.", long]
-    golds = [block["title"].rpartition("sample 1, ")[2] for block in shown]
-    assert golds == ["reference answer 12", "word 'dog', turned 'god'", "reference answer unknown"]
-    page = render("report.html.j2", "t", [section])
-    assert html.escape(HOSTILE, quote=False)[:20] in page
-    assert page.count("<details") == 1  # the long one is folded
-    markdown = render("report.md.j2", "t", [section])
-    assert "Turn dog around." in markdown
-    assert not re.search("<script", page + markdown)
+def test_runs_without_a_common_problem_have_no_pairs(pairs_of, tmp_path, base_and_shorter):
+    pairs_of([said(50)], [said(40)], {"solution": "12"})
+    (run,) = load_evaluated_runs([tmp_path / "pairs" / "leash"])
+    assert completion_pairs([run, base_and_shorter[0]]) == []
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
@@ -294,12 +273,10 @@ def test_the_same_inputs_give_the_same_bytes(everything, written, tmp_path):
     assert main(["report", *map(str, everything), "--title", HOSTILE, "--output_dir", str(tmp_path / "one")]) == 0
     files = files_in(tmp_path / "one")
     assert files == files_in(written)
-    names = ("comparison-1", "evaluation-pareto", "budget", "behavior", "training", "dynamics")
+    names = ("comparison-1", "evaluation-pareto", "budget", "training", "dynamics")
     figures = {f"figures/{name}.svg" for name in names}
-    assert files.keys() == {"report.md", "report.html", "behavior.csv"} | figures
+    assert files.keys() == {"report.md", "report.html"} | figures
     assert {*re.findall(r"\]\((figures/[^)]+)\)", files["report.md"].decode())} == figures
-    keywords = pd.read_csv(written / "behavior.csv")
-    assert keywords[["run", "keyword so"]].to_numpy().tolist() == [[HOSTILE, 0], ["leash", 0]]
 
 
 def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(everything, tmp_path, monkeypatch):

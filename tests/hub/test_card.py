@@ -56,7 +56,8 @@ def test_it_names_model_data_method_paper_target_state_and_recipe(card_of):
     assert fact(card, "policy updates") == "40"
     assert {"`lambda_lr` 0.05", "`lambda_init` 0.1"} <= {*fact(card, "hyper-parameters").split(", ")}
     assert "https://huggingface.co/papers/2512.21540" in card.text
-    assert "@misc{arxiv2512.21540" in card.text
+    for entry in ("@inproceedings{arxiv2512.21540", "@misc{arxiv2503.14476", "@software{vonwerra2020trl"):
+        assert card.text.count(entry) == 1
     assert yaml.safe_load(block(card, "yaml")) == RECIPE
 
 
@@ -112,30 +113,29 @@ def test_a_model_of_several_efforts_names_them_and_their_multipliers(card_of):
         "Write ``` and \\boxed{}",
     ],
 )
-@pytest.mark.parametrize("recipe", [RECIPE, {"target_length": 4096}])
-def test_the_example_asks_a_prompt_of_the_run_s_data(recipe, prompt, card_of):
-    assert prompt_of(card_of(recipe, example_prompt=prompt)) == prompt
+def test_the_example_asks_a_prompt_of_the_run_s_data(prompt, card_of):
+    assert prompt_of(card_of(example_prompt=prompt)) == prompt
 
 
-@pytest.mark.parametrize("recipe", [RECIPE, RECIPE | {"dataset_name": "gym"}])
-def test_without_a_prompt_of_the_run_s_data_the_example_asks_for_one(recipe, card_of):
-    assert prompt_of(card_of(recipe)) == [{"role": "user", "content": "..."}]
+def test_without_a_prompt_of_the_run_s_data_the_example_asks_for_one(card_of):
+    assert prompt_of(card_of()) == [{"role": "user", "content": "..."}]
 
 
-def test_names_are_quoted_in_the_commands_that_train_on_and_in_code(card_of, tmp_path):
+def test_names_are_quoted_in_the_command_that_trains_on_and_in_code(card_of, tmp_path):
     folder = tmp_path / 'n; touch "X"'
     folder.mkdir()
-    start = ["leash", "train", "--config", "leash_recipe.yaml", "--resume_from_checkpoint", "hf://me/short"]
-    start_here = ["leash", "train", "--config", f"{folder}/leash_recipe.yaml", "--resume_from_checkpoint", str(folder)]
-    download = ["hf", "download", "me/short", "leash_recipe.yaml", "--local-dir", "."]
-    for repo_id, expected in (("me/short", [download, start]), (None, [start_here])):
-        card = card_of(repo_id=repo_id, folder=folder)
-        lines = block(card, "bash").replace("\\\n", " ").strip().splitlines()
-        commands = [shlex.split(line) for line in lines]
-        assert [words[:6] for words in commands] == expected
-        assert commands[-1][6:8] == ["--max_steps", "80"]  # twice the 40 steps that it has
+    card = card_of(repo_id=None, folder=folder)
+    words = ["leash", "train", "--config", f"{folder}/leash_recipe.yaml", "--resume_from_checkpoint", str(folder)]
+    command = shlex.split(block(card, "bash").replace("\\\n", " "))
+    assert command[:8] == [*words, "--max_steps", "80"]  # twice the 40 steps that it has
     assert 'touch \\"X\\"", device_map' in block(card, "python")
     compile(block(card, "python"), "card", "exec")
+
+
+def test_a_model_on_the_hub_is_trained_on_with_its_recipe_from_there(card_of):
+    download, command = block(card_of(), "bash").replace("\\\n", " ").splitlines()
+    assert download.startswith("hf download me/short leash_recipe.yaml --local-dir .")
+    assert command.startswith("leash train --config leash_recipe.yaml --resume_from_checkpoint hf://me/short ")
 
 
 def test_settings_without_data_promise_no_command(card_of):

@@ -44,7 +44,7 @@ def push(run):
     def save_and_push(publisher, step, is_awaited=True, **files):
         publisher.push_checkpoint(save_checkpoint(run, step, **files), "me/x")
         if is_awaited:
-            publisher._job.result()
+            publisher.finish()
 
     return save_and_push
 
@@ -106,41 +106,45 @@ def test_what_the_new_checkpoint_and_model_do_not_have_goes_from_the_hub(hub, ma
     assert "last-checkpoint/scaler.pt" not in hub.files("me/x")
 
 
-def test_a_push_that_failed_is_said_and_the_next_save_repeats_it(hub, make_publisher, push, caplog):
+def test_a_push_that_failed_is_said_with_the_remedy_and_the_next_save_is_pushed(
+    hub, make_publisher, push, run, caplog
+):
     publisher = make_publisher(hub_token=hub.token)
     hub.fail(COMMIT, 403)
     push(publisher, 1)
     (message,) = logged(caplog)
-    assert all(part in message for part in ("checkpoint-1", "me/x", "403"))
+    remedy = f"leash push {shlex.quote(str(run))} --repo me/x"
+    assert [part for part in ("checkpoint-1", "403", remedy) if part not in message] == []
     assert "\n" not in message
     push(publisher, 2)
-    assert messages(hub) == ["checkpoint-1, checkpoint-2"]
-    assert steps_of(hub, "", "checkpoint-1/", "checkpoint-2/") == [2, 1, 2]
+    assert messages(hub) == ["checkpoint-2"]
+    assert steps_of(hub, "") == [2]
 
 
-def test_the_end_of_training_repeats_what_failed_or_came_too_early(hub, make_publisher, push, caplog):
-    publisher = make_publisher()
+@pytest.mark.parametrize(
+    ("strategy", "deleted", "pushed"),
+    [
+        ("every_save", None, [1, 3]),
+        ("checkpoint", None, [1, 3]),
+        ("all_checkpoints", None, [1, 2, 3]),
+        ("all_checkpoints", 2, [1, 3]),
+    ],
+)
+def test_while_a_push_is_running_the_newest_checkpoint_waits(
+    hub, make_publisher, push, run, caplog, strategy, deleted, pushed
+):
+    publisher = make_publisher(strategy)
     with hub.hold(COMMIT) as is_here:
         push(publisher, 1, is_awaited=False)
         assert is_here.wait(60)
         for step in (2, 3):
             push(publisher, step, is_awaited=False)
+        if deleted:
+            shutil.rmtree(run / f"checkpoint-{deleted}")
     publisher.finish()
-    assert messages(hub) == ["checkpoint-1", "checkpoint-2, checkpoint-3"]
+    assert messages(hub) == [f"checkpoint-{step}" for step in pushed]
     assert steps_of(hub, "") == [3]
     assert logged(caplog) == []
-
-
-def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_publisher, push, run, caplog):
-    publisher = make_publisher("checkpoint")
-    hub.fail(COMMIT, 0, times=99)
-    for step in (1, 2):
-        push(publisher, step)
-    publisher.finish()
-    message = logged(caplog)[-1]
-    assert f"leash push {shlex.quote(str(run))} --repo me/x" in message
-    assert "checkpoint-2" in message
-    assert "checkpoint-1" not in message  # the second stands for it, whose place it would take
 
 
 def test_a_checkpoint_may_be_deleted_while_it_is_pushed_and_an_event_file_may_grow(hub, make_publisher, push, run):
@@ -157,22 +161,6 @@ def test_a_checkpoint_may_be_deleted_while_it_is_pushed_and_an_event_file_may_gr
     assert hub.files("me/x")["checkpoint-1/optimizer.pt"] == b"moments 1"
     assert hub.files("me/x")["runs/a/tfevents"] == b"1"
     assert not (run / SNAPSHOT).exists()
-
-
-@pytest.mark.parametrize("deleted", [1, 2])
-def test_of_two_checkpoints_one_may_be_deleted_and_the_root_never_gets_the_older_model(
-    hub, make_publisher, push, run, deleted
-):
-    publisher = make_publisher()
-    HubRepository("me/x").commit({"model.safetensors": b"weights 0"}, "before")
-    hub.fail(COMMIT, 403, times=2)
-    for step in (1, 2):
-        push(publisher, step)
-    shutil.rmtree(run / f"checkpoint-{deleted}")
-    publisher.finish()
-    files = hub.files("me/x")
-    assert {name.split("/")[0] for name in files if "/" in name} == {f"checkpoint-{3 - deleted}"}
-    assert files["model.safetensors"] == (b"weights 2" if deleted == 1 else b"weights 0")
 
 
 def test_where_files_cannot_be_linked_they_are_pushed_from_the_checkpoint(hub, make_publisher, push, monkeypatch):

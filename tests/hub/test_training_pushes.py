@@ -1,6 +1,5 @@
 """A training run that pushes: one commit a save, all of it usable by others, and no token anywhere."""
 
-import json
 from pathlib import Path
 
 import killable_run
@@ -25,7 +24,6 @@ def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_pa
     assert hub.commits("me/x")[-1].message == "End of training"
     assert {"last-checkpoint/optimizer.pt", "README.md", "training_curves.png", "leash_recipe.yaml"} <= files.keys()
     assert {"README.md", "training_curves.png"} <= hub.commits("me/x")[1].files.keys()  # of the first checkpoint
-    assert json.loads(files["trainer_state.json"])["stateful_callbacks"]["LengthControl"]["method"] == "leash"
     assert {name.split("/")[0] for name in files if "tfevents" in name} == {"runs"}
     resumed = killable_run.make_trainer(tiny_model_path, str(tmp_path / "resumed"), max_steps=3)
     resumed.train(resume_from_checkpoint="hf://me/x/last-checkpoint")

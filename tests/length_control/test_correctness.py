@@ -101,10 +101,11 @@ def test_what_needs_to_know_is_refused_in_one_line(method, needing):
 
 
 def test_it_is_said_once_in_one_line():
-    for unsure in (rule([1.0, 0.5]), rule(functions=(score, form)), rule([1.0, 0.5], chosen="score")):
+    for unsure in (rule([1.0, 0.5]), rule(functions=(score, form))):
         line = unsure.problem()
         assert "correctness_func" in line
         assert "\n" not in line
         unsure.observe(torch.tensor([0.25]))
         assert unsure.problem() is None
     assert rule([1.0, -1.0, 0.0]).problem() is None
+    assert rule([1.0, 0.5], chosen="score").problem() is None  # the user says so

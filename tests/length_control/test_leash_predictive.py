@@ -1,7 +1,6 @@
 """LEASH-Predictive: its forecast, its length advantage and its state, by hand."""
 
 import math
-from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -95,14 +94,6 @@ def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
 def test_the_push_to_the_target_by_hand(level, drift, momentum, needed):
     forecast = Forecast(level, push=0.5, response=0.05, drift=drift)
     assert forecast.control(momentum) == pytest.approx(needed)
-
-
-@pytest.mark.parametrize(("lag", "momentum"), [(0.0, 0.9), (10.0, 0.95)])  # m = 9 and 9 + 10
-def test_completions_that_are_late_lengthen_the_momentum(lag, momentum):
-    method = updated(LeashPredictive(), replace(batch([30, 10], [1, 1]), lag=lag))
-    forecast = method.forecast("")
-    assert forecast.push == pytest.approx(1 - momentum)
-    assert method.lam == pytest.approx(min(forecast.control(momentum), 1.0))
 
 
 @pytest.mark.parametrize(

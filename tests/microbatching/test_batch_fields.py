@@ -22,7 +22,9 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 def test_columns_beyond_the_widths_are_cut_off(batch):
-    cut = {name: batch_fields.cut(name, values, prompt_width=2, completion_width=3) for name, values in batch.items()}
+    cut = {}
+    for name, values in batch.items():
+        cut[name] = batch_fields.cut(name, values, prompt_width=2, completion_width=3)
     assert cut["prompt_ids"].tolist() == [[0, 7], [8, 9]]
     assert cut["prompt_mask"].tolist() == [[0, 1], [1, 1]]
     assert cut["completion_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
@@ -44,7 +46,11 @@ def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_ha
 
 
 def test_joining_undoes_a_split_into_rows_of_their_own_width(batch):
-    batch["importance_sampling_ratio"] = torch.tensor([[0.5, 0.75, 0.25, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]])
+    ratios = [
+        [0.5, 0.75, 0.25, 1.0, 1.0],
+        [2.0, 1.0, 1.0, 1.0, 1.0],
+    ]
+    batch["importance_sampling_ratio"] = torch.tensor(ratios)
     batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     first_row: dict[str, torch.Tensor] = {}
     second_row: dict[str, torch.Tensor] = {}

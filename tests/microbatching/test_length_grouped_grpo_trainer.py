@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import trl
 from conftest import logged, quiet
-from gradient_run import FLOAT64_METHODS, IMPORTANCE, GradientRecorder, reward, scripted
+from gradient_run import FLOAT64_METHODS, IMPORTANCE, GradientRecorder, scripted
 from peft import LoraConfig, PromptTuningConfig
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from trl import GRPOConfig, GRPOTrainer
@@ -212,46 +211,47 @@ def test_padding_share_is_that_of_the_models_inputs(train, multiple):
     assert logged(trainer, "microbatch/skipped_share") == [0.0]
 
 
-def test_batches_with_images_stay_as_trl_makes_them(train):
-    trainer, _ = train(LengthGroupedGRPOTrainer)
-    batches = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
-    with pytest.warns(UserWarning, match="pixel_values"):
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("pixel_values", torch.zeros(1)),
+        ("completion_ids", [[7], [7, 7]]),  # without padding
+    ],
+)
+def test_batches_of_other_fields_stay_as_trl_makes_them(train, name, values):
+    trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
+    batches = [{**batch, name: values} for batch in trainer._buffered_inputs]
+    with pytest.warns(UserWarning, match=name):
         assert trainer._rearranged(batches) is batches
 
 
-def test_batches_without_padding_stay_as_trl_makes_them(train):
-    trainer, _ = train(LengthGroupedGRPOTrainer)
-    batches = [{**batch, "completion_ids": list(batch["completion_ids"])} for batch in trainer._buffered_inputs]
-    with pytest.warns(UserWarning, match="completion_ids"):
-        assert trainer._rearranged(batches) is batches
-
-
-def test_a_router_loss_keeps_trls_batches(train, monkeypatch):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aux_loss_enabled": True},  # the router loss is a mean over a micro-batch
+        {
+            "accelerator": SimpleNamespace(
+                num_processes=2, parallelism_config=SimpleNamespace(non_data_parallel_size=2)
+            )
+        },
+        # processes pad prompts to different widths
+        {"accelerator": SimpleNamespace(num_processes=2, parallelism_config=None), "_keeps_prompt_padding": True},
+    ],
+    ids=["router loss", "parallelism other than of data", "padding of prompts"],
+)
+def test_what_depends_on_the_micro_batch_or_the_process_keeps_trls_batches(train, changes):
     trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
     assert trainer._reasons_against_regrouping() == []
-    monkeypatch.setattr(trainer, "aux_loss_enabled", True)
+    vars(trainer).update(changes)
     assert len(trainer._reasons_against_regrouping()) == 1
-
-
-@pytest.mark.parametrize(("size", "num_reasons"), [(1, 0), (2, 1)])
-def test_parallelism_other_than_of_data_keeps_trls_batches(train, monkeypatch, size, num_reasons):
-    trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
-    parallelism = SimpleNamespace(non_data_parallel_size=size)
-    monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", parallelism, raising=False)
-    assert len(trainer._reasons_against_regrouping()) == num_reasons
-
-
-@pytest.mark.parametrize(("num_processes", "num_reasons"), [(1, 0), (2, 1)])
-def test_prompts_with_padding_stay_in_their_process(train, monkeypatch, num_processes, num_reasons):
-    trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
-    trainer._keeps_prompt_padding = True
-    monkeypatch.setattr(type(trainer.accelerator), "num_processes", num_processes)
-    assert len(trainer._reasons_against_regrouping()) == num_reasons
 
 
 @pytest.mark.parametrize(
     ("rope_type", "factors"),
-    [("dynamic", {}), ("longrope", {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8})],
+    [
+        ("dynamic", {}),
+        ("longrope", {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8}),
+    ],
     ids=["dynamic", "longrope"],
 )
 def test_positions_that_follow_the_width_keep_trls_batches(
@@ -278,23 +278,3 @@ def test_positions_that_follow_the_width_keep_trls_batches(
 def test_any_configuration_of_trl_serves(train):
     trainer, _ = train(LengthGroupedGRPOTrainer, config=GRPOConfig, max_steps=1)
     assert logged(trainer, "microbatch/padding_share")[0] < 0.3
-
-
-@pytest.mark.parametrize(
-    ("member", "parameters"),
-    [
-        ("_gone", ()),
-        ("_gone", None),
-        ("_prepare_inputs", ("generation_batch", "mode")),
-        ("compute_loss", ("inputs", "model", "return_outputs", "num_items_in_batch")),
-        ("_calculate_rewards", ("inputs", "prompts", "completions")),  # TRL gives completion_ids_list too
-    ],
-)
-def test_a_member_that_trl_does_not_have_is_named_in_one_line(
-    make_args, tiny_model_path, problems, member, parameters
-):
-    class DependingTrainer(LengthGroupedGRPOTrainer):
-        TRL_MEMBERS = {**LengthGroupedGRPOTrainer.TRL_MEMBERS, member: parameters}
-
-    with pytest.raises(ImportError, match=rf"GRPOTrainer\.{member}.*{trl.__version__}"):
-        DependingTrainer(tiny_model_path, reward, make_args(), train_dataset=problems)

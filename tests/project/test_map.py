@@ -50,7 +50,7 @@ def keys_with_thinking() -> set[str]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_its_log_keys_are_those_that_runs_log(make_trainer, tiny_model_path, tmp_path):
-    ours = make_trainer(math_reward, max_steps=1, dynamic_sampling_rounds=1, dynamic_sampling_oversample=0.5)
+    ours = make_trainer(math_reward, max_steps=1, dynamic_sampling_rounds=1)
     ours.train()
     stock = stock_trainer("GRPO", tiny_model_path, tmp_path, max_steps=1)
     stock.train()

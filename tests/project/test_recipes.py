@@ -1,6 +1,7 @@
 """Every recipe parses into a valid configuration, and the paper's six say what its table says."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from conftest import ROOT
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.commands.compare import CompareArguments, planned_runs
+from leash_trl.cli.commands.compare import CompareArguments
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.commands.filter import FilterArguments
+from leash_trl.cli.comparison_arms import planned_runs
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
@@ -123,6 +125,12 @@ def test_recipes_of_evaluation_and_filter_parse(path):
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
     names = [arguments.dataset_name] if kind is FilterArguments else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
+
+
+def test_keywords_are_whole_words_with_any_hyphen_and_space():
+    script = runpy.run_path(str(RECIPES / "smollm2_135m" / "keywords.py"))
+    counts = script["keyword_counts"]("So also: re\u2011evaluate, check\nagain, misstep, Step 2, first, await")
+    assert counts == {"summary": 1, "rethink": 2, "plan": 2}
 
 
 @pytest.mark.parametrize("script", ["gym/all_methods.py", "gym/settled.py", "smollm2_135m/picture.py"])

@@ -36,10 +36,6 @@ def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
     assert lenient(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, 1.0]
 
 
-def test_a_function_without_a_signature_is_told_nothing():
-    assert with_thinking_markers([dict.fromkeys], ThinkingMarkers()) == [dict.fromkeys]
-
-
 def test_rewards_form_a_table_of_one_column_per_function_without_rounding():
     table = reward_table([one_and_none, lambda completions: [0.1, 0.2]], ["first", "second"], COMPLETIONS, 2)
     assert table.dtype == torch.float64
@@ -63,7 +59,11 @@ def test_async_functions_wait_for_each_other_in_one_loop_beside_others():
             return [0.75, None]
 
     functions = [first, one_and_none, functools.partial(Second())]
-    table = reward_table(functions, ["first", "one_and_none", "Second"], COMPLETIONS, 2)
+
+    async def inside_another_loop():
+        return reward_table(functions, ["first", "one_and_none", "Second"], COMPLETIONS, 2)
+
+    table = asyncio.run(inside_another_loop())
     assert table[0].tolist() == [0.5, 1.0, 0.75]
     assert loops == [event_loop()]
 

@@ -79,15 +79,6 @@ def is_unscorable(verdict):
     return verdict.is_equal is None and verdict.failure is not None
 
 
-def test_verdicts_come_in_the_order_of_the_cases(pool):
-    cases = [(rf"\boxed{{{i}}}", r"\boxed{2}") for i in range(5)]
-    assert [verdict.is_equal for verdict in pool.verdicts(cases)] == [False, False, True, False, False]
-
-
-def test_without_an_answer_the_verdict_is_whether_the_gold_can_be_read(pool):
-    assert pool.verdicts([(None, r"\boxed{1}"), (None, r"\boxed{\text{}}")]) == [RIGHT, Verdict(False)]
-
-
 def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog, monkeypatch):
     hanging_case = (HANG, r"\boxed{42}")
     with caplog.at_level(logging.WARNING):

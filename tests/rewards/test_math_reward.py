@@ -40,10 +40,6 @@ def test_neither_takes_unfinished_thinking_nor_text_after_a_box_nor_rounded_numb
     assert lenient_math_reward(completions, golds) == math_reward(completions, golds) == [-1.0] * 4
 
 
-def test_trl_logs_the_two_rewards_under_different_names():
-    assert lenient_math_reward.__name__ != math_reward.__name__
-
-
 def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):
     monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [Verdict(None, "ran out of time")] * len(cases))
     logged = {}

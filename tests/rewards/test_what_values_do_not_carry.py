@@ -39,6 +39,7 @@ def is_correct(answer: str, gold: str) -> bool | None:
         ("3 to 2", "2 to 3", False),
         ("2 and 3, respectively", "3 and 2, respectively", False),
         ("2 and 3", "3 and 2, respectively", None),
+        ("red and blue, respectively", "blue and red, respectively", None),  # without a number
     ],
 )
 def test_words_contradict_words_and_bind_the_numbers_beside_them(answer, gold, expected):

@@ -27,7 +27,6 @@ TARGET = 40
 LAMBDA_INIT = 0.1
 LAMBDA_LR = 0.1
 NUM_GENERATIONS = 4
-GROUPS_AN_UPDATE = 4
 NUM_UPDATES = 5
 SAVED_AT = 3
 
@@ -83,11 +82,14 @@ def by_hand(folder: Path, lam: float = LAMBDA_INIT) -> tuple[dict, list[dict], l
     lambdas = [lam]
     num_scored = 0
     for count in seen["counts"]:
+        new_groups = groups[num_scored : num_scored + count]
         num_scored += count
-        first = max(0, num_scored - max(count, GROUPS_AN_UPDATE))
-        lengths = itertools.chain.from_iterable(group["lengths"] for group in groups[first:num_scored])
-        excess = statistics.fmean(length / TARGET - 1 for length in lengths)
-        lambdas.append(min(1.0, max(0.0, lambdas[-1] + LAMBDA_LR * excess)))
+        lam = lambdas[-1]
+        if new_groups:
+            lengths = itertools.chain.from_iterable(group["lengths"] for group in new_groups)
+            excess = statistics.fmean(length / TARGET - 1 for length in lengths)
+            lam = min(1.0, max(0.0, lam + LAMBDA_LR * excess))
+        lambdas.append(lam)
     return seen, groups, lambdas
 
 

@@ -114,7 +114,8 @@ class GradientRecorder(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
-        self.gradients.append(torch.cat([gradient.flatten().to("cpu", copy=True) for gradient in gradients]))
+        copies = [gradient.flatten().to("cpu", copy=True) for gradient in gradients]
+        self.gradients.append(torch.cat(copies))
 
     def count(self, module, args, kwargs):
         """A hook before each forward pass of the model."""

@@ -58,7 +58,8 @@ def _parts_right(num_parts: int, rates: np.ndarray, rng: np.random.Generator, nu
 
 def _similarities(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
     """Similarities to the gold, of any value, most of them near 1."""
-    return 1 / (1 + np.exp(-2 - 2 * rates[:, None] - 0.5 * rng.normal(size=(len(rates), num_samples))))
+    noise = rng.normal(size=(len(rates), num_samples))
+    return 1 / (1 + np.exp(-2 - 2 * rates[:, None] - 0.5 * noise))
 
 
 def _format_and_answer(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:

@@ -106,7 +106,11 @@ def warm(method: LengthControl) -> LengthControl:
     """The method after two policy updates on batches whose questions come again."""
     rewards = [1, -1, 1, -1, 1, 1, -1, 1]
     targets = [50.0, 50.0, 50.0, 50.0, 80.0, 80.0, 80.0, 80.0]
-    for lengths in ([60, 20, 90, 180, 70, 30, 120, 160], [50, 200, 80, 90, 150, 60, 40, 100]):
+    lengths_of_batches = [
+        [60, 20, 90, 180, 70, 30, 120, 160],
+        [50, 200, 80, 90, 150, 60, 40, 100],
+    ]
+    for lengths in lengths_of_batches:
         method.observe(batch_of(rewards, lengths, targets, num_generations=4))
         method.step()
     return method

@@ -11,16 +11,24 @@ from leash_trl.gym.dataset import gym_problems
 from leash_trl.run_folder import STATE_ENTRY
 
 
-REFILLED = {"per_device_train_batch_size": 8, "num_generations": 2, "dynamic_sampling_rounds": 1}
-OVERSAMPLED = {**REFILLED, "dynamic_sampling_oversample": 0.5, "save_steps": 3}
+REFILLED = {
+    "per_device_train_batch_size": 8,
+    "num_generations": 2,
+    "dynamic_sampling_rounds": 2,
+    "save_steps": 3,
+}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
     "thinking": {"length_of": "thinking", "min_accuracy": 0.2},
-    "dynamic sampling": {**REFILLED, "dynamic_sampling_rounds": 2},
-    "oversampling": OVERSAMPLED,
-    "resumed oversampling": {**OVERSAMPLED, "resume_from_checkpoint": "oversampling/checkpoint-3"},
-    "oversampled window": {**OVERSAMPLED, "per_device_train_batch_size": 4, "steps_per_generation": 2},
+    "normalized apart": {
+        "length_control": "none",
+        "lambda_lr": None,
+        "multi_objective_aggregation": "normalize_then_sum",
+    },
+    "dynamic sampling": REFILLED,
+    "resumed dynamic sampling": {**REFILLED, "resume_from_checkpoint": "dynamic sampling/checkpoint-3"},
+    "window of dynamic sampling": {**REFILLED, "per_device_train_batch_size": 4, "steps_per_generation": 2},
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from accelerate.logging import MultiProcessAdapter
 from accelerate.optimizer import AcceleratedOptimizer
 from conftest import log_rows, logged, parity_reward
-from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, any_trainer, stock_trainer
+from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, any_trainer, lambda_in, stock_trainer
 from transformers import TrainerCallback
 
 from leash_trl import LengthControlledReward
@@ -200,74 +200,54 @@ def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(par
 
 @pytest.fixture(params=KINDS)
 def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
-    """Factory of each kind of trainer, whose task the deciding function cannot score, with its method and the lengths
-    of its batches."""
+    """Factory of each kind of trainer, whose task the deciding function cannot score but another one can, and the
+    lengths of its batches."""
+    batches = []
 
-    def build(method, rewards, max_steps):
-        batches = []
+    def records(completion_ids, **kwargs):
+        batches.append([len(ids) for ids in completion_ids])
+        return [None] * len(completion_ids)
 
-        def records(completion_ids, **kwargs):
-            batches.append([len(ids) for ids in completion_ids])
-            return [None] * len(completion_ids)
+    def build(method):
+        functions = [records, parity_reward]
+        if request.param != "LeashGRPO":
+            reward = LengthControlledReward(functions, method, TARGET, correctness_func=records)
+            return stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=MOST_BLANK + 2)
+        return make_trainer(
+            functions,
+            length_control=method.name,
+            target_length=TARGET,
+            max_completion_length=2 * TARGET,
+            lambda_init=LAMBDA_INIT,
+            lambda_lr=LAMBDA_LR,
+            correctness_func="records",
+            max_steps=MOST_BLANK + 2,
+        )
 
-        if request.param == "LeashGRPO":
-            fields = {
-                "length_control": method.name,
-                "target_length": TARGET,
-                "max_completion_length": 2 * TARGET,
-                "lambda_init": LAMBDA_INIT,
-                "lambda_lr": LAMBDA_LR,
-                "correctness_func": "records",
-            }
-            trainer = make_trainer([records, *rewards], max_steps=max_steps, **fields)
-            return trainer, trainer.length_control, batches
-        reward = LengthControlledReward([records, *rewards], method, TARGET, correctness_func=records)
-        trainer = stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=max_steps)
-        return trainer, method, batches
-
-    return build
+    return build, batches
 
 
 def test_lambda_moves_by_what_another_function_scores(of_another_task):
-    trainer, method, batches = of_another_task(
-        Leash(LAMBDA_INIT, LAMBDA_LR), [parity_reward], max_steps=MOST_BLANK + 2
-    )
+    build, batches = of_another_task
+    trainer = build(Leash(LAMBDA_INIT, LAMBDA_LR))
     trainer.train()
     lam = LAMBDA_INIT
     for lengths in batches:
         lam = moved_by(lam, lengths)
     assert len(batches) == trainer.state.global_step == MOST_BLANK + 2
-    assert method.lam == pytest.approx(lam, abs=1e-12)
-    assert method.lam != LAMBDA_INIT
+    assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == pytest.approx(lam, abs=1e-12)
+    assert lam != LAMBDA_INIT
 
 
 def test_the_end_of_a_run_without_signal_names_what_had_none(of_another_task):
     """LACONIC learns from correctness alone, so what another function scores is no signal."""
-    trainer, method, _ = of_another_task(Laconic(LAMBDA_INIT, LAMBDA_LR), [parity_reward], max_steps=MOST_BLANK + 2)
+    build, _ = of_another_task
+    trainer = build(Laconic(LAMBDA_INIT, LAMBDA_LR))
     with pytest.raises(TrainingError, match="correctness_func") as ended:
         trainer.train()
-    assert "\n" not in str(ended.value)
-    assert "reward_funcs" not in str(ended.value)
-    assert method.name in str(ended.value)
-    assert method.lam == LAMBDA_INIT
+    message = str(ended.value)
+    assert "\n" not in message
+    assert "reward_funcs" not in message
+    assert "laconic" in message
+    assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == LAMBDA_INIT
     assert trainer.state.global_step == MOST_BLANK
-
-
-def test_with_several_rewards_accuracy_is_logged_only_if_one_decides(make_trainer):
-    def bonus(completion_ids, **kwargs):
-        return [1.0] * len(completion_ids)
-
-    rewards = [parity_reward, bonus]
-    fields = {"reward_weights": [1.0, 0.2], "max_steps": 1}
-    need_correctness = {"leash/accuracy", "leash/paying_share", "leash/mean_correct_length", "leash/mean_wrong_length"}
-    with pytest.warns(UserWarning, match="correctness_func is None"):
-        unknown = make_trainer(rewards, **fields)
-    unknown.train()
-    (row,) = log_rows(unknown)
-    assert not row.keys() & need_correctness
-    assert None not in row.values()
-    decided = make_trainer(rewards, correctness_func="parity_reward", **fields)
-    decided.train()
-    (row,) = log_rows(decided)
-    assert row.keys() >= need_correctness
-    assert None not in row.values()

@@ -26,7 +26,7 @@ METHODS_BY_HOOK = {
 
 @pytest.mark.parametrize("hook", METHODS_BY_HOOK)
 def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(hook, make_trainer, tokenizer, problems):
-    """Two updates of two prompts: a first batch without signal, which rounds refill, and then extra groups."""
+    """Two updates of two prompts: a first batch without signal, which a round refills."""
     name, kwargs = METHODS_BY_HOOK[hook]
     targets_of_rows = defaultdict(list)  # by update
 
@@ -48,7 +48,6 @@ def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(hook, make_
         target_schedule="linear",
         target_milestones={0: 6, 2: 4},
         dynamic_sampling_rounds=1,
-        dynamic_sampling_oversample=1.0,
         advantage_epsilon=0.1,
     )
     batches = generation_batches(trainer)
@@ -59,7 +58,7 @@ def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(hook, make_
     rows = log_rows(trainer)
     assert all(math.isfinite(row["loss"]) and math.isfinite(row["grad_norm"]) for row in rows)
     assert max(row["grad_norm"] for row in rows) > 0
-    for key in ("wasted_share", "sampling_rounds", "extra_groups"):
+    for key in ("wasted_share", "sampling_rounds"):
         assert max(row[f"leash/{key}"] for row in rows) > 0
     if METHODS[name].target_use != "none":
         targets = [6 / 4 * fmean(targets_of_rows[0]), 5 / 4 * fmean(targets_of_rows[1])]

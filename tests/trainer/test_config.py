@@ -1,7 +1,5 @@
 """The configuration: the paper's recipe by default, one method and one rule of advantages, help from its docstring."""
 
-import math
-
 import pytest
 from process_warnings import warnings_of
 
@@ -61,6 +59,15 @@ def test_the_rule_of_advantages_is_that_of_the_fields(config):
         ({"mask_truncated_completions": True}, ["mask_truncated_completions", "True"]),
         ({"mask_truncated_completions": True, "length_control": "dler"}, ["mask_truncated_completions", "dler"]),
         ({"length_control": "laser_d", "lambda_init": 0.2, "lambda_lr": 0.1}, ["lambda_init=0.2", "lambda_lr=0.1"]),
+        (
+            {
+                "length_control": "none",
+                "multi_objective_aggregation": "normalize_then_sum",
+                "advantage_epsilon": 1e-6,
+            },
+            ["advantage_epsilon", "1e-06"],
+        ),
+        ({"length_control": "none", "multi_objective_aggregation": "normalize_then_sum"}, None),
         ({}, None),
         ({"generation_kwargs": {"stop": ["END"], "best_of_our_own": 1}, "use_vllm": True}, None),
         ({"length_control": "dler", "target_length": 4000, "max_completion_length": 4000}, None),  # which cuts there
@@ -83,10 +90,7 @@ def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
 
 def test_the_limit_is_what_the_engine_is_told(config):
     assert config().generation_limit == 32768
-    assert config(max_completion_length=None, use_vllm=True).generation_limit == math.inf  # vLLM's context ends it
     assert config(generation_kwargs='{"max_new_tokens": 9000}').generation_limit == 9000
-    assert config(generation_kwargs={"max_tokens": 50000}, use_vllm=True).generation_limit == 50000
-    assert config(generation_kwargs={"max_new_tokens": 9000}, max_completion_length=None).generation_limit == 9000
 
 
 @pytest.mark.parametrize("text", ['{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"])

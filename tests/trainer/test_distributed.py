@@ -96,15 +96,19 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path, sc
     assert len({*lambdas}) == len(lambdas) > (scenario == "budgets")
 
 
-@pytest.mark.parametrize("scenario", ["dynamic sampling", "oversampling", "oversampled window"])
-def test_refilling_keeps_two_processes_in_step(ranks, scenario):
+def test_two_processes_normalize_rewards_apart_like_one(ranks, tiny_model_path, tmp_path):
+    alone = scripted_run.run("normalized apart", tiny_model_path, tmp_path, per_device_train_batch_size=12)
+    both = ranks[0]["normalized apart"]
+    for key in ("lengths", "advantages", "table of advantages"):
+        assert alone[key] == both[key]
+    assert max(alone["advantages"]) > 0.5
+
+
+@pytest.mark.parametrize(("scenario", "num_batches"), [("dynamic sampling", 4), ("window of dynamic sampling", 2)])
+def test_refilling_keeps_two_processes_in_step(ranks, scenario, num_batches):
     seen = ranks[0][scenario]
-    extra = [row["leash/extra_groups"] for row in seen["log"] if "leash/extra_groups" in row]
-    assert extra[0] == 0  # nothing is known before the first batch
-    assert (max(extra) > 0) == (scenario != "dynamic sampling")
-    assert all(groups in (0, 2, 4) for groups in extra)  # as many on both, at most half of eight
     assert any(row.get("leash/wasted_share", 0) > 0 for row in seen["log"])
-    assert seen["state"]["prompts_drawn"]["batches"] == (2 if scenario == "oversampled window" else 4)
+    assert seen["state"]["prompts_drawn"]["batches"] == num_batches
     assert len(seen["advantages"]) == 16
     assert seen["loss_tokens"] == sum(seen["lengths"])
 
@@ -112,7 +116,7 @@ def test_refilling_keeps_two_processes_in_step(ranks, scenario):
 def test_two_processes_resume_where_they_were(ranks):
     """In a second epoch, in its order."""
     for rank in ranks:
-        assert rank["resumed oversampling"] == rank["oversampling"]
+        assert rank["resumed dynamic sampling"] == rank["dynamic sampling"]
 
 
 def test_two_killed_processes_repeat_the_uninterrupted_run(ranks):

@@ -1,4 +1,4 @@
-"""Fresh prompts for groups without signal: which come, how many, and which groups they replace. No trainer."""
+"""Fresh prompts for groups without signal: which come, and which groups they replace. No trainer."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from trl.trainer.utils import RepeatSampler
 from leash_trl.data.questions import question_of
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
-from leash_trl.trainer.dynamic_sampling import DynamicSampling, extra_groups, kept_groups, refilled
+from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_groups, refilled
 from leash_trl.trainer.generation_batch import GenerationBatch
 
 
@@ -20,7 +20,7 @@ def letters(count: int) -> list[dict]:
 
 
 def make_sampling(rows, prompts_in_batch=2, **changes) -> DynamicSampling:
-    fields = {"seed": 3, "shuffle_dataset": False, "world_size": 1, "dynamic_sampling_oversample": 8.0, **changes}
+    fields = {"seed": 3, "shuffle_dataset": False, **changes}
     sizes = {"generation_batch_size": prompts_in_batch * 4, "num_generations": 4}
     return DynamicSampling(rows, SimpleNamespace(**fields, **sizes))
 
@@ -49,7 +49,12 @@ def test_a_later_epoch_is_drawn_from_the_side_where_more_is_left_by_hand():
     assert drawn_for(sampling, batch=7, count=1) == "b"  # 0, and 6 - 1 = 5
 
 
-@given(st.integers(0, 5), st.integers(1, 6), st.lists(st.integers(0, 9), min_size=1, max_size=12), st.booleans())
+@given(
+    st.integers(0, 5),
+    st.integers(1, 6),
+    st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    st.booleans(),
+)
 def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, size, counts, is_shuffled):
     rows = letters(26)
     sampling = make_sampling(rows, size, seed=seed, shuffle_dataset=is_shuffled)
@@ -74,30 +79,8 @@ def test_prompts_of_an_incomplete_last_batch_are_drawn_first():
 def test_prompts_repeat_where_the_data_set_is_smaller_than_a_batch():
     rows = letters(3)
     sampling = make_sampling(rows, prompts_in_batch=4)
-    assert len(drawn_for(sampling, batch=0, count=5, without={question_of(row) for row in rows})) == 5
-
-
-def test_the_share_of_groups_with_signal_halves_with_each_batch_by_hand():
-    sampling = make_sampling(letters(9))
-    assert sampling.num_extra() == 0  # nothing is known yet
-    sampling.record(torch.tensor([True, True, True, False]))
-    sampling.record(torch.tensor([True, False]))
-    # (3 / 2 + 1) / (4 / 2 + 2) = 0.625; two groups need 2 more, 4 * 0.625 + 0.5 - 0.97 = 2.03
-    assert sampling.num_extra() == extra_groups(2, 0.625, most=16) == 2
-
-
-def test_extra_groups_are_limited_by_the_share_of_each_process_by_hand():
-    """12 groups in two processes: 0.3 * 6 = 1.8, and not half of 0.3 * 12 = 3.6."""
-    sampling = make_sampling(letters(9), prompts_in_batch=12, world_size=2, dynamic_sampling_oversample=0.3)
-    sampling.record(torch.tensor([False] * 12))
-    assert sampling.num_extra() == 2
-
-
-def test_extra_groups_by_hand():
-    # 4 groups and m = 1 / 2: 4.5 - 1.41 = 3.09 for E = 4, 5.5 - 1.58 = 3.92 for E = 6, 6 - 1.66 = 4.34 for E = 7
-    assert extra_groups(4, 0.5, most=9) == 7
-    assert extra_groups(4, 0.5, most=2) == 2
-    assert extra_groups(32, 1.0, most=8) == extra_groups(32, 0.999, most=8) == 0
+    questions = {question_of(row) for row in rows}
+    assert len(drawn_for(sampling, batch=0, count=5, without=questions)) == 5
 
 
 @given(st.lists(st.booleans(), min_size=4), st.integers(1, 4))
@@ -114,4 +97,4 @@ def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):
     score = METHODS["none"]().score(rollouts, AdvantageRule())
     generation = GenerationBatch(rollouts=rollouts, score=score, batch={"pixel_values": torch.zeros(1)})
     with pytest.raises(ValueError, match="pixel_values"):
-        refilled(generation, 1, score=None, accelerator=SimpleNamespace(process_index=0, num_processes=1))
+        refilled(generation, generation, score=None, accelerator=None, pad_token_id=0)

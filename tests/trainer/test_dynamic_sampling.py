@@ -51,24 +51,14 @@ def questions_of(rollouts) -> list[int]:
     return rollouts.questions[::4].tolist()
 
 
-@pytest.fixture(scope="module")
-def finished():
-    """Runs by the field that turns dynamic sampling on, each trained once."""
-    return {}
-
-
-@pytest.fixture(params=["dynamic_sampling_rounds", "dynamic_sampling_oversample"])
-def run(request, finished, make_trainer) -> SimpleNamespace:
-    """A run of four updates, with three rounds or with as many extra groups as the batch has."""
-    field = request.param
-    if field not in finished:
-        fields = DEAD | {field: 3 if field == "dynamic_sampling_rounds" else 1.0}
-        trainer = make_trainer(mostly_dead_reward, **fields)
-        steps = watched(trainer)
-        batches = generation_batches(trainer)
-        trainer.train()
-        finished[field] = SimpleNamespace(field=field, steps=steps, batches=batches, log=log_rows(trainer))
-    return finished[field]
+@pytest.fixture
+def run(make_trainer) -> SimpleNamespace:
+    """A run of four updates with three rounds."""
+    trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=3, **DEAD)
+    steps = watched(trainer)
+    batches = generation_batches(trainer)
+    trainer.train()
+    return SimpleNamespace(steps=steps, batches=batches, log=log_rows(trainer))
 
 
 def test_everything_generated_counts(run):
@@ -79,7 +69,6 @@ def test_everything_generated_counts(run):
         assert row["leash/violation"] == pytest.approx(mean_length / 6 - 1)
         assert row["leash/wasted_share"] == pytest.approx(1 - 4 / sum(num_groups))
         assert row["leash/sampling_rounds"] == len(num_groups) - 1
-        assert row["leash/extra_groups"] == num_groups[0] - 4
         assert num_groups == sorted(num_groups, reverse=True)  # rounds fill only what is missing
 
 
@@ -108,24 +97,12 @@ def test_rows_of_a_refilled_batch_belong_together(run):
         assert torch.equal((advantages > 0)[is_alive], is_right[is_alive])
 
 
-def test_rounds_come_after_the_batch_and_extra_groups_with_it(run):
-    extra_groups = [row["leash/extra_groups"] for row in run.log]
-    rounds = [row["leash/sampling_rounds"] for row in run.log]
-    assert extra_groups[0] == 0  # nothing is known yet
-    if run.field == "dynamic_sampling_rounds":
-        assert max(extra_groups) == 0
-        assert max(rounds) == 3
-    else:
-        assert max(extra_groups) == 4
-        assert max(rounds) == 0
-
-
-@pytest.mark.parametrize("field", ["dynamic_sampling_rounds", "dynamic_sampling_oversample"])
-def test_no_replacement_asks_what_the_batch_asks(make_trainer, problems, field):
+def test_no_replacement_asks_what_the_batch_asks(make_trainer, problems):
     """The second batch's questions stand once more at the end of the data, where replacements come from."""
     dataset = problems.select([*range(12), *range(4, 8)])
-    fields = DEAD | {field: 1, "shuffle_dataset": False}
-    trainer = make_trainer(mostly_dead_reward, dataset=dataset, **fields)
+    trainer = make_trainer(
+        mostly_dead_reward, dataset=dataset, dynamic_sampling_rounds=1, shuffle_dataset=False, **DEAD
+    )
     steps = watched(trainer)
     trainer.train()
     questions = list(chain.from_iterable(map(questions_of, steps[1].parts)))

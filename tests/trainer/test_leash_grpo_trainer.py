@@ -65,8 +65,70 @@ def test_without_a_penalty_it_is_plain_grpo_to_the_last_bit(make_trainer, make_a
     assert all(map(torch.equal, ours.model.parameters(), stock.model.parameters()))
 
 
+def within_ten_tokens(completion_ids, **kwargs):
+    """A length reward as a user writes it; `None` for two completions of each batch."""
+    rewards = [0.7 if len(ids) <= 10 else 0.1 for ids in completion_ids]
+    return [None, None, *rewards[2:]]
+
+
+def parity_or_none(completion_ids, **kwargs):
+    """Leaves the first completion of each batch without any reward."""
+    return [None, *parity_reward(completion_ids)[1:]]
+
+
+@pytest.mark.parametrize("decides", [{}, {"correctness_func": math_reward}], ids=["unknown", "no reward"])
+def test_rewards_that_are_normalized_apart_have_trls_advantages_to_the_last_bit(decides, make_trainer, make_args):
+    """GDPO: TRL normalizes each reward in its group, sums them, and normalizes over the batch. A function that only
+    decides what is correct has no part in it."""
+    apart = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]}
+    plain = {"length_grouped_microbatches": False, "skip_zero_signal": False, "per_device_train_batch_size": 16}
+    args = make_args(length_control="none", lambda_lr=None, max_steps=3, **apart, **plain)
+    reward_funcs = [parity_or_none, within_ten_tokens]
+    ours = make_trainer(reward_funcs, args=args, **decides)
+    batches = generation_batches(ours)
+    ours.train()
+    stock = make_trainer(reward_funcs, trainer_class=GRPOTrainer, args=stock_arguments(args))  # seeds anew
+    stock_batches = generation_batches(stock)
+    stock.train()
+    for batch, stock_batch in zip(batches, stock_batches, strict=True):
+        assert torch.equal(batch["advantages"], stock_batch["advantages"])
+    assert batches[0]["advantages"].unique().numel() > 2
+    assert list(ours._logs["advantages"]) == list(stock._logs["advantages"])
+    assert all(map(torch.equal, ours.model.parameters(), stock.model.parameters()))
+
+
+def test_equal_sums_of_different_rewards_are_a_signal_where_each_is_normalized(make_trainer):
+    """In each group, the sums are equal, but one reward has twice the weight of the other."""
+
+    def parity(completion_ids, **kwargs):
+        return [float(row % 2) for row, _ in enumerate(completion_ids)]
+
+    def half_of_the_opposite(completion_ids, **kwargs):
+        return [(1 - row % 2) / 2 for row, _ in enumerate(completion_ids)]
+
+    trainer = make_trainer(
+        [parity, half_of_the_opposite],
+        length_control="none",
+        lambda_lr=None,
+        multi_objective_aggregation="normalize_then_sum",
+        reward_weights=[1.0, 2.0],
+        max_steps=1,
+    )
+    trainer.train()
+    assert min(abs(advantage) for advantage in trainer._logs["advantages"]) > 0.5
+    assert logged(trainer, "leash/zero_signal_share") == [0]
+
+
 @pytest.mark.filterwarnings("ignore:mask_truncated_completions")
-@pytest.mark.parametrize(("scale", "masks"), [("group", False), ("batch", False), ("none", False), ("group", True)])
+@pytest.mark.parametrize(
+    ("scale", "masks"),
+    [
+        ("group", False),
+        ("batch", False),
+        ("none", False),
+        ("group", True),
+    ],
+)
 def test_advantages_and_lambda_follow_algorithm_1(make_trainer, scale, masks):
     """Truncated completions count in full even where the loss does not see them."""
     batches = []
@@ -206,7 +268,11 @@ def test_another_kind_of_configuration_is_an_error(tiny_model_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "limit_in_training"), [({}, 10), ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6)]
+    ("fields", "limit_in_training"),
+    [
+        ({}, 10),
+        ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6),
+    ],
 )
 def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields, limit_in_training):
     """As in TRL, `generation_kwargs` set the run's limit, and the loss divides by `max_completion_length`."""
@@ -281,14 +347,10 @@ def test_the_example_is_the_shortest_prompt_that_text_alone_can_show():
     short = [{"role": "user", "content": "1 + 1"}]
     long = [{"role": "user", "content": "1 + 1 + 1"}]
     pictured = [{"role": "user", "content": [{"type": "image"}]}]
-    calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
+    calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [{}]}]
     beside_a_picture = {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}
     rows = [{"prompt": prompt} for prompt in (long, short, pictured, calling)]
     assert example_prompt([*rows, beside_a_picture]) == short
     assert example_prompt([{"prompt": "1 + 1 + 1"}, {"prompt": "1 + 1"}]) == "1 + 1"
     assert example_prompt([{"prompt": pictured}]) is None
-
-
-def test_the_example_has_no_empty_fields():
-    message = {"role": "user", "content": "1 + 1"}
-    assert example_prompt([{"prompt": [{**message, "name": None, "tool_calls": None}]}]) == [message]
+    assert example_prompt([{"prompt": [{**short[0], "tool_calls": None}]}]) == short

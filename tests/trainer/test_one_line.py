@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
 
 
 def case_id(mistake: dict) -> str:
-    values = [*mistake["options"].values(), *mistake.get("without", [])]
+    values = [*map(str, mistake["options"].values()), *mistake.get("without", [])]
     return " ".join([mistake["command"], *values])
 
 
@@ -57,8 +57,10 @@ def test_on_the_command_line_it_is_the_last_line(mistake, folder, tmp_path, caps
     words = [command]
     for name, value in options.items():
         if name not in mistake.get("without", []):
-            words += [f"--{name}", value]
+            values = [value] if isinstance(value, str) else value
+            words += [f"--{name}", *values]
     assert main(words) == 2
+    assert not (tmp_path / "run" / "samples").exists()
     error = capsys.readouterr().err
     assert "Traceback" not in error
     line = error.rstrip("\n").split("\n")[-1]

@@ -129,11 +129,11 @@ def test_lambda_where_another_process_scores(run, tokenizer, tiny_model_path, tm
     sizes = {"num_generations": 2, "per_device_train_batch_size": 8, "max_completion_length": 12}
     args = AsyncGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **sizes)
     here, there = multiprocessing.Pipe()
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
+    callback.on_train_begin(args, state, None, model=model, processing_class=tokenizer)
     reward_funcs = [ten_lines.leash_reward, reward]
     worker = multiprocessing.get_context("spawn").Process(target=serve, args=(there, reward_funcs), daemon=True)
     worker.start()
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
-    callback.on_train_begin(args, state, None, model=model, processing_class=tokenizer)
     group = {"prompts": [""] * 2, "completions": [""] * 2, "completion_ids": [[2] * 9] * 2}  # by half over
     scores = [[], []]
     for _ in range(3):
@@ -159,7 +159,8 @@ def test_advantages_at_a_small_lambda(run):
     start = {"lambda_init": 0.001, "lambda_lr": 0.0}
     seen = run(calls=AllRight(), start=start, learning_rate=0.0, max_steps=1)
     _, _, lengths = seen[TEN_LINES]["calls"][0]
-    penalties = 0.001 * (torch.tensor(lengths, dtype=torch.float64).view(-1, 4) / TARGET - 1).clamp(min=0)
+    violations = torch.tensor(lengths, dtype=torch.float64).view(-1, 4) / TARGET - 1
+    penalties = 0.001 * violations.clamp(min=0)
     deviation = penalties.std(dim=1, keepdim=True) + 1e-8
     advantages = (penalties - penalties.mean(dim=1, keepdim=True)) / deviation
     exact = advantages.abs().sum().item()

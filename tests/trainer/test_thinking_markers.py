@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlledReward
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.rewards import math_reward, reasoning_gym_reward
+from leash_trl.rewards.reasoning_gym_reward import procedural_dataset
 from leash_trl.trainer.callbacks import run_settings
 
 
@@ -92,30 +93,14 @@ def test_length_controlled_reward_grades_only_what_follows_the_thinking(
     assert rewards == [-1.0, 1.0]
 
 
-@OPENINGS
-def test_the_reward_of_reasoning_gym_reads_only_what_follows_the_thinking(
-    in_template, in_completion, bracket_tokenizer, bracket_model, tmp_path
-):
-    reward = LengthControlledReward(reasoning_gym_reward, "none", thinking_end=END)
-    run = run_of(tmp_path, bracket_model, bracket_tokenizer, template(in_template))
-    reward.begin(run_settings(reward=reward, **run), num_processes=1)
-    settings = '0 {"task": "chain_sum", "min_terms": 2, "max_terms": 2, "seed": 1, "size": 1}'
-    gold = solution_of(settings)
-    completions = [rf"\boxed{{{gold}}} Wait", rf"no{END}\boxed{{{gold}}}"]
-    rewards = reward(
-        prompts=["?" + in_template] * 2,
-        completions=[in_completion + said for said in completions],
-        completion_ids=[[7, 7], [7, 7]],
-        reasoning_gym=[settings, settings],
+def test_the_reward_of_reasoning_gym_reads_only_what_follows_the_thinking():
+    configuration = '{"task": "chain_sum", "min_terms": 2, "max_terms": 2, "seed": 1, "size": 1}'
+    gold = procedural_dataset(configuration)[0]["answer"]
+    completions = [rf"{START}\boxed{{{gold}}} Wait", rf"{START}no{END}\boxed{{{gold}}}"]
+    rewards = reasoning_gym_reward(
+        completions, reasoning_gym=[f"0 {configuration}"] * 2, thinking_markers=ThinkingMarkers(END)
     )
     assert rewards == [-1.0, 1.0]
-
-
-def solution_of(settings):
-    from leash_trl.rewards.reasoning_gym_reward import procedural_dataset
-
-    index, _, configuration = settings.partition(" ")
-    return procedural_dataset(configuration)[int(index)]["answer"]
 
 
 def test_a_reward_function_of_ones_own_may_ask_for_the_markers(make_trainer):
@@ -129,15 +114,6 @@ def test_a_reward_function_of_ones_own_may_ask_for_the_markers(make_trainer):
     trainer.train()
     assert received == [ThinkingMarkers(END)]
     assert "rewards/reward/mean" in trainer.state.log_history[0]
-
-
-def test_a_prompt_that_closes_this_thinking_is_warned_of(bracket_model, bracket_tokenizer, tmp_path):
-    tokenizer = deepcopy(bracket_tokenizer)
-    tokenizer.chat_template = template(f"{START}\n\n{END}\n\n")
-    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 +3 = ?"}], "solution": "4"}] * 8)
-    args = LeashGRPOConfig(**quiet(tmp_path, thinking_end=END))
-    with pytest.warns(UserWarning, match="chat_template_kwargs"):
-        LeashGRPOTrainer(bracket_model, math_reward, args, rows, processing_class=tokenizer)
 
 
 def test_an_end_that_texts_do_not_show_is_warned_of(make_trainer):

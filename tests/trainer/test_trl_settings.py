@@ -49,6 +49,7 @@ def test_a_call_of_asynchronous_grpo_has_whole_groups(config):
     [
         (GRPOConfig, {"max_completion_length": 24}, 24),
         (GRPOConfig, {"max_completion_length": None}, math.inf),
+        (GRPOConfig, {"max_completion_length": None, "generation_kwargs": {"max_new_tokens": 12}}, 12),
         (GRPOConfig, {"max_completion_length": 24, "generation_kwargs": {"max_new_tokens": 12}}, 12),
         # vLLM calls it max_tokens
         (GRPOConfig, {"max_completion_length": 24, "use_vllm": True, "generation_kwargs": {"max_tokens": 12}}, 12),

@@ -2,20 +2,20 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+import yaml
 from tqdm import tqdm
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import UserError, resumable, user_errors
-from leash_trl.comparison import arms, page
-from leash_trl.comparison.page import FinishedEvaluation, TrainingCurves
+from leash_trl.comparison import page
+from leash_trl.comparison.page import FinishedEvaluation
 from leash_trl.comparison.queue import EndedJob, cause, run_all
 from leash_trl.comparison.run import EVALUATION, ComparedRun, LengthRequest
 from leash_trl.comparison.tables import comparison_rows
@@ -60,22 +60,6 @@ class CompareArguments:
     output_dir: str = "runs/compare"
 
 
-def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> list[ComparedRun]:
-    """Returns the base and then all runs, as [`~leash_trl.comparison.arms.planned_runs`] does.
-
-    Raises:
-        `UserError`: If the file is missing or has an unknown entry, or if two runs would have the same name.
-    """
-    from leash_trl.cli.comparison_arguments import CommandLineReader, load_comparison
-
-    file = options.comparison
-    with user_errors():
-        comparison = load_comparison(
-            file, Path(options.output_dir), selected=options.arms, seeds=options.seeds, overrides=overrides
-        )
-        return arms.planned_runs(comparison, CommandLineReader(file))
-
-
 def devices_of_jobs(options: CompareArguments) -> list[str | None]:
     """Returns the devices of each of the runs at the same time; `None` keeps the environment unchanged."""
     if options.devices is None:
@@ -84,8 +68,8 @@ def devices_of_jobs(options: CompareArguments) -> list[str | None]:
         num_jobs = options.jobs or (1 if torch.cuda.is_available() else 2)
         return [None] * num_jobs
     devices: list[str | None] = list(options.devices.split(";"))
-    num_devices = {text.count(",") + 1 for text in options.devices.split(";")}
-    if len(num_devices) > 1 or options.jobs not in (None, len(devices)):
+    numbers = {text.count(",") for text in options.devices.split(";")}
+    if len(numbers) > 1 or options.jobs not in (None, len(devices)):
         raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job equally many devices")
     return devices
 
@@ -98,6 +82,7 @@ def main(argv: list[str]) -> int:
     options, training_words = parse_known(CompareArguments, argv, "leash compare")
     process.use_one_thread()
     process.ignore_future_warnings()
+    from leash_trl.cli.comparison_arms import planned_runs
     from leash_trl.cli.training_arguments import given_fields
 
     runs = planned_runs(options, overrides=given_fields(training_words, prog="leash compare"))
@@ -113,7 +98,7 @@ def main(argv: list[str]) -> int:
     with resumable(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
         for run in remaining:
             for name, content in claims[run].items():
-                write_whole(run.folder / name, content)
+                write_whole(run.folder / name, yaml.safe_dump(content))
         with tqdm(total=len(runs), initial=len(runs) - len(jobs), unit="run") as bar:
             for job in run_all(jobs, devices):
                 tqdm.write(outcome(job), file=sys.stderr)
@@ -138,7 +123,9 @@ def outcome(job: EndedJob) -> str:
 def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     """Writes tables and figure of the finished runs, and prints the tables."""
     base_run = runs[0]
-    finished = in_order_of_arms([run for run in runs[1:] if run.is_done()])
+    arm_names = list(dict.fromkeys(run.arm for run in runs[1:]))
+    finished = [run for run in runs[1:] if run.is_done()]
+    finished.sort(key=lambda run: arm_names.index(run.arm))  # runs are planned in turns
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with user_errors():
         base = load_evaluated_run(base_run.folder / EVALUATION)
@@ -149,7 +136,7 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     table = comparison_rows(seeds)
     text = page.page_text(command, runs, base=base, evaluations=evaluations, seeds=seeds)
     page.write_tables(output_dir, text, table=table, seeds=seeds)
-    if len({run.arm for run in runs[1:]}) > 1:
+    if len(arm_names) > 1:
         training = page.accuracies_by_method(seeds, evaluations)
         write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
     else:
@@ -157,23 +144,19 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
 
 
-def in_order_of_arms(runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Returns runs with all seeds of an arm side by side; they are planned in turns."""
-    arm_names = list(dict.fromkeys(run.arm for run in runs))
-    return sorted(runs, key=lambda run: arm_names.index(run.arm))
-
-
 def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[FinishedEvaluation]:
     """Yields the evaluations of a finished run; `log` has the curves of its training."""
     for name, request in run.requests.items():
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
-        curves = TrainingCurves(
+        yield FinishedEvaluation(
+            run,
+            request,
+            load_evaluated_run(run.folder / name),
             lengths=logged(log_of_request, "leash/mean_length"),
             multipliers=logged(log_of_request, "leash/lambda"),
             accuracies=logged(log_of_request, "leash/accuracy"),
             generated_tokens=logged(log, "leash/generated_tokens"),
         )
-        yield FinishedEvaluation(run, request, load_evaluated_run(run.folder / name), curves)
 
 
 def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest) -> pd.DataFrame:

@@ -1,14 +1,15 @@
-"""`leash methods`: prints a table of the methods of length control, or a page about one of them."""
+"""`leash methods`: prints a table of the methods of length control, a page about one of them, or what to cite."""
 
 import inspect
 import textwrap
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import UserError, user_errors
 
 
 if TYPE_CHECKING:
@@ -23,14 +24,22 @@ class MethodsArguments:
 
     Args:
         method (`str`): Name of a method, or your own class, as my_file.py:MyMethod or its import path.
+        cite (`str`): Method, or the folder of a run or a checkpoint, whose BibTeX to print: that of all that it uses.
     """
 
     method: str | None = field(default=None, metadata={"positional": True, "nargs": "?"})
+    cite: str | None = None
 
 
 def main(argv: list[str]) -> None:
-    """Prints the page about the method that is named, or else the table of all methods."""
+    """Prints the page about the method that is named, what to cite, or else the table of all methods."""
     arguments = parse(MethodsArguments, argv, "leash methods")
+    if arguments.cite:
+        if arguments.method:
+            raise UserError(f"method is {arguments.method!r} beside --cite {arguments.cite}; leave out one of them")
+        with user_errors(cite=arguments.cite):
+            print(citation_text(arguments.cite))
+        return
     if not arguments.method:
         print(table())
         return
@@ -51,7 +60,48 @@ def table() -> str:
         if method.formula_from:
             line += f" Formula from {method.formula_from}, not from the paper."
         lines.append(line)
-    return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and use of a method."])
+    lines.append("")
+    lines.append("leash methods NAME shows formula, defaults, source and use of a method.")
+    lines.append(
+        "leash methods --cite NAME prints the BibTeX of what a run with it uses; NAME may also be a run's folder."
+    )
+    return "\n".join(lines)
+
+
+def citation_text(name: str) -> str:
+    """Returns the BibTeX of what a run uses: that in a folder, as its recipe says, or one with the defaults and the
+    method of this name, which comes before a folder of the same name.
+
+    Raises:
+        `ValueError`: If it is neither a method nor the folder of a run.
+    """
+    from leash_trl.citations import citations
+    from leash_trl.length_control.methods import METHODS, find_method
+    from leash_trl.saved_recipe import recipe_of_model
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+
+    recipe: dict[str, Any] = {}
+    if name in METHODS:
+        method = METHODS[name]
+    elif Path(name).is_dir():
+        recipe = recipe_of_model(name)
+        if not recipe:
+            raise ValueError(
+                f"cite is {name!r}, a folder without leash_recipe.yaml; name the folder of a run or a checkpoint of "
+                "leash train, or a method"
+            )
+        method = find_method(recipe.get("length_control", LeashGRPOConfig.length_control))
+    elif "." in name:  # an import path
+        method = find_method(name)
+    else:
+        raise ValueError(
+            f"cite is {name!r}, but must be the folder of a run or a checkpoint, an import path, or one of "
+            f"{', '.join(METHODS)}"
+        )
+    entries = citations(method, recipe)
+    if method.paper is None:
+        entries.insert(0, f"% {method.name} has no paper of its own; see leash methods {method.name}")
+    return "\n\n".join(entries)
 
 
 def first_line(method: "type[LengthControl]") -> str:

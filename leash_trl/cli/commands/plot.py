@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.errors import user_errors
 
 
 @dataclass
@@ -14,10 +14,9 @@ class PlotArguments:
     """Draw a figure of one or several runs.
 
     The figures are: dynamics, with satisfaction rate, lambda, penalty, length and accuracy over training; training,
-    with mean tokens and accuracy over training, of evaluations if they were logged; behavior, with mean length and the
-    paper's keyword groups over evaluated checkpoints; budget, with the accuracy of evaluated runs within token
-    budgets; pareto, with accuracy over mean tokens of evaluated runs, the first of which is the baseline, or of leash
-    compare.
+    with mean tokens and accuracy over training, of evaluations if they were logged; budget, with the accuracy of
+    evaluated runs within token budgets; pareto, with accuracy over mean tokens of evaluated runs, the first of which
+    is the baseline, or of leash compare.
 
     Args:
         runs (`list[str]`): Folders of runs for dynamics and training, and folders of leash eval for the other figures;
@@ -28,7 +27,7 @@ class PlotArguments:
     """
 
     runs: list[str] = field(metadata={"positional": True})
-    figure: Literal["dynamics", "training", "behavior", "budget", "pareto"] = "dynamics"
+    figure: Literal["dynamics", "training", "budget", "pareto"] = "dynamics"
     benchmark: str | None = None
     output: str | None = None
 
@@ -38,15 +37,10 @@ def main(argv: Sequence[str]) -> None:
     arguments = parse(PlotArguments, argv, "leash plot")
     output = arguments.output or f"{arguments.figure}.png"
 
-    from leash_trl.figures.runs import draw, figures_of
+    from leash_trl.figures.runs import draw
     from leash_trl.figures.style import write_figure
 
     runs = [Path(run) for run in arguments.runs]
-    for run in runs:
-        figures = figures_of(run)
-        if figures and arguments.figure not in figures:
-            remedy = f"choose --figure {' or '.join(figures)}"
-            raise UserError(f"--figure is {arguments.figure!r}, for which {run} holds no run; {remedy}")
     with user_errors():
         write_figure(draw(arguments.figure, runs, arguments.benchmark), output)
     print(f"wrote {output}")

@@ -13,8 +13,7 @@ class ReportArguments:
     """Write report.html, which is self-contained, and report.md with its figures next to it.
 
     Args:
-        paths (`list[str]`): Folders of leash train, eval and compare, folders that contain such folders, or CSV files
-            like the authors' logs.
+        paths (`list[str]`): Folders of leash train, eval and compare, or folders that contain such folders.
         baseline (`str`): Folder of leash eval to compare with (default: the first one given).
         output_dir (`str`): Folder to write into.
         title (`str`): Title of the page.

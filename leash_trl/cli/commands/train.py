@@ -1,21 +1,21 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
-import inspect
 import math
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
-from statistics import fmean
 from typing import Any
 
+import pandas as pd
 from datasets import Dataset
 from transformers import AutoProcessor, ProgressCallback
-from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
+from trl import get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl import process
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
 from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.comparison.curves import ends
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.data.prompts import has_suffix
@@ -38,7 +38,6 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
-LONGEST_END = 10  # entries of the log over which the closing line averages at the start and at the end
 UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
@@ -225,13 +224,11 @@ def mistake_of_user(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str
         return UserError(str(error))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]  # the innermost is the last
     packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
-    codes = [frame.f_code for frame in frames]
+    functions = [frame.f_code.co_qualname for frame in frames]
     # TRL: GRPOTrainer._calculate_rewards calls the reward functions and makes tensors of rewards; accelerate gathers
-    caller = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__
-    if caller in codes:
-        is_gathering = packages[codes.index(caller) + 1 :][:1] == ["accelerate"]
-        if not is_gathering:
-            return mistake_of_rewards(error, trainer, packages)
+    caller = "GRPOTrainer._calculate_rewards"
+    if caller in functions and packages[functions.index(caller) + 1 :][:1] != ["accelerate"]:
+        return mistake_of_rewards(error, trainer, packages)
     is_before_first_update = trainer.state.global_step <= trainer._num_done
     is_from_library = isinstance(error, ValueError | ImportError) and packages[-1] in UPSTREAM
     if not (is_before_first_update and is_from_library):
@@ -258,50 +255,32 @@ def mistake_of_rewards(error: Exception, trainer: LeashGRPOTrainer, packages: Se
     return UserError(message)
 
 
-def _updates(first: int, last: int) -> str:
-    return f"update {first}" if first == last else f"updates {first} to {last}"
-
-
-def _means(rows: Sequence[Mapping[str, Any]], first_update: int) -> str:
-    """Returns means of accuracy, or of the task reward where it is not known which answers are correct, and of length
-    over some entries of the log, the first of which covers updates from `first_update` on."""
-    updates = _updates(first_update, rows[-1]["step"])
-    lengths = f"{fmean(row['leash/mean_length'] for row in rows):.1f} tokens"
-    accuracies = [row["leash/accuracy"] for row in rows if "leash/accuracy" in row]
-    if accuracies:
-        return f"accuracy {fmean(accuracies):.3f} and {lengths} in {updates}"
-    rewards = [row["leash/task_reward"] for row in rows if "leash/task_reward" in row]
-    if rewards:
-        return f"reward {fmean(rewards):.3f} and {lengths} in {updates}"
-    return f"{lengths} in {updates}"
-
-
 def closing_line(statistics: Mapping[str, float], log_history: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what a training came to: the state of the method, accuracy and length at the start and at the end, and
-    whether its last tenth had no signal.
+    """Returns what a training came to: the state of the method, accuracy and length in the first and in the last
+    batches, as in reports, and whether the last batches had no signal.
 
-    The start and the end are a tenth of the updates, but at most `LONGEST_END` entries of the log.
+    Where it is not known which answers are correct, the task reward replaces accuracy.
     """
     state = " ".join(f"{name}={value:.4g}" for name, value in statistics.items())
     parts = [f"Trained to {state}" if state else "Trained"]
-    rows = [row for row in log_history if "leash/mean_length" in row]
-    if not rows:
+    columns = ["step", "leash/mean_length", "leash/accuracy", "leash/task_reward", "leash/zero_signal_share"]
+    log = pd.DataFrame(log_history, columns=columns).dropna(subset="leash/mean_length")
+    if log.empty:
         return parts[0]
-    last_updates = [row["step"] for row in rows]
-    # an entry of the log covers all updates since the one before it
-    first_updates = [1, *(last_update + 1 for last_update in last_updates[:-1])]
-    tenth = math.ceil(len(rows) / 10)
-    size = min(tenth, LONGEST_END)
-    parts.append(_means(rows[:size], first_update=1))
-    parts.append(_means(rows[-size:], first_update=first_updates[-size]))
-    missing = []
-    if all(row.get("leash/accuracy") == 0 for row in rows[-tenth:]):
-        missing.append("no answer was correct")
-    if all(row.get("leash/zero_signal_share") == 1 for row in rows[-tenth:]):
-        missing.append("no group of answers had a signal to learn from")
-    if missing:
-        updates = _updates(first_updates[-tenth], last_updates[-1])
-        parts.append(f"in {updates} {' and '.join(missing)}")
+    log["first_step"] = log["step"].shift(fill_value=0) + 1  # an entry covers all updates since the one before it
+    first, last = ends(log)
+    for rows in (first, last):
+        means = rows.mean()
+        if math.isnan(means["leash/accuracy"]):
+            score = f"reward {means['leash/task_reward']:.3f}"
+        else:
+            score = f"accuracy {means['leash/accuracy']:.3f}"
+        updates = f"updates {rows['first_step'].iloc[0]} to {rows['step'].iloc[-1]}"
+        parts.append(f"{score} and {means['leash/mean_length']:.1f} tokens in {updates}")
+    if (last["leash/accuracy"] == 0).all():
+        parts.append("no answer in the last updates was correct")
+    if (last["leash/zero_signal_share"] == 1).all():
+        parts.append("no group of answers in the last updates had a signal to learn from")
     return "; ".join(parts)
 
 

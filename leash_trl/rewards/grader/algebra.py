@@ -30,8 +30,11 @@ SMALL_LETTER = re.compile("[a-z]")
 DEGREES = re.compile(r"(\d+|\([^()]*\))\^\\circ")  # 30^\circ, (x+30)^\circ
 
 ORDER = re.compile(r"\s*([<>≤≥≠])\s*")  # the signs of 1 < x ≤ 2
-# x \in (0, 1), {x | x > 1}, {x \in \mathbb{R} : x > 1}: the set or the condition after the letter
-MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
+# x \in (0, 1), {x | x > 1}, {x \in \mathbb{R} : x > 1}; `normalized` writes the braces of a set as «»
+MEMBER = re.compile(
+    r"[A-Za-z]\s*\\in\s*(?P<set>.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:](?P<condition>[^«»]*)»",
+    re.DOTALL,
+)
 
 
 def _between_sets(operations: str) -> re.Pattern[str]:
@@ -39,7 +42,7 @@ def _between_sets(operations: str) -> re.Pattern[str]:
 
 
 # The loosest operation comes first.
-SET_OPERATIONS = [
+SET_OPERATORS = [
     (_between_sets(r"or|\\cup"), sympy.Union),
     (_between_sets(r"and|\\cap"), sympy.Intersection),
     (_between_sets(r"\\(?:setminus|backslash)"), sympy.Complement),
@@ -151,16 +154,19 @@ def _number(text: str) -> sympy.Expr:
 def _real_set(text: str) -> sympy.Set:
     """Reads a set of real numbers: an interval, a finite set, a combination of sets, or solutions of inequalities."""
     text = text.strip()
-    if member := MEMBER.fullmatch(text):
-        return _real_set(member[1] or member[2])
-    for mark, combine in SET_OPERATIONS:
-        parts = split_at(text, mark)
-        if len(parts) > 1:
-            return combine(*map(_real_set, parts))
-    if len(split_at(text, ORDER)) > 1:
+    member = MEMBER.fullmatch(text)
+    if member:
+        return _real_set(member["set"] or member["condition"])
+    for operator, combine in SET_OPERATORS:
+        operands = split_at(text, operator)
+        if len(operands) > 1:
+            sets = [_real_set(operand) for operand in operands]
+            return combine(*sets)
+    if ORDER.search(text):
         return _solutions(text)
     if inside_brackets(text, "«»"):
-        return sympy.FiniteSet(*map(_number, split_at(text[1:-1], LIST_MARK)))
+        numbers = [_number(part) for part in split_at(text[1:-1], LIST_MARK)]
+        return sympy.FiniteSet(*numbers)
     return _interval(text)
 
 

@@ -11,22 +11,26 @@ verdict depends on formulas without a rational value; the worker process then co
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse
 from leash_trl.rewards.grader.rational import rational, rationals_equal
-from leash_trl.rewards.grader.units import FormulaComparison, Quantity, quantities_equal
+from leash_trl.rewards.grader.units import PERCENT, FormulaComparison, times
 
 
-ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # 0.3333333: a reference answer with so many decimals may be rounded
-# 3 h, 18 mph, 20 cm^2: a number, blanks, letters and a power. The letters may be a unit.
-LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{2,3}|[ghlms])\.?((?:\s*\^\s*\{?[23]\}?)?)")
+Comparison = Callable[[Any, Any], bool | None]  # returns whether two members are equal
+
+ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # 0.3333333: a reference answer with so many decimals may be a rounded 1/3
+# 3 h, 18 mph, 20 cm^2: a number, blanks, and the letters of a possible unit with their power
+LETTER_UNIT = re.compile(
+    r"(?P<number>.*[\d})])(?P<blanks>\s*)(?P<unit>(?:[a-wA-W]{2,3}|[ghlms])\.?(?:\s*\^\s*\{?[23]\}?)?)"
+)
 FUNCTION = re.compile(r"\([a-z]\)$")  # f(x)
-BETWEEN_PARTS = re.compile(rf"{UNREAD.pattern}|[,;]")  # the \ldots and commas of 2, 4, \ldots, 2m
-OUTER_BRACES = re.compile(r"\s|^\s*\{|\}\s*$")  # blanks, and the braces of {ABC}
-POINTS = re.compile("[A-Z]{2,}")  # ABC, as in a triangle, whose points have an order
+LAYOUT = re.compile(r"[\s{}]")
 DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")  # 3,5
 ARGUMENT_OR_INDEX = re.compile(r"[_(]")  # where the name of h(1) and x_1 ends
 MAX_PAIRS = 1_000  # members of two lists that are compared with each other
@@ -44,55 +48,38 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
     parsed_answer = parse(answer)
     parsed_gold = parse(gold)
     if parsed_answer is None or parsed_gold is None:
-        return _equal_between_signs(normalized(answer), normalized(gold), compare)
+        return _same_signs(normalized(answer), normalized(gold))
     verdict: bool | None = None
-    for read in (_as_written, _with_letter_unit, _with_decimal_comma):
-        reading = read(answer, parsed_answer, parsed_gold)
-        if reading is not None:
-            verdict = _parsed_equal(reading, parsed_gold, compare)
+    for reading in (parsed_answer, *_other_readings(answer, parsed_answer, parsed_gold)):
+        verdict = _parsed_equal(reading, parsed_gold, compare)
         if verdict is True:
             return True
-    is_whole_number = "." not in answer and len(parsed_answer.items) == 1
-    rounded = ROUNDED.fullmatch(gold.strip())
-    if verdict is False and rounded and is_whole_number:
-        return _equal_when_rounded(parsed_answer.items[0], rounded)
+    rounded_gold = ROUNDED.fullmatch(gold.strip())
+    if verdict is False and rounded_gold and "." not in answer and len(parsed_answer.items) == 1:
+        value = rational(parsed_answer.items[0].formula)
+        num_decimals = len(rounded_gold[1])
+        return None if value is None else round(value, num_decimals) == Fraction(rounded_gold[0])
     return verdict
 
 
-def _as_written(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
-    return parsed
-
-
-def _with_letter_unit(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer | None:
-    """Returns the reading in which the last letters, as in 3 h and 18 mph, are a unit and no factors; `None` if the
-    letters touch the number and the reference answer has no unit, or if the reference answer has letters itself."""
+def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> list[ParsedAnswer]:
+    """Returns what else an answer may mean: a unit in 3 h and 18 mph, which are products as written, and 3.5 in 3,5,
+    which is a list as written."""
+    texts = []
     match = LETTER_UNIT.fullmatch(answer)
-    if match is None or not all(item.is_closed for item in gold.items):
-        return None
-    number, blanks, letters, power = match.groups()
-    if not blanks and not any(item.unit for item in gold.items):
-        return None
-    return parse(f'{number} "{letters}{power}"') or parsed
+    # letters are factors in 3h without a blank, unless the gold has a unit, and wherever the gold has letters itself
+    gold_has_unit = any(item.unit for item in gold.items)
+    gold_has_letters = not all(item.is_closed for item in gold.items)
+    if match and not gold_has_letters and (match["blanks"] or gold_has_unit):
+        unit = match["unit"].replace(".", "")
+        texts.append(f'{match["number"]} "{unit}"')
+    if len(parsed.items) == 2 and len(gold.items) == 1 and DECIMAL_COMMA.fullmatch(answer):
+        texts.append(answer.replace(".", "").replace(",", "."))
+    readings = [parse(text) for text in texts]
+    return [reading for reading in readings if reading is not None]
 
 
-def _with_decimal_comma(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer | None:
-    """Returns the reading of 3,5 as 3.5; `None` unless this makes one number of two, where one is expected."""
-    if len(parsed.items) != 2 or len(gold.items) != 1 or not DECIMAL_COMMA.fullmatch(answer):
-        return None
-    return parse(answer.replace(".", "").replace(",", ".")) or parsed
-
-
-def _equal_when_rounded(answer: ParsedAnswer, rounded_gold: re.Match[str]) -> bool | None:
-    """Returns whether the exact value of an answer without decimals, such as 1/3, rounds to a reference answer."""
-    value = rational(answer.formula)
-    if value is None:
-        return None  # math-verify rounds
-    decimals = rounded_gold[1]
-    error = abs(value - Fraction(rounded_gold[0]))
-    return error * 10 ** len(decimals) <= Fraction(1, 2)
-
-
-def all_equal(verdicts: Sequence[bool | None]) -> bool | None:
+def _all_equal(verdicts: Sequence[bool | None]) -> bool | None:
     """Returns whether all verdicts are true; `None` if this is undecided."""
     if False in verdicts:
         return False
@@ -105,31 +92,34 @@ def _any_equal(verdicts: Sequence[bool | None]) -> bool | None:
     return None if None in verdicts else False
 
 
-def _equal_between_signs(answer: str, gold: str, compare: FormulaComparison) -> bool | None:
-    """Compares texts with signs that no parser reads: the signs must be the same, and the parts between them equal."""
-    answer_signs = UNREAD.findall(answer)
-    gold_signs = UNREAD.findall(gold)
-    if not answer_signs and not gold_signs:
+def equal_in_order(members: Sequence[Any], gold_members: Sequence[Any], same: Comparison) -> bool | None:
+    """Returns whether two sequences have the same members in the same order; `None` if this is undecided."""
+    if len(members) != len(gold_members):
+        return False
+    pairs = zip(members, gold_members, strict=True)
+    return _all_equal([same(member, gold_member) for member, gold_member in pairs])
+
+
+def equal_in_any_order(members: Sequence[Any], gold_members: Sequence[Any], same: Comparison) -> bool | None:
+    """Returns whether each member of two sequences is a member of the other one, too; `None` if this is undecided."""
+    if not members or not gold_members:
+        return not members and not gold_members
+    if len(members) * len(gold_members) > MAX_PAIRS:
         return None
-    if answer_signs != gold_signs:
-        return False
-    answer_parts = [part for part in BETWEEN_PARTS.split(answer) if part.strip()]
-    gold_parts = [part for part in BETWEEN_PARTS.split(gold) if part.strip()]
-    if len(answer_parts) != len(gold_parts):
-        return False
-    pairs = zip(answer_parts, gold_parts, strict=True)
-    return all_equal([_same_part(answer_part, gold_part, compare) for answer_part, gold_part in pairs])
+    table = []  # a row for each member, a column for each member of the gold
+    for member in members:
+        table.append([same(member, gold_member) for gold_member in gold_members])
+    of_rows = [_any_equal(row) for row in table]
+    of_columns = [_any_equal(column) for column in zip(*table, strict=True)]
+    return _all_equal(of_rows + of_columns)
 
 
-def _same_part(answer_part: str, gold_part: str, compare: FormulaComparison) -> bool | None:
-    """Compares two parts between signs, by their texts if they are points, else by their values."""
-    answer_text = OUTER_BRACES.sub("", answer_part)
-    gold_text = OUTER_BRACES.sub("", gold_part)
-    if answer_text == gold_text:
-        return True
-    if POINTS.fullmatch(answer_text):
-        return False
-    return are_equal(answer_part, gold_part, compare)
+def _same_signs(answer: str, gold: str) -> bool | None:
+    r"""Compares texts with a sign that no parser reads, such as \triangle, by their characters; `None` without
+    such a sign."""
+    if not UNREAD.search(answer + gold):
+        return None
+    return LAYOUT.sub("", answer) == LAYOUT.sub("", gold)
 
 
 def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
@@ -151,7 +141,9 @@ def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComp
         return _same_quantity(answer, gold, compare)
     if "numeral" in forms:
         return None
-    return _same_collection(answer, gold, compare)
+    if forms == {"tuple"}:
+        return _same_tuple(answer, gold, compare)
+    return None if "tuple" in forms else _same_list(answer, gold, compare)
 
 
 def _same_time(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
@@ -167,28 +159,25 @@ def _may_be_ratios(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     return ":" in answer.name + gold.name and bool(answer.formula and gold.formula)
 
 
-def _same_collection(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
-    """Compares tuples in order, and lists and sets by name if all members have different names, else by members."""
-    if answer.form == gold.form == "tuple":
-        if _names_differ(answer.name, gold.name):
-            return False
-        if answer.key != gold.key:  # (1, 2) and [1, 2]
-            return None
-        if len(answer.items) != len(gold.items):
-            return False
-        pairs = zip(answer.items, gold.items, strict=True)
-        return all_equal([_parsed_equal(member, gold_member, compare) for member, gold_member in pairs])
-    if "tuple" in (answer.form, gold.form):
+def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+    """Compares the members of two tuples in their order."""
+    if _names_differ(answer.name, gold.name):
+        return False
+    if answer.key != gold.key:  # (1, 2) and [1, 2]
         return None
-    members_by_name = _by_name(answer)
-    gold_by_name = _by_name(gold)
-    if members_by_name and members_by_name.keys() == gold_by_name.keys():
-        return all_equal([_parsed_equal(members_by_name[name], gold_by_name[name], compare) for name in gold_by_name])
-    return _same_members(_members(answer), _members(gold), compare)
+    return equal_in_order(answer.items, gold.items, same=partial(_parsed_equal, compare=compare))
 
 
-def _members(parsed: ParsedAnswer) -> Sequence[ParsedAnswer]:
-    return parsed.items if parsed.form in ("list", "set", "tuple") else (parsed,)
+def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+    """Compares lists, sets and single values: x=1, y=2 by the names of the members, all others in any order."""
+    values = _by_name(answer)
+    gold_values = _by_name(gold)
+    same = partial(_parsed_equal, compare=compare)
+    if values and values.keys() == gold_values.keys():
+        return equal_in_order([values[name] for name in gold_values], list(gold_values.values()), same)
+    members = answer.items if answer.form in ("list", "set") else (answer,)
+    gold_members = gold.items if gold.form in ("list", "set") else (gold,)
+    return equal_in_any_order(members, gold_members, same)
 
 
 def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
@@ -197,32 +186,28 @@ def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
     return items if len(items) == len(parsed.items) and "" not in items else {}
 
 
-def _same_members(
-    members: Sequence[ParsedAnswer], gold_members: Sequence[ParsedAnswer], compare: FormulaComparison
-) -> bool | None:
-    if not members or not gold_members:
-        return not members and not gold_members
-    if len(members) * len(gold_members) > MAX_PAIRS:
-        return None
-    table = []
-    for member in members:
-        table.append([_parsed_equal(member, gold_member, compare) for gold_member in gold_members])
-    return members_match(table)
-
-
-def members_match(table: Sequence[Sequence[bool | None]]) -> bool | None:
-    """Returns whether each row and each column of a table of verdicts has a true one; `None` if this is undecided."""
-    of_rows = [_any_equal(row) for row in table]
-    of_columns = [_any_equal(column) for column in zip(*table, strict=True)]
-    return all_equal(of_rows + of_columns)
-
-
 def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+    """Compares two values; a unit that only one of them names does not matter, and 7 % is 7 or 0.07."""
     if not gold.is_solved or (gold.name and not answer.is_solved):
         return None
     if _names_differ(answer.name, gold.name):
         return False
-    return quantities_equal(Quantity(answer.formula, answer.unit), Quantity(gold.formula, gold.unit), compare)
+    if answer.unit and gold.unit:
+        if answer.unit.dimension != gold.unit.dimension:
+            return False
+        return compare(times(answer.formula, answer.unit.size), times(gold.formula, gold.unit.size))
+    as_written = compare(answer.formula, gold.formula)
+    percent = Fraction(1, 100)
+    if answer.unit and answer.unit.dimension == PERCENT:
+        as_share = compare(times(answer.formula, percent), gold.formula)
+        gold_value = rational(gold.formula)
+        if gold_value is not None and abs(gold_value) < 1:
+            return as_share  # 0.07 is 7 %, not 0.07 %
+    elif gold.unit and gold.unit.dimension == PERCENT:
+        as_share = compare(answer.formula, times(gold.formula, percent))
+    else:
+        return as_written
+    return _any_equal([as_written, as_share])
 
 
 def _names_differ(name: str, gold_name: str) -> bool:

@@ -26,7 +26,7 @@ LOST_LIMITS = 2  # number of a case's limits that each worker process may lose t
 MAX_REMEMBERED = 65_536  # verdicts
 
 BROKEN = 1  # Python's exit code after an uncaught error, for example because a package is missing
-UNFINISHED = "ran out of time or memory, or lost their worker process"
+UNFINISHED = "ran out of time or memory, or lost its worker process"
 CROWDED_OUT = "came in one batch with too many that did not end"
 STARVED = "got too little processor time (the machine is overloaded)"
 
@@ -136,7 +136,11 @@ class GraderPool:
             if unfinished:
                 new |= self._take_turn(unfinished, share)
                 unfinished = [case for case in unfinished if new[case].failure == UNFINISHED]
-        self._report_failures(new)
+        for case, verdict in new.items():
+            if verdict.failure is not None and verdict.failure not in self._reported:
+                self._reported.add(verdict.failure)  # `grader/unscorable_share` shows later ones
+                message = "a comparison %s, and its answer is unscorable: %.80r against %.80r"
+                logger.warning(message, verdict.failure, *case)
         return [new.get(case) or cast(Verdict, remembered[case]) for case in cases]
 
     def _take_turn(self, cases: Sequence[Case], share: float) -> dict[Case, Verdict]:
@@ -146,18 +150,6 @@ class GraderPool:
         with ThreadPoolExecutor(self._size, thread_name_prefix="grader") as threads:
             verdicts = threads.map(partial(self._verdict, turn=turn), cases)
             return dict(zip(cases, verdicts, strict=True))
-
-    def _report_failures(self, new: dict[Case, Verdict]) -> None:
-        """Logs a warning for the first failure of each kind; `grader/unscorable_share` shows later failures."""
-        cases_by_failure: dict[str, list[Case]] = {}
-        for case, verdict in new.items():
-            if verdict.failure is not None and verdict.failure not in self._reported:
-                cases_by_failure.setdefault(verdict.failure, []).append(case)
-        for failure, cases in cases_by_failure.items():
-            message = "%d of %d comparisons %s, and their answers are unscorable; the first is %.80r against %.80r"
-            answer, gold = cases[0]
-            logger.warning(message, len(cases), len(new), failure, answer, gold)
-            self._reported.add(failure)
 
     def _verdict(self, case: Case, turn: _Turn) -> Verdict:
         if turn.given_up:

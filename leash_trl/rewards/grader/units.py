@@ -1,11 +1,9 @@
-"""Lists the names, dimensions and sizes of units, and decides whether two quantities with units are equal."""
+"""Lists the names, dimensions and sizes of units, and reads them."""
 
 import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
-
-from leash_trl.rewards.grader.rational import rational
 
 
 # Returns whether two formulas, or two equations, are equal; `None` if this is undecided.
@@ -22,13 +20,6 @@ class Unit(NamedTuple):
 
     dimension: str
     size: Fraction
-
-
-class Quantity(NamedTuple):
-    """A formula and its unit; `None` without a unit, or with a unit that is not known."""
-
-    formula: str
-    unit: Unit | None
 
 
 # Dimension, size relative to the unit of this dimension whose size is 1, names in the singular.
@@ -155,25 +146,3 @@ def _read_power(text: str) -> Unit | None:
 def times(formula: str, factor: Fraction) -> str:
     r"""Returns the product of a formula and a number, as a formula."""
     return rf"({formula})*(\frac{{{factor.numerator}}}{{{factor.denominator}}})"
-
-
-def quantities_equal(answer: Quantity, gold: Quantity, compare: FormulaComparison) -> bool | None:
-    """Returns whether two quantities are equal; a unit that only one names does not matter, and 7 % is 7 or 0.07."""
-    if answer.unit and gold.unit:
-        if answer.unit.dimension != gold.unit.dimension:
-            return False
-        return compare(times(answer.formula, answer.unit.size), times(gold.formula, gold.unit.size))
-    as_written = compare(answer.formula, gold.formula)
-    percent = Fraction(1, 100)
-    if answer.unit and answer.unit.dimension == PERCENT:
-        as_share = compare(times(answer.formula, percent), gold.formula)
-        gold_value = rational(gold.formula)
-        if gold_value is not None and abs(gold_value) < 1:
-            return as_share  # 0.07 is 7 %, not 0.07 %
-    elif gold.unit and gold.unit.dimension == PERCENT:
-        as_share = compare(answer.formula, times(gold.formula, percent))
-    else:
-        return as_written
-    if as_written or as_share:
-        return True
-    return None if as_written is None or as_share is None else False

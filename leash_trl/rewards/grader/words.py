@@ -11,11 +11,10 @@ r"""Decides what the words of two answers say about them; neither their values n
 
 import functools
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, statement, without_asides, word_runs
-from leash_trl.rewards.grader.equality import all_equal, are_equal, members_match
+from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equal_in_order
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_MARK, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
@@ -118,25 +117,24 @@ SYNONYMS = [
     ("lose", "lost"),
 ]
 # fmt: off
-# Words that may begin a sentence without an article, as in "Length is 15", but are no names.
+# Words that may begin a sentence without an article, as in "Area is 15", but are no names; nor are synonyms and units.
 COMMON_WORDS = [
     # sizes
-    "length", "width", "height", "depth", "distance", "area", "volume",
-    "perimeter", "circumference", "diameter", "radius", "base", "side",
-    "angle", "slope", "weight", "mass", "age", "time", "speed", "size",
+    "distance", "area", "volume", "perimeter", "circumference", "diameter",
+    "base", "side", "angle", "slope", "weight", "mass", "time", "speed",
+    "size",
     # money
-    "cost", "price", "profit", "loss", "revenue", "income", "interest",
-    "discount", "tax", "tip", "change", "savings",
-    # changes, statistics and directions
-    "increase", "decrease", "mean", "median", "mode", "range", "average",
-    "probability", "difference", "sum", "product", "quotient", "ratio",
-    "left", "right", "north", "south", "east", "west",
+    "cost", "price", "loss", "revenue", "income", "interest", "discount",
+    "tax", "tip", "change", "savings",
+    # statistics and directions
+    "median", "mode", "range", "difference", "sum", "product", "quotient",
+    "ratio", "right", "north", "south", "east", "west",
     # groups
-    "boy", "girl", "man", "woman", "child", "adult", "student",
-    "teacher", "mother", "father", "brother", "sister", "everyone",
+    "boy", "girl", "adult", "teacher", "mother", "father", "brother",
+    "sister", "everyone",
     # colors
     "red", "blue", "green", "yellow", "orange", "purple", "pink", "brown",
-    "black", "white", "gray",
+    "black", "white",
 ]
 # fmt: on
 # Pattern and replacement; they apply one after another.
@@ -179,7 +177,7 @@ SINGULAR_VERB = re.compile(r" (?:is|was|has|had|needs|gets|makes|gives|will|can|
 UNIT_QUOTES = re.compile('"([^"]*)"')  # "cm"
 MARKED_WORDS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
 MARKED_WORD = re.compile("‹([^›]*)›")  # one word
-MARKED_UNIT = re.compile(r'"([^"]*)"|(\$|\\circ)')  # "cm", $, ^\circ
+MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 
 
 def _stem(word: str) -> str:
@@ -231,10 +229,10 @@ def _meaning(word: str) -> str:
     return stem if stem.isascii() else ""
 
 
-def _meanings(text: str) -> frozenset[str]:
+def _meanings(text: str) -> set[str]:
     """Returns the meanings of the words of a text; an abbreviated unit, such as "mph", has those of its units."""
     text = ABBREVIATED_UNITS.get(text.lower(), text)
-    return frozenset(map(_meaning, WORD_OR_SIGN.findall(text))) - {""}
+    return {_meaning(word) for word in WORD_OR_SIGN.findall(text)} - {""}
 
 
 @dataclass(frozen=True)
@@ -242,18 +240,18 @@ class Item:
     """An item of an answer's list: its formulas, with their known units, and the words that stand beside them.
 
     Args:
-        names (`frozenset[str]`): Meanings of the words.
-        units (`frozenset[str]`): Meanings of the words and signs of the units.
-        subjects (`frozenset[str]`): The names that are proper names, such as `tom`.
-        formulas (`tuple[str, ...]`): Formulas in the order of the text.
-        between (`tuple[str, ...]`): Words between each formula and the next one, such as `to`.
+        names (`set[str]`): Meanings of the words.
+        units (`set[str]`): Meanings of the words and signs of the units.
+        subjects (`set[str]`): The names that are proper names, such as `tom`.
+        formulas (`list[str]`): Formulas in the order of the text.
+        between (`list[str]`): Words between each formula and the next one, such as `to`.
     """
 
-    names: frozenset[str]
-    units: frozenset[str]
-    subjects: frozenset[str] = frozenset()
-    formulas: tuple[str, ...] = ()
-    between: tuple[str, ...] = ()
+    names: set[str]
+    units: set[str]
+    subjects: set[str]
+    formulas: list[str]
+    between: list[str]
 
     def contradicts(self, other: "Item") -> bool:
         """Returns whether each of two items has a word that the other one lacks.
@@ -273,7 +271,7 @@ class Item:
         return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
 
 
-def _lacks_some(words: frozenset[str], of: frozenset[str]) -> bool:
+def _lacks_some(words: set[str], of: set[str]) -> bool:
     """Returns whether words lack one of other words, or its abbreviation."""
     return any(not any(_is_same(expected, word) for word in words) for expected in of)
 
@@ -311,11 +309,10 @@ def _mark(run: re.Match[str]) -> str:
         return f" {word} "
     if read_unit(word) and _meaning(word) and BEFORE_UNIT.search(before):
         return f' "{word}" '
-    is_capital = len(word) == 1 and word.isupper()
-    if is_capital and (before or word not in "AI"):
-        return f" ‹{word}_› "
-    if _is_proper_name(run):
-        return f" ‹{word}{NAME_MARK}› "
+    if len(word) == 1 and word.isupper() and (before or word not in "AI"):
+        word += "_"
+    elif _is_proper_name(run):
+        word += NAME_MARK
     return f" ‹{word}› "
 
 
@@ -331,17 +328,32 @@ def _is_proper_name(run: re.Match[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _items(text: str) -> tuple[Item, ...]:
-    """Returns the items of the list that a normalized text is, or its only item."""
+def _items(text: str) -> list[Item]:
+    """Returns the items with formulas of the list that a normalized text is, or its only item."""
     parts = split_at(_marked(without_group_commas(text)), LIST_MARK)
-    return tuple(_item(part) for part in parts if part.strip())
+    items = [_item(part) for part in parts]
+    return [item for item in items if item.formulas]
+
+
+@functools.lru_cache(maxsize=4096)
+def _claim(text: str) -> Item:
+    """Returns all words of an answer as one item, without its remarks, its reasons and what it denies."""
+    before_denial = NEGATION.split(without_asides(statement(text)))[0]
+    return _item(_marked(without_group_commas(before_denial)))
 
 
 def _item(text: str) -> Item:
     """Returns an item of a marked text."""
-    marked_words = MARKED_WORD.findall(text)
-    names = [_meanings(word.removesuffix(NAME_MARK)) for word in marked_words]
-    subjects = [_meanings(word) for word in marked_words if word.endswith(NAME_MARK)]
+    names: set[str] = set()
+    subjects: set[str] = set()
+    for word in MARKED_WORD.findall(text):
+        meanings = _meanings(word.removesuffix(NAME_MARK))
+        names |= meanings
+        if word.endswith(NAME_MARK):
+            subjects |= meanings
+    units: set[str] = set()
+    for unit in MARKED_UNIT.findall(text):
+        units |= _meanings(unit.strip('"').replace(r"\circ", "°"))
     formulas: list[str] = []
     between: list[str] = []
     words = ""
@@ -354,31 +366,7 @@ def _item(text: str) -> Item:
             if formulas:
                 between.append(words)
             formulas.append(formula)
-    return Item(_union(names), _units(text), _union(subjects), tuple(formulas), tuple(between))
-
-
-def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*sets)
-
-
-def _units(text: str) -> frozenset[str]:
-    units = []
-    for unit in MARKED_UNIT.finditer(text):
-        name = unit[1] or unit[2]
-        if name:
-            units.append(_meanings(name.replace(r"\circ", "°")))
-    return _union(units)
-
-
-@functools.lru_cache(maxsize=4096)
-def _claim(text: str) -> Item:
-    """Returns all words of an answer as one item, without its remarks, its reasons and what it denies."""
-    before_denial = NEGATION.split(without_asides(statement(text)))[0]
-    items = _items(before_denial)
-    names = _union(item.names for item in items)
-    units = _union(item.units for item in items)
-    subjects = _union(item.subjects for item in items)
-    return Item(names, units, subjects)
+    return Item(names, units, subjects, formulas, between)
 
 
 def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
@@ -398,18 +386,18 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
     gold = _respelled(gold)
     if _claim(answer).contradicts(_claim(gold)):
         return False
-    items = [item for item in _items(answer) if item.formulas]
-    gold_items = [item for item in _items(gold) if item.formulas]
-    if len(items) != len(gold_items):
+    items = _items(answer)
+    gold_items = _items(gold)
+    if not items or len(items) != len(gold_items):
         return None
-    is_ordered = "respectively" in answer and "respectively" in gold
-    if len(items) == 1:
-        has_same_order = items[0].between and items[0].between == gold_items[0].between  # 5 to 12
-        return _same_item(items[0], gold_items[0], compare) if is_ordered or has_same_order else None
-    if is_ordered:
-        pairs = zip(items, gold_items, strict=True)
-        return all_equal([_same_item(item, gold_item, compare) for item, gold_item in pairs])
-    return _same_named_items(items, gold_items, compare)
+    same = functools.partial(_same_item, compare=compare)
+    has_same_order = len(items) == 1 and items[0].between and items[0].between == gold_items[0].between  # 5 to 12
+    if has_same_order or ("respectively" in answer and "respectively" in gold):
+        return equal_in_order(items, gold_items, same)
+    are_named = [bool(item.names or item.units) for item in items + gold_items]
+    if len(items) < 2 or not all(are_named):
+        return None
+    return equal_in_any_order(items, gold_items, same)
 
 
 def _respelled(text: str) -> str:
@@ -419,18 +407,7 @@ def _respelled(text: str) -> str:
     return normalized(MARKUP.sub("", text))
 
 
-def _same_named_items(items: list[Item], gold_items: list[Item], compare: FormulaComparison) -> bool | None:
-    """Compares lists in any order; `None` without items, or with an item that has neither a word nor a unit."""
-    if not items or not all(item.names or item.units for item in items + gold_items):
-        return None
-    table = []
-    for item in items:
-        table.append([_same_item(item, gold_item, compare) for gold_item in gold_items])
-    return members_match(table)
-
-
 def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
-    if item.contradicts(gold) or len(item.formulas) != len(gold.formulas):
+    if item.contradicts(gold):
         return False
-    pairs = zip(item.formulas, gold.formulas, strict=True)
-    return all_equal([are_equal(formula, gold_formula, compare) for formula, gold_formula in pairs])
+    return equal_in_order(item.formulas, gold.formulas, same=functools.partial(are_equal, compare=compare))

@@ -1,0 +1,69 @@
+"""The BibTeX entries of what a run used: its method, DAPO, GDPO and TRL, as its recipe says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from leash_trl.length_control.method import LengthControl, Paper
+from leash_trl.length_control.methods import METHODS
+
+
+DAPO = METHODS["dapo_overlong"].paper
+GDPO = Paper(
+    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242"
+)
+TRL = """\
+@software{vonwerra2020trl,
+  title = {{TRL: Transformers Reinforcement Learning}},
+  author = {von Werra, Leandro and Belkada, Younes and Tunstall, Lewis and Beeching, Edward and Thrush, Tristan and \
+Lambert, Nathan and Huang, Shengyi and Rasul, Kashif and Gallouédec, Quentin},
+  license = {Apache-2.0},
+  url = {https://github.com/huggingface/trl},
+  year = {2020},
+}"""
+
+
+def bibtex(paper: Paper) -> str:
+    """Returns the BibTeX entry of a paper, as published if it was, else as a preprint of arXiv."""
+    fields = {"title": f"{{{paper.title}}}"}  # the second braces keep capital letters
+    if paper.authors:
+        fields["author"] = paper.authors
+    fields |= paper.published or {"year": f"20{paper.id[:2]}"}
+    fields["eprint"] = paper.id
+    fields["archivePrefix"] = "arXiv"
+    entry_type = "inproceedings" if paper.published else "misc"
+    lines = [f"@{entry_type}{{arxiv{paper.id},"]
+    for name, value in fields.items():
+        lines.append(f"  {name} = {{{value}}},")
+    return "\n".join([*lines, "}"])
+
+
+def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[str]:
+    """Returns the BibTeX entries of what a run used, each once: the method's paper or else that of the method from
+    which it is derived, DAPO, GDPO, and TRL.
+
+    Args:
+        method (`type[LengthControl]`): The method of the run.
+        recipe (`Mapping[str, Any]`): Fields of [`LeashGRPOConfig`] by name; those left out have their defaults.
+    """
+    used = []
+    for base in method.__mro__:
+        paper = getattr(base, "paper", None)
+        if paper is not None:
+            used.append(paper)
+            break
+    if uses_dapo(recipe):
+        used.append(DAPO)
+    if recipe.get("multi_objective_aggregation") == "normalize_then_sum":
+        used.append(GDPO)
+    entries = [bibtex(paper) for paper in used]
+    return [*dict.fromkeys(entries), TRL]
+
+
+def uses_dapo(recipe: Mapping[str, Any]) -> bool:
+    """Returns whether a run uses a part of DAPO: its loss, its clipping range or its filter of truncated completions,
+    or dynamic sampling. By default, it uses the first two."""
+    has_loss = recipe.get("loss_type", "dapo") == "dapo"
+    clips_higher = "epsilon_high" not in recipe or recipe["epsilon_high"] is not None
+    filters = bool(recipe.get("mask_truncated_completions"))
+    resamples = recipe.get("dynamic_sampling_rounds", 0) > 0
+    return has_loss or clips_higher or filters or resamples

@@ -1,0 +1,33 @@
+"""What a training came to, by its logged curves: their two ends, and when the target was reached."""
+
+from typing import TypeVar
+
+import pandas as pd
+
+
+LAST_BATCHES = 10
+
+Curves = TypeVar("Curves", "pd.Series[float]", pd.DataFrame)
+
+
+def ends(curves: Curves) -> tuple[Curves, Curves]:
+    """Returns the first and the last ten logged batches; if there are fewer than twenty, half of them.
+
+    Example:
+        >>> first, last = ends(pd.Series([60.0, 50.0, 40.0, 30.0, 20.0]))
+        >>> first.tolist(), last.tolist()
+        ([60.0, 50.0], [30.0, 20.0])
+    """
+    size = min(LAST_BATCHES, max(1, len(curves) // 2))
+    return curves.iloc[:size], curves.iloc[-size:]
+
+
+def first_at_target(mean_lengths: "pd.Series[float]", target: float) -> int | None:
+    """Returns the step of the first batch whose mean length is at or below the target; `None` if there is none.
+
+    Example:
+        >>> first_at_target(pd.Series([60.0, 46.0, 50.0], index=[1, 2, 3]), target=46)
+        2
+    """
+    steps = mean_lengths.index[mean_lengths <= target]
+    return int(steps[0]) if len(steps) else None
