@@ -53,24 +53,20 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
     Raises:
         `ValueError`: If the value is not a band.
     """
+    if isinstance(value, Mapping) and isinstance(value.get("total"), Mapping):
+        value = value["total"]
     if _is_absent(value):
         return configured
-    fields = value if isinstance(value, Mapping) else {"value": value}  # which is no band, as it has no `a`
-    if isinstance(fields.get("total"), Mapping):
-        fields = fields["total"]
-    # NeMo-RL's data also has bands for `reasoning` and `answer`, which are not available here
-    is_empty = all(key in ("reasoning", "answer") or _is_absent(number) for key, number in fields.items())
-    if is_empty:
-        return configured
-    numbers: list[Any] = [fields.get(key) for key in Band._fields]
-    if all(is_number(number) for number in numbers):
-        band = Band(*numbers)
-        if 0 <= band.a < band.b and 0 <= band.f <= 1:
+    if isinstance(value, Mapping):
+        band = Band(value.get("a"), value.get("b"), value.get("f"))
+        if all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1:
             return band
     raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
 
 
 def _is_absent(value: Any) -> bool:
+    if isinstance(value, Mapping):  # NeMo-RL's data also has bands for these two, which are not available here
+        return all(name in ("reasoning", "answer") or _is_absent(part) for name, part in value.items())
     return value is None or value != value  # NaN, which tables have for a missing value
 
 
@@ -119,9 +115,7 @@ class NemoRL(LengthControl):
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
 
     def columns_read(self) -> tuple[str, ...]:
-        if not self.profile_band_column:
-            return ()
-        return (self.profile_band_column,)
+        return (self.profile_band_column,) if self.profile_band_column else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
         """Raises `ValueError` for an invalid band, and returns a warning if no row has a band."""

@@ -1,11 +1,12 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
-import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import torch
 
 from leash_trl.length_control.advantages import ROUNDING_ERROR, standardized
+from leash_trl.length_control.dual import violation
 from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
@@ -56,11 +57,9 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
 def _mean_budget_statistics(method: LengthControl, budget_names: Sequence[str]) -> dict[str, float]:
     """Returns the state of the budgets, such as `lambda`, as means over completions."""
     statistics_by_budget = {name: method.budget_statistics(name) for name in set(budget_names)}
-    keys = statistics_by_budget[budget_names[0]].keys()
     means = {}
-    for key in keys:
-        values = [statistics_by_budget[name][key] for name in budget_names]
-        means[key] = math.fsum(values) / len(values)
+    for key in statistics_by_budget[budget_names[0]]:
+        means[key] = fmean(statistics_by_budget[name][key] for name in budget_names)
     return means
 
 
@@ -75,7 +74,7 @@ def _constraint_statistics(
         is_satisfied = (lengths <= targets).double().masked_fill(torch.isnan(targets), torch.nan)
         logged["target_length"] = _mean(targets)
         logged["satisfaction_rate"] = _mean(is_satisfied)
-    logged["violation"] = method.violation(lengths.tolist(), targets.tolist())
+    logged["violation"] = violation(lengths.tolist(), targets.tolist())
     logged["mean_penalty"] = _mean(score.penalty[rows_N])
     logged["mean_length"] = _mean(lengths)
     if rollouts.is_correctness_known:

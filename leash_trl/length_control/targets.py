@@ -39,7 +39,7 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     return milestones[start] + share * (milestones[end] - milestones[start])
 
 
-def own_target(row: Mapping[str, Any]) -> float | None:
+def row_target(row: Mapping[str, Any]) -> float | None:
     """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
 
     Raises:
@@ -65,10 +65,8 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
             raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
         method.check(None, generation_limit, num_generations)
         return
-    if not is_number(target):
-        raise ValueError(f"target_length is {target!r}, but must be a number of tokens, such as 4096")
-    if target <= 0:
-        raise ValueError(f"target_length is {target:g}, but must be a number of tokens above 0")
+    if not (is_number(target) and target > 0):
+        raise ValueError(f"target_length is {target!r}, but must be a number of tokens above 0, such as 4096")
     # a target at the generation limit makes sense only for methods that stop generation at the target
     stops_at_target = type(method).generation_cap is not LengthControl.generation_cap
     is_too_long = target > generation_limit if stops_at_target else target >= generation_limit

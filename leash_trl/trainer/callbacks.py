@@ -18,7 +18,7 @@ from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
@@ -216,7 +216,7 @@ class LengthControlCallback(DualStepCallback):
         self._metrics = {}
         if batch:
             lag = self.version - fmean(part.version for part in batch)
-            rollouts = replace(joined([part.rollouts for part in batch]), lag=lag)
+            rollouts = replace(concatenated([part.rollouts for part in batch]), lag=lag)
             self._check_correctness(rollouts, warns=state.is_world_process_zero)
             rollouts = replace(rollouts, is_correctness_known=self.reward.correctness.is_known)
             score = self.method.score(rollouts, RULE)
@@ -224,7 +224,7 @@ class LengthControlCallback(DualStepCallback):
             self._metrics["leash/lag"] = lag
             if self.version == 0:
                 check_thinking_ends(rollouts, self.reward.thinking_end)
-                warning = self.method.reward_scale_problem(rollouts)
+                warning = self.method.reward_warning(rollouts)
                 if warning is not None:
                     warnings.warn(warning, stacklevel=2)
             self.observe([rollouts])

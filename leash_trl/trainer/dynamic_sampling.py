@@ -15,7 +15,7 @@ from accelerate.utils import gather_object
 
 from leash_trl.data.questions import question_of
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.rollouts import Rollouts, Score, joined
+from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, selected
 from leash_trl.microbatching import batch_fields
 from leash_trl.trainer.generation_batch import GenerationBatch
 
@@ -234,8 +234,8 @@ def appended(
     order = torch.cat([rows_by_process, fresh_by_process], dim=1).flatten()
     return replace(
         generation,
-        rollouts=joined([generation.rollouts, fresh.rollouts], order),
-        score=joined([generation.score, fresh.score], order),
+        rollouts=selected(concatenated([generation.rollouts, fresh.rollouts]), order),
+        score=selected(concatenated([generation.score, fresh.score]), order),
         batch=batch_fields.joined([generation.batch, fresh.batch], pad_token_id),
     )
 
@@ -260,7 +260,7 @@ def refilled(
     kept = torch.tensor([kept_groups(row, num_groups) for row in is_alive.tolist()])  # numbered within each process
     first_of_process = num_generated * torch.arange(num_processes).unsqueeze(1)
     kept_of_all = (kept + first_of_process).flatten()
-    rollouts = joined([generation.rollouts], _rows(kept_of_all, generation.rollouts.num_generations))
+    rollouts = selected(generation.rollouts, _rows(kept_of_all, generation.rollouts.num_generations))
 
     rows_of_process = _rows(kept[accelerator.process_index], generation.rollouts.num_generations)
     training_batch = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts
-from leash_trl.length_control.rollouts import joined
+from leash_trl.length_control.rollouts import selected
 
 
 # Dual steps to simulate; a method without effect until then is taken to have none. One step would not do: a warm-up,
@@ -17,7 +17,7 @@ LONGEST = 65536  # tokens; the longest simulated completion if there is no gener
 GROUPS = 8  # simulated groups of each kind, enough for many different lengths
 
 
-def no_effect_problem(
+def no_effect_warning(
     method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int
 ) -> str | None:
     """Returns in one line why a method has no effect in a run, or `None` if it has one.
@@ -35,7 +35,7 @@ def no_effect_problem(
     # Batches for the dual steps: all groups, and every second time only those whose answers are all correct, since
     # some methods raise their penalty only while accuracy is high
     all_groups = increasing
-    correct_groups = joined([increasing], torch.arange(GROUPS * num_generations))
+    correct_groups = selected(increasing, torch.arange(GROUPS * num_generations))
 
     for update in range(MOST_UPDATES + 1):
         if _acts_on_generation(tried, target_length, generation_limit):

@@ -26,7 +26,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rew
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
-from leash_trl.trainer.effect_check import no_effect_problem
+from leash_trl.trainer.effect_check import no_effect_warning
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.shared_state import Scored, SharedState
 from leash_trl.trainer.trl_settings import AdvantageKind
@@ -166,7 +166,7 @@ class LengthControlledReward:
         check_target(self.target_length, self.method, limit, group_size)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         limits_generation = self.method.generation_cap(1.0) is not None
-        warning = no_effect_problem(self.method, self.target_length, limit, group_size)
+        warning = no_effect_warning(self.method, self.target_length, limit, group_size)
         if changes_prompts or limits_generation:
             warning = (
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "

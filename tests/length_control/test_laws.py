@@ -13,7 +13,7 @@ from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pa
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import Score, joined
+from leash_trl.length_control.rollouts import Score, selected
 
 
 EPSILON = 1e-8
@@ -59,7 +59,7 @@ def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
         order = shuffled_rows(batch, Random(seed), within_prompts=not order_matters)
         for rule in RULES.values():
             score = method.score(batch, rule)
-            same_scores(method.score(joined([batch], order), rule), joined([score], order))
+            same_scores(method.score(selected(batch, order), rule), selected(score, order))
 
 
 @every_method
@@ -171,7 +171,7 @@ def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(na
         return
     for batch in BATCHES:
         rows_of_prompts = torch.arange(len(batch.lengths)).split(batch.num_generations)
-        alone = [WARM[name].score(joined([batch], rows), RULES["none"]) for rows in rows_of_prompts]
+        alone = [WARM[name].score(selected(batch, rows), RULES["none"]) for rows in rows_of_prompts]
         together = WARM[name].score(batch, RULES["none"])
         same(together.shaped, torch.cat([score.shaped for score in alone]))
         if WARM[name].own_advantages in (False, "group"):
@@ -185,7 +185,7 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
     for batch in BATCHES:
         shaped_alone = []
         for row in torch.arange(len(batch.lengths)).split(1):
-            completion = replace(joined([batch], row), num_generations=1)
+            completion = replace(selected(batch, row), num_generations=1)
             shaped_alone.append(method.shaped_rewards(completion))
         differs |= not exactly_equal(torch.cat(shaped_alone), method.shaped_rewards(batch))
     # toggle looks at the group, but does not always change what it sees there
@@ -225,7 +225,7 @@ def with_bonus(batch):
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is None])
 def test_a_method_of_the_task_rewards_hears_every_function(name):
     batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
-    assert LengthControl.reward_scale_problem(method_named(name), with_bonus(batch)) is None
+    assert LengthControl.reward_warning(method_named(name), with_bonus(batch)) is None
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
@@ -237,7 +237,7 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
     expected = torch.tensor([right, wrong, wrong, right, math.nan, wrong], dtype=torch.float64)
     for batch in (zero_or_one, minus_or_plus_one):
         same(method.score(batch, RULES["group"]).base, expected)
-        assert method.reward_scale_problem(batch) is None
+        assert method.reward_warning(batch) is None
     same(method.shaped_rewards(minus_or_plus_one), method.shaped_rewards(zero_or_one))
 
 
@@ -245,9 +245,9 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
 def test_a_method_with_a_scale_of_its_own_warns_of_functions_that_it_does_not_hear(name):
     method = method_named(name)
     batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
-    assert "\n" not in method.reward_scale_problem(with_bonus(batch))
+    assert "\n" not in method.reward_warning(with_bonus(batch))
     # the same function with another weight is no other function
-    assert method.reward_scale_problem(replace(batch, correctness_rewards=batch.task_rewards / 2)) is None
+    assert method.reward_warning(replace(batch, correctness_rewards=batch.task_rewards / 2)) is None
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])

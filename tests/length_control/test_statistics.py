@@ -91,20 +91,6 @@ def test_accuracy_leaves_out_what_the_deciding_function_could_not_score_and_rewa
     assert logged["mean_effective_penalty"] == pytest.approx((0 + 0.25 + 0 + 1.0) / 4)
 
 
-def test_the_logged_violation_is_what_the_dual_step_takes():
-    class ByTheLongest(Leash):
-        def violation(self, lengths, target_lengths):
-            return super().violation([max(lengths)], [min(target_lengths)])
-
-    method = ByTheLongest(lambda_init=0.5, lambda_lr=0.1)
-    rollouts = toy_rollouts([1, 1], [50, 300], target=100.0)
-    logged = length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
-    assert logged["violation"] == 300 / 100 - 1
-    method.observe(rollouts)
-    method.step()
-    assert method.lam == pytest.approx(0.5 + 0.1 * 2)
-
-
 FIRST_CORRELATION = -5 / (math.sqrt(125) * 0.5)
 
 

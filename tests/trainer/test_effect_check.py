@@ -8,7 +8,7 @@ from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.method import LengthControl, state_field
 from leash_trl.length_control.methods import METHODS
-from leash_trl.trainer.effect_check import no_effect_problem
+from leash_trl.trainer.effect_check import no_effect_warning
 
 
 # what fits a limit of 192 tokens, and one of 16,384, where the defaults do not
@@ -25,11 +25,11 @@ LONG = {"nemo_rl": {"profile_band": {"a": 900, "b": 1200, "f": 0.5}}}
 @pytest.mark.parametrize("name", METHODS)
 def test_no_method_with_sensible_settings_is_accused(name):
     method = METHODS[name]
-    assert no_effect_problem(method(**SHORT.get(name, {})), 64, 192, num_generations=4) is None
+    assert no_effect_warning(method(**SHORT.get(name, {})), 64, 192, num_generations=4) is None
     fitting = method(**LONG.get(name, {}))
-    assert no_effect_problem(fitting, 4096, 16384, num_generations=8) is None
+    assert no_effect_warning(fitting, 4096, 16384, num_generations=8) is None
     if name not in ("dapo_overlong", "cosine", "drpo", "lead"):  # these refuse a run without a limit
-        assert no_effect_problem(fitting, 500, math.inf, num_generations=16) is None
+        assert no_effect_warning(fitting, 500, math.inf, num_generations=16) is None
 
 
 ACTS = [
@@ -63,14 +63,14 @@ CANNOT = [
 
 @pytest.mark.parametrize(("name", "kwargs"), ACTS, ids=str)
 def test_what_acts_in_any_way_is_not_accused(name, kwargs):
-    assert no_effect_problem(METHODS[name](**kwargs), 24, 192, num_generations=8) is None
+    assert no_effect_warning(METHODS[name](**kwargs), 24, 192, num_generations=8) is None
 
 
 @pytest.mark.parametrize(("name", "kwargs"), CANNOT, ids=str)
 def test_what_cannot_act_says_so_in_one_line_and_does_not_move(name, kwargs):
     method = METHODS[name](**kwargs)
     before = json.dumps(method.state_dict())
-    warning = no_effect_problem(method, 24, 192, num_generations=8)
+    warning = no_effect_warning(method, 24, 192, num_generations=8)
     assert f"'{name}'" in warning
     assert "\n" not in warning
     assert json.dumps(method.state_dict()) == before
@@ -78,8 +78,8 @@ def test_what_cannot_act_says_so_in_one_line_and_does_not_move(name, kwargs):
 
 def test_a_target_that_is_never_exceeded_is_no_target():
     method = METHODS["leash"]()
-    assert no_effect_problem(method, 192, 192, num_generations=8) is not None
-    assert no_effect_problem(method, 191, 192, num_generations=8) is None
+    assert no_effect_warning(method, 192, 192, num_generations=8) is not None
+    assert no_effect_warning(method, 191, 192, num_generations=8) is None
 
 
 class ByQuestion(LengthControl):

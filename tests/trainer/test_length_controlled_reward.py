@@ -23,7 +23,7 @@ from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import joined
+from leash_trl.length_control.rollouts import concatenated, selected
 from leash_trl.trainer.callbacks import run_settings
 from leash_trl.trainer.length_controlled_reward import RunSettings
 from leash_trl.trainer.shared_state import _remove
@@ -61,7 +61,7 @@ def settings(size=2, size_eval=2, limit=100.0, advantage=None) -> RunSettings:
 
 def observed(reward):
     """What the callback would show the method."""
-    return joined([scored.rollouts for scored in reward.pop_scored()])
+    return concatenated([scored.rollouts for scored in reward.pop_scored()])
 
 
 def make(method="leash", functions=plus_one, target=10, weights=None, **hyperparameters):
@@ -239,7 +239,7 @@ def test_a_method_says_of_its_advantages_what_rollouts_say(name, hyperparameters
     method = METHODS[name](**hyperparameters)
     score = method.score(four_groups, AdvantageRule())
     rows_of_groups = torch.arange(32).view(4, 8)
-    alone = joined([method.score(joined([four_groups], rows), AdvantageRule()) for rows in rows_of_groups])
+    alone = concatenated([method.score(selected(four_groups, rows), AdvantageRule()) for rows in rows_of_groups])
     # what an asynchronous trainer scores, group by group, is what a synchronous one scores at once
     assert torch.allclose(score.shaped, alone.shaped, rtol=0, atol=1e-12, equal_nan=True)
     is_centered = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
