@@ -83,14 +83,8 @@ class Engine(Protocol):
     eos_token_ids: list[int]
     max_length: int | None
 
-    def generate(
-        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
-    ) -> list[Generation]:
+    def generate(self, requests: Sequence[Request], settings: SamplingSettings) -> list[Generation]:
         """Returns one generation per request, in their order. The result is deterministic.
-
-        Args:
-            is_continuation (`bool`): Whether the prompts continue those of the preceding calls, so that an engine may
-                reuse its cache. Such a call is deterministic only together with the calls before it.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.

@@ -46,12 +46,8 @@ class TransformersEngine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls(model.to(device), tokenizer, batch_size)
 
-    def generate(
-        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
-    ) -> list[Generation]:
+    def generate(self, requests: Sequence[Request], settings: SamplingSettings) -> list[Generation]:
         """Returns one generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
-
-        This engine keeps no cache between calls, so `is_continuation` has no effect.
 
         Raises:
             `ValueError`: If a request exceeds the model's context, or the model keeps other states than keys and
@@ -59,9 +55,8 @@ class TransformersEngine:
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0
-        if is_greedy:
-            warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
-        else:
+        warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
+        if not is_greedy:
             warpers = get_warpers(settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
         generations: list[Generation] = []
         starts = range(0, len(requests), self.batch_size)

@@ -62,10 +62,8 @@ class DecodingStrategy:
         scripts = [script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
         requests = {row: next(script) for row, script in enumerate(scripts)}
         completions: dict[int, Generation] = {}
-        is_continuation = False
         while requests:
-            generations = engine.generate([*requests.values()], settings, is_continuation=is_continuation)
-            is_continuation = True  # all later rounds go on from prompts that the engine knows
+            generations = engine.generate([*requests.values()], settings)
             next_requests = {}
             for row, generation in zip(requests, generations, strict=True):
                 try:

@@ -78,7 +78,6 @@ def test_a_completion_depends_on_prompt_and_seed_alone(engine, requests, generat
     # on a CPU in float32, so that rounding does not depend on the neighbors
     assert engine.generate(requests, FREE) == generations
     assert engine.generate(requests[50:90], FREE) == generations[50:90]
-    assert engine.generate(requests[50:90], FREE, is_continuation=True) == generations[50:90]
     with_other_seeds = [replace(request, seed=request.seed + 10**6) for request in requests]
     assert engine.generate(with_other_seeds, FREE) != generations
 

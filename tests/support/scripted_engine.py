@@ -19,8 +19,8 @@ class ScriptedEngine:
         self._texts = {row: iter(texts_of_row) for row, texts_of_row in texts.items()}
         self.calls = []
 
-    def generate(self, requests, settings, *, is_continuation=False):
-        self.calls.append({"requests": list(requests), "is_continuation": is_continuation})
+    def generate(self, requests, settings):
+        self.calls.append(list(requests))
         return [self._generation(request) for request in requests]
 
     def _generation(self, request):
@@ -37,5 +37,5 @@ class ScriptedEngine:
 
     def asked(self, row):
         """The requests of one row, in order."""
-        requests = itertools.chain.from_iterable(call["requests"] for call in self.calls)
+        requests = itertools.chain.from_iterable(self.calls)
         return [request for request in requests if request.prompt_ids[0] == row]
