@@ -15,7 +15,6 @@ LONGROPE = {"short_factor": [1.0] * 64, "long_factor": [4.0] * 64}
     [
         ("default", 32768, None, None, {}, 32768),
         ("linear", 4096, 4.0, None, {}, 16384),  # Vicuna 1.5 16k
-        ("linear", 32768, 2.0, None, {}, 65536),
         ("dynamic", 4096, 2.0, None, {}, 8192),  # transformers stretches from max_position_embeddings on
         ("yarn", 32768, 4.0, 32768, {}, 131072),  # Qwen2.5's README, which leaves max_position_embeddings as it is
         ("yarn", 131072, 4.0, 32768, {}, 131072),  # a configuration that has been stretched as well

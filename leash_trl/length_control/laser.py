@@ -161,7 +161,7 @@ class LaserD(Laser):
     lower_bound: int | None = state_field(lambda: None)
     num_generations: int = state_field(int)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if no candidate is between the target and `upper_bound`."""
         if target_length is not None and target_length > self.upper_bound:
             raise ValueError(

@@ -146,7 +146,7 @@ class LEAD(LengthControl):
     observed_correctness: list[list[float]] = state_field(list)
     observed_efficiency: list[list[float]] = state_field(list)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         upper_bound = self.upper_bound or max_completion_length
         if not self.lower_bound <= upper_bound < math.inf:
             raise ValueError(

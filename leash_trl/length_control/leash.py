@@ -13,7 +13,6 @@ from leash_trl.length_control.method import NEGLIGIBLE, LengthControl, Paper, Ro
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
-MOST_BUDGETS = 50  # with more multipliers, each gets too few prompts
 
 
 def budget_name(value: Any) -> str:
@@ -98,9 +97,8 @@ class Leash(LengthControl):
     # completions since the last dual step
     observed: dict[str, list[list[float]]] = state_field(dict)
     accuracies: dict[str, RunningAccuracy] = state_field(dict)  # by name of the multiplier
-    budget_column: str | None = state_field(
-        lambda: None
-    )  # `multiplier_per`, by whose values the multipliers are named
+    # `multiplier_per`, by whose values the multipliers are named
+    budget_column: str | None = state_field(lambda: None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,17 +152,6 @@ class Leash(LengthControl):
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
-
-    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """Returns a warning if a column has so many values that each multiplier gets few prompts."""
-        for column, values in columns.items():
-            num_budgets = len({budget_name(value) for value in values})
-            if num_budgets > MOST_BUDGETS:
-                return (
-                    f"multiplier_per is {column!r}, which has {num_budgets} values in {len(values)} rows, so most "
-                    "multipliers will stay near lambda_init; choose another column"
-                )
-        return None
 
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
         if not self.multiplier_per:

@@ -71,13 +71,9 @@ class LengthControl:
         cls.bounds = {**cls.bounds, **bounds_of_class}
 
     def __post_init__(self) -> None:
-        if not isinstance(getattr(self, "name", None), str):
-            raise ValueError(
-                f"name of the method {type(self).__name__} is missing; set it in the class: name = 'mine'"
-            )
         check_values(self, self.bounds)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
         Lengths are in tokens. It is called for every target: the configured one, those of prompts, and those of

@@ -110,7 +110,7 @@ class NemoRL(LengthControl):
         super().__post_init__()
         self.configured = band_of(self.profile_band)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         if math.isnan(self.configured.a) and self.profile_band_column is None:
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
 

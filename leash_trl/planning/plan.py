@@ -484,7 +484,8 @@ def refusal(settings: Settings) -> str | None:
 
 
 def memory_options(settings: Settings) -> list[dict[str, Any]]:
-    """Returns options that may save memory, cheapest first. Only LoRA changes the policy update."""
+    """Returns options that may save memory, cheapest first, even those that are set already. Only LoRA changes the
+    policy update."""
     options: list[dict[str, Any]] = [
         {"gradient_checkpointing": True},
         {"attn_implementation": "flash_attention_2"},
@@ -502,9 +503,7 @@ def memory_options(settings: Settings) -> list[dict[str, Any]]:
         options += [{"sharding": "zero2"}, {"sharding": "fsdp"}, {"sharding": "zero3"}]
     if settings.vllm_mode:
         options.append({"vllm_mode": "server"})
-    if not settings.use_peft:
-        options.append({"use_peft": True})
-    options.append({"use_peft": True, "load_in_4bit": True})
+    options += [{"use_peft": True}, {"use_peft": True, "load_in_4bit": True}]
     return options
 
 

@@ -163,7 +163,7 @@ class LengthControlledReward:
         limit = settings.max_completion_length
         check_own_advantages(self.method, settings.advantage, num_processes)
         group_size = max(2, settings.num_generations)  # two lengths must differ to show whether a method acts
-        check_target(self.target_length, self.method, limit, group_size)
+        check_target(self.target_length, self.method, limit)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         limits_generation = self.method.generation_cap(1.0) is not None
         warning = no_effect_warning(self.method, self.target_length, limit, group_size)

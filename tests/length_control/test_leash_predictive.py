@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from statistics import fmean
 
 import numpy as np
 import pytest
@@ -112,26 +111,6 @@ def test_completions_that_are_late_lengthen_the_momentum(lag, momentum):
     forecast = method.forecast("")
     assert forecast.push == pytest.approx(1 - momentum)
     assert method.lam == pytest.approx(min(forecast.control(momentum), 1.0))
-
-
-@pytest.mark.parametrize(
-    ("response", "drift", "deepest", "distance"),
-    [(0.01, 0.0, 0.04, 0.04), (0.04, 0.0, 0.001, 0.01), (0.08, 0.0, 0.08, 0.08), (0.02, 0.3, 0.02, 0.01)],
-)
-def test_without_noise_it_comes_to_rest_at_the_target(response, drift, deepest, distance):
-    """On the plant it assumes, with other responses than the 0.04 it starts from, and a drift of 0.3 of it.
-
-    A response twice as high is learned on the way; so the fall below the target is then the deepest.
-    """
-    method = LeashPredictive()
-    push = 0.0
-    levels = [math.log(3.0)]
-    for _ in range(600):
-        push = 0.9 * push + 0.1 * method.lam
-        next_lambda(method, [1e6 * math.exp(levels[-1])], 1e6)
-        levels.append(levels[-1] + drift * response - response * push)
-    assert min(levels) > -deepest
-    assert abs(fmean(levels[-200:])) < distance
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40))

@@ -37,7 +37,6 @@ def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole(value):
         None,
         {},
         NAN,
-        {"a": None, "b": None, "f": None, "total": None},
         {"a": NAN, "b": NAN, "f": NAN},
         {"answer": BAND, "total": None},
     ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from toy_rollouts import close, toy_rollouts
 
-from leash_trl.length_control.rollouts import Score, concatenated, selected
+from leash_trl.length_control.rollouts import concatenated, selected
 
 
 NAN = math.nan
@@ -39,14 +39,3 @@ def test_rows_are_joined_and_selected_with_their_columns():
     assert picked.lengths.tolist() == [5, 6, 1, 2]
     assert picked.columns["effort"] == ["b", "b", "low", "low"]
     close(picked.target_lengths, [NAN, NAN, 9, 9])
-
-
-def score_of(*values):
-    numbers = torch.tensor(values, dtype=torch.float64)
-    return Score(numbers, numbers + 10, numbers + 20, numbers + 30)
-
-
-def test_scores_are_joined_and_selected():
-    picked = selected(concatenated([score_of(1, 2), score_of(3, 4)]), torch.tensor([3, 0]))
-    assert picked.base.tolist() == [4, 1]
-    assert picked.advantages.tolist() == [34, 31]

@@ -107,7 +107,3 @@ def test_unscorable_completions_have_no_part_in_the_correlation():
     # of the first group, only 10, which is wrong, and 30, which is correct, count: their correlation is 1
     rollouts = toy_rollouts([-1, 1, NAN, NAN, 1, 1, -1, -1], [10, 30, 1, 999, 10, 20, 30, 40], num_generations=4)
     assert length_accuracy_correlation(rollouts) == pytest.approx((1 + FIRST_CORRELATION) / 2)
-
-
-def test_there_is_no_correlation_without_correct_and_wrong_answers():
-    assert math.isnan(length_accuracy_correlation(toy_rollouts([1, 1], [5, 6])))

@@ -61,9 +61,7 @@ def conversation(*parts, **columns):
     "row_with",
     [
         lambda color: conversation(images=[picture(color)]),
-        lambda color: conversation(image=picture(color).quantize(4)),  # with a palette
         lambda color: conversation(image=png(color)),
-        lambda color: conversation(image=np.full((40, 40, 3), color)),
         lambda color: conversation(images=[f"{color[0]}.png"]),
         lambda color: conversation({"type": "image", "image": picture(color)}, {"type": "text", "text": "2 + 2?"}),
     ],

@@ -118,10 +118,9 @@ def test_without_vllm_keys_and_values_of_the_generation_batch_are_cached(paper):
     assert plan.memory_table(replace(paper, vllm_mode=None)).loc["generation cache"].tolist() == [0, cache]
 
 
-def test_an_adapter_needs_no_reference_model_and_is_not_proposed_again():
+def test_an_adapter_needs_no_reference_model():
     lora = settings_of(*LORA, "--beta", "0.1")
     assert not plan.memory_table(lora).loc["reference model"].any()  # TRL switches the adapter off
-    assert {"use_peft": True} not in plan.memory_options(lora)
 
 
 def test_half_the_rows_are_proposed_with_the_same_update(paper):
