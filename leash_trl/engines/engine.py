@@ -1,15 +1,14 @@
 """The interface of all engines, which turn requests into generations, deterministically."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-FinishReason = Literal["eos", "stop", "length"]
 MAX_SEED = 2**63 - 1  # the largest seed that all libraries of the engines accept
 
 
@@ -53,12 +52,11 @@ class Generation:
     """One completion as an engine generated it, including the end token or stop token.
 
     Args:
-        finish_reason (`str`): `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the
-            limit.
+        is_truncated (`bool`): Whether the limit ended it, not an end token or a stop token of the request.
     """
 
     token_ids: list[int]
-    finish_reason: FinishReason
+    is_truncated: bool
 
 
 class Engine(Protocol):
@@ -97,21 +95,3 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
                 f"context of {max_length} tokens holds {num_left} more; lower max_new_tokens to that, remove longer "
                 "prompts, or use a model with a longer context"
             )
-
-
-def finish_reason(
-    token_ids: Sequence[int], eos_token_ids: Collection[int], stop_token_ids: Collection[int]
-) -> FinishReason:
-    """Returns why a completion ended, by its last token; a token that is both end token and stop token counts as
-    `"eos"`.
-
-    Example:
-        >>> finish_reason([7, 1], [1], [2]), finish_reason([7, 2], [1], [2]), finish_reason([1, 7], [1], [2])
-        ('eos', 'stop', 'length')
-    """
-    last = token_ids[-1]
-    if last in eos_token_ids:
-        return "eos"
-    if last in stop_token_ids:
-        return "stop"
-    return "length"

@@ -47,9 +47,7 @@ NOT_FOLLOWED = (
 )
 
 
-def get_warpers(
-    temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float | None = None
-) -> LogitsProcessorList:
+def get_warpers(temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> LogitsProcessorList:
     """Returns the logits processors for sampling that have an effect, in transformers' order."""
     warpers = LogitsProcessorList()
     if temperature != 1.0:
@@ -58,8 +56,6 @@ def get_warpers(
         warpers.append(generation.TopKLogitsWarper(top_k))
     if top_p != 1.0:
         warpers.append(generation.TopPLogitsWarper(top_p))
-    if min_p:
-        warpers.append(generation.MinPLogitsWarper(min_p))
     return warpers
 
 
@@ -128,11 +124,11 @@ def sample_tokens(
             position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
             logits_to_keep=torch.empty(0, dtype=torch.long, device=model.device),
         )
-    for position in range(max(limits)):
+    for _ in range(max(limits)):
         positions = mask.sum(dim=1, keepdim=True) - 1
         output = forward(input_ids=tokens[:, -1:], attention_mask=mask, position_ids=positions, logits_to_keep=1)
         scores = warpers(tokens, output.logits[:, -1].float())
-        next_tokens = choose(scores, rows, position)
+        next_tokens = choose(scores, rows)
         for row, token in zip(rows.tolist(), next_tokens.tolist(), strict=True):
             if not is_ended[row]:
                 completions[row].append(token)

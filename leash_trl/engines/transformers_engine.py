@@ -7,7 +7,7 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 from leash_trl.model_facts import context_length, eos_token_ids
@@ -74,6 +74,6 @@ class TransformersEngine:
                 stop_ids=[request.stop_token_ids for request in batch],
             )
             for request, ids in zip(batch, rows, strict=True):
-                reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)
-                generations.append(Generation(ids, reason))
+                ends = {*self.eos_token_ids, *request.stop_token_ids}
+                generations.append(Generation(ids, is_truncated=ids[-1] not in ends))
         return generations

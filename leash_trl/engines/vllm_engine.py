@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
 
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.model_facts import merged_eos_token_ids
 from leash_trl.run_folder import checkpoint_path
 
@@ -85,6 +85,6 @@ class VllmEngine:
         for request, output in zip(requests, outputs, strict=True):
             completion = output.outputs[0]  # the only one, since vLLM samples one for each prompt by default
             token_ids = list(completion.token_ids)
-            reason = finish_reason(token_ids, self.eos_token_ids, request.stop_token_ids)
-            generations.append(Generation(token_ids, reason))
+            ends = {*self.eos_token_ids, *request.stop_token_ids}
+            generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

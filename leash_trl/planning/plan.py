@@ -315,7 +315,7 @@ def state_bytes(settings: Settings) -> StateBytes:
     adapter is in float32, and is then all that is trained.
     """
     num_parameters = settings.architecture.num_parameters
-    model = settings.forward_weight_bytes * num_parameters
+    model = float(settings.forward_weight_bytes * num_parameters)
     if settings.sharding == "fsdp":
         model = FLOAT32 * num_parameters  # its shards, which are cast when they are gathered
     if settings.load_in_4bit:

@@ -58,7 +58,7 @@ def test_a_shorter_limit_gives_the_beginning_of_the_same_completion(engine, requ
     short = [replace(request, max_new_tokens=10 + 7 * index) for index, request in enumerate(requests)]
     for request, cut, whole in zip(short, engine.generate(short, FREE), generations, strict=True):
         assert cut.token_ids == whole.token_ids[: request.max_new_tokens]
-        assert cut.finish_reason == ("eos" if len(whole.token_ids) <= request.max_new_tokens else "length")
+        assert cut.is_truncated == (len(whole.token_ids) > request.max_new_tokens)
 
 
 def test_a_stop_token_ends_only_the_request_that_names_it(engine, requests, generations):
@@ -69,7 +69,7 @@ def test_a_stop_token_ends_only_the_request_that_names_it(engine, requests, gene
         stopping.append(replace(request, stop_token_ids=stop_token_ids))
     for request, stopped, whole in zip(stopping, engine.generate(stopping, FREE), generations, strict=True):
         if request.stop_token_ids:
-            assert stopped.finish_reason == "stop"
+            assert not stopped.is_truncated
             assert stopped.token_ids == whole.token_ids[: whole.token_ids.index(end) + 1]
         else:
             assert stopped == whole
@@ -122,4 +122,4 @@ def test_every_configured_end_token_and_the_tokenizers_end_a_completion(tokenize
     assert engine.eos_token_ids == [end, think_end]
     for generation in engine.generate(requests, FREE):
         assert generation.token_ids[-1] == think_end
-        assert generation.finish_reason == "eos"
+        assert not generation.is_truncated

@@ -2,7 +2,7 @@
 
 import itertools
 
-from leash_trl.engines.engine import Generation, finish_reason
+from leash_trl.engines.engine import Generation
 
 
 class ScriptedEngine:
@@ -33,7 +33,7 @@ class ScriptedEngine:
                 break
         else:
             raise AssertionError(f"the text of row {row} neither ends nor reaches its limit")
-        return Generation(token_ids, finish_reason(token_ids, self.eos_token_ids, request.stop_token_ids))
+        return Generation(token_ids, is_truncated=not is_end)
 
     def asked(self, row):
         """The requests of one row, in order."""
