@@ -39,11 +39,6 @@ def my_lib(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def test_what_an_author_needs_is_imported_from_the_room():
-    for name in length_control.__all__:
-        assert getattr(length_control, name).__name__ == name
-
-
 def test_the_method_of_the_readme_is_one_file_anywhere(my_lib):
     make = find_method("my_lib.PenaltyPerToken")
     method = make(weight=0.5)
@@ -85,7 +80,6 @@ def test_a_method_in_a_file_has_the_path_of_a_reward_function_in_a_file(my_lib):
         "no_such_lib.py:Mine",
         "my_lib.py",
         "json.JSONDecoder",
-        "my_lib.hyperparameter",
     ],
 )
 def test_what_is_no_method_is_refused_in_a_line_that_names_it(my_lib, path):
