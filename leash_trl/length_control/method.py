@@ -71,6 +71,10 @@ class LengthControl:
         cls.bounds = {**cls.bounds, **bounds_of_class}
 
     def __post_init__(self) -> None:
+        if not hasattr(self, "name"):
+            raise ValueError(
+                f"name of the method {type(self).__name__} is missing; set it in the class: name = 'mine'"
+            )
         check_values(self, self.bounds)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
