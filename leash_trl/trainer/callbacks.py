@@ -16,7 +16,7 @@ from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
@@ -202,7 +202,7 @@ class LengthControlCallback(DualStepCallback):
         scored: list[Rollouts] = gather_object(self.reward.pop_scored())
         self._metrics = {}
         if scored:
-            self._observe_scored(joined(scored), warns=state.is_world_process_zero)
+            self._observe_scored(concatenated(scored), warns=state.is_world_process_zero)
         super().on_step_end(args, state, control, optimizer)
         self.reward.publish(self.version)
 
@@ -219,7 +219,7 @@ class LengthControlCallback(DualStepCallback):
         self._metrics = log_entries(self.method, rollouts, score, self.version)
         if self.version == 0:
             check_thinking_ends(rollouts, self.reward.thinking_end)
-            warning = self.method.reward_scale_problem(rollouts)
+            warning = self.method.reward_warning(rollouts)
             if warning is not None:
                 warnings.warn(warning, stacklevel=3)
         self.observe([rollouts])

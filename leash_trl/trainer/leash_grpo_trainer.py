@@ -33,7 +33,7 @@ from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
-from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
@@ -377,12 +377,12 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
 
-        rollouts = joined([part.rollouts for part in sampled.generated])
+        rollouts = concatenated([part.rollouts for part in sampled.generated])
         self.generated_tokens += int(rollouts.completion_lengths.sum())
         metrics = self._metrics["train"]
         for name, value in sampled.statistics.items():
             metrics[f"leash/{name}"].append(value)
-        self._log_length_control(rollouts, joined([part.score for part in sampled.generated]))
+        self._log_length_control(rollouts, concatenated([part.score for part in sampled.generated]))
         metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
         metrics["leash/generated_tokens"] = [self.generated_tokens]
 

@@ -159,7 +159,7 @@ class LengthControlledReward:
         self.settings = settings
         limit = settings.max_completion_length
         check_own_advantages(self.method, settings.advantage, num_processes)
-        check_target(self.target_length, self.method, limit, settings.num_generations)
+        check_target(self.target_length, self.method, limit)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         limits_generation = self.method.generation_cap(1.0) is not None
         if changes_prompts or limits_generation:

@@ -65,7 +65,7 @@ def test_fields_of_trl_are_not_hyper_parameters_of_a_method_but_the_momentum_is_
     drpo = RECIPE | {"length_control": "drpo", "temperature": 0.8, "beta": 0.01}
     assert "`temperature` 0.1" in fact(card_of(drpo), "hyper-parameters")
     predictive = RECIPE | {"length_control": "leash_predictive", "lambda_lr": None, "adam_beta1": 0.8}
-    assert "`momentum` 0.8" in fact(card_of(predictive), "hyper-parameters")
+    assert "`adam_beta1` 0.8" in fact(card_of(predictive), "hyper-parameters")
 
 
 def test_means_of_both_ends_by_hand(card_of):
