@@ -121,7 +121,7 @@ def _saved(method: LengthControl) -> str:
         return json.dumps(method.state_dict())
     except TypeError as error:
         raise ValueError(
-            f"state of length_control {method.name!r} cannot be saved ({error}); use numbers, texts, lists and mappings"
+            f"state of length_control {method.name!r} cannot be saved ({error}); use numbers, texts, lists, mappings"
         ) from error
 
 
