@@ -37,35 +37,31 @@ def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
 
 
 class TargetSpan(NamedTuple):
-    """Consecutive batches of a run with the same mean target, in tokens, and the same `length_of`."""
+    """Consecutive batches of a run with the same mean target, in the unit of `length_of`."""
 
     target: float
-    length_of: str
     first_step: int
     last_step: int
 
 
 def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
-    """Returns the targets that a run logged, in order: one span, or several if the target or what it counts changed,
-    as by a schedule or when the run was resumed.
+    """Returns the targets that a run logged, in order: one span, or several if the target changed, as by a schedule or
+    when the run was resumed.
 
     Example:
         >>> target_spans([{"step": 1, "leash/target_length": 46.0}, {"step": 2, "leash/target_length": 46.0}])
-        [TargetSpan(target=46.0, length_of='completion', first_step=1, last_step=2)]
+        [TargetSpan(target=46.0, first_step=1, last_step=2)]
     """
     spans: list[TargetSpan] = []
     for entry in log_history:
         target = _logged_number(entry, "leash/target_length")
         if target is None:
             continue
-        # the length of the answer is logged if only that of the thinking is controlled
-        is_thinking = _logged_number(entry, "leash/mean_answer_length") is not None
-        length_of = "thinking" if is_thinking else "completion"
         step = entry["step"]
-        if spans and (spans[-1].target, spans[-1].length_of) == (target, length_of):
+        if spans and spans[-1].target == target:
             spans[-1] = spans[-1]._replace(last_step=step)
         else:
-            spans.append(TargetSpan(target, length_of, first_step=step, last_step=step))
+            spans.append(TargetSpan(target, first_step=step, last_step=step))
     return spans
 
 
@@ -79,7 +75,8 @@ def length_control_state(folder: str | Path) -> dict[str, Any] | None:
     """Returns the state of length control in a checkpoint or a trained model, or `None` if there is none.
 
     `method` is the name of the method, `state` the argument of its `load_state_dict`, `version` the number of dual
-    steps so far, and `target_length` the target in tokens; further keys belong to the trainer.
+    steps so far, `length_of` what is controlled, and `target_length` the target in its unit; further keys belong to
+    the trainer.
     """
     trainer_state = read_trainer_state(folder) or {}
     state: dict[str, Any] | None = trainer_state.get("stateful_callbacks", {}).get(STATE_ENTRY)

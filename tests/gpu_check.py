@@ -256,7 +256,7 @@ def planned_gib(max_length: int) -> float:
     }
     arguments, training_args, model_args = parse_plan(words_of(options | STEP))
     settings = make_settings(arguments, training_args, model_args)
-    return plan.peak_bytes(settings).training / plan.GIB
+    return plan.memory_table(settings)["training"].sum() / plan.GIB
 
 
 def step(measured: list[str], folder: Path, max_length: int) -> None:

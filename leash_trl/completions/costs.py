@@ -1,4 +1,4 @@
-"""The cost of a completion that a target limits (`length_of`): tokens, tool calls, turns, or what a function counts."""
+"""What a target limits (`length_of`): tokens, tool calls, turns, or what a function counts of a completion."""
 
 import math
 import warnings
@@ -36,19 +36,14 @@ class Cost:
         """Whether the cost is a number of tokens of the completion, which generation limits bound."""
         return self.name in TOKEN_COSTS
 
-    @property
-    def unit(self) -> str:
-        """What is counted, in the plural, for labels and messages.
-
-        Example:
-            >>> Cost("completion").unit, Cost("tool_calls").unit, Cost("my_costs.py:num_lines", len).unit
-            ('tokens', 'tool calls', 'num lines')
-        """
-        return unit_of(self.name)
-
 
 def unit_of(length_of: str) -> str:
-    """Returns what a cost of this name counts, in the plural."""
+    """Returns what a cost of this name counts, for labels.
+
+    Example:
+        >>> unit_of("thinking"), unit_of("tool_calls"), unit_of("my_costs.py:num_lines")
+        ('tokens', 'tool calls', 'num lines')
+    """
     if length_of in TOKEN_COSTS:
         return "tokens"
     function_name = length_of.replace(":", ".").rpartition(".")[-1]
@@ -168,13 +163,13 @@ def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions
         costs = [float(value) for value in returned]
     except (TypeError, ValueError) as error:
         raise TrainingError(
-            f"length_of {cost.name!r} returned {str(returned)[:100]} ({error}), but must return one number of at least "
-            "0 for each completion"
+            f"length_of {cost.name!r} returned {str(returned)[:100]} ({error}), but must return one number of at "
+            "least 0 for each completion"
         ) from error
     if len(costs) != num_completions:
         raise TrainingError(
-            f"length_of {cost.name!r} returned {len(costs)} numbers for {num_completions} completions, but must return "
-            "one for each"
+            f"length_of {cost.name!r} returned {len(costs)} numbers for {num_completions} completions, but must "
+            "return one for each"
         )
     for value in costs:
         if not 0 <= value < math.inf:  # NaN is neither

@@ -1,15 +1,14 @@
 """The interface of all engines, which turn requests into generations, deterministically."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-FinishReason = Literal["eos", "stop", "length"]
 MAX_SEED = 2**63 - 1  # the largest seed that all libraries of the engines accept
 
 
@@ -25,8 +24,6 @@ class SamplingSettings:
         top_k (`int`): Number of most likely tokens to sample from; 0 means all.
         max_new_tokens (`int`): Maximum length of a completion in tokens. Engines use the limit of each request.
 
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
     temperature: float = 0.6
@@ -35,14 +32,7 @@ class SamplingSettings:
     max_new_tokens: int = 32768
 
     def __post_init__(self) -> None:
-        # written so that NaN is refused too: every comparison with it is false
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature is {self.temperature}, but must be 0 or more")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}, but must be above 0 and at most 1")
-        if not self.top_k >= 0:
-            raise ValueError(f"top_k is {self.top_k}, but must be 0 (all tokens) or more")
-        if not self.max_new_tokens >= 1:
+        if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be 1 or more")
 
 
@@ -62,12 +52,11 @@ class Generation:
     """One completion as an engine generated it, including the end token or stop token.
 
     Args:
-        finish_reason (`str`): `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the
-            limit.
+        is_truncated (`bool`): Whether the limit ended it, not an end token or a stop token of the request.
     """
 
     token_ids: list[int]
-    finish_reason: FinishReason
+    is_truncated: bool
 
 
 class Engine(Protocol):
@@ -83,14 +72,8 @@ class Engine(Protocol):
     eos_token_ids: list[int]
     max_length: int | None
 
-    def generate(
-        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
-    ) -> list[Generation]:
+    def generate(self, requests: Sequence[Request], settings: SamplingSettings) -> list[Generation]:
         """Returns one generation per request, in their order. The result is deterministic.
-
-        Args:
-            is_continuation (`bool`): Whether the prompts continue those of the preceding calls, so that an engine may
-                reuse its cache. Such a call is deterministic only together with the calls before it.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.
@@ -112,21 +95,3 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
                 f"context of {max_length} tokens holds {num_left} more; lower max_new_tokens to that, remove longer "
                 "prompts, or use a model with a longer context"
             )
-
-
-def finish_reason(
-    token_ids: Sequence[int], eos_token_ids: Collection[int], stop_token_ids: Collection[int]
-) -> FinishReason:
-    """Returns why a completion ended, by its last token; a token that is both end token and stop token counts as
-    `"eos"`.
-
-    Example:
-        >>> finish_reason([7, 1], [1], [2]), finish_reason([7, 2], [1], [2]), finish_reason([1, 7], [1], [2])
-        ('eos', 'stop', 'length')
-    """
-    last = token_ids[-1]
-    if last in eos_token_ids:
-        return "eos"
-    if last in stop_token_ids:
-        return "stop"
-    return "length"

@@ -1,8 +1,7 @@
 """Samples with transformers and drops completions from the batch when they end.
 
-`generate` computes every row until the longest completion ends, and copies the complete KV cache for every token.
-Reasoning models have few very long completions, so most of this work is wasted. Here, finished rows are dropped from
-the batch, and the cache grows in place.
+`generate` computes every row until the longest completion ends. Reasoning models have few very long completions, so
+most of this work is wasted. Here, finished rows are dropped from the batch.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,8 +9,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessorList, PreTrainedModel, generation
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import DynamicCache
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from leash_trl.engines.token_choice import TokenChoice, global_draw
@@ -19,7 +19,6 @@ from leash_trl.model_facts import merged_eos_token_ids, prompt_ids
 
 
 SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache
-FIRST_CAPACITY = 64
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
 CACHE = ALL_CACHE_NAMES[0]  # argument of forward: "cache", before transformers 5.24 "past_key_values"
 
@@ -48,53 +47,34 @@ NOT_FOLLOWED = (
 )
 
 
-class GrowingLayer(DynamicLayer):
-    """A cache layer that writes into a preallocated buffer and doubles the buffer when it is full."""
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Appends the new states and returns views of all states so far."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
-            self._buffers = [self.keys, self.values]
-        length = self.keys.shape[-2]
-        end = length + key_states.shape[-2]
-        if end > self._buffers[0].shape[-2]:
-            room = (0, 0, 0, max(2 * end, FIRST_CAPACITY) - length)
-            self._buffers = [torch.nn.functional.pad(states, room) for states in (self.keys, self.values)]
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[..., length:end, :] = states
-        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keeps the given rows."""
-        super().batch_select_indices(indices)
-        self._buffers = [self.keys, self.values]
-
-
-def get_warpers(
-    temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float | None = None
-) -> LogitsProcessorList:
+def get_warpers(temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> LogitsProcessorList:
     """Returns the logits processors for sampling that have an effect, in transformers' order."""
-    warpers = (
-        (temperature != 1.0, generation.TemperatureLogitsWarper, temperature),
-        (top_k > 0, generation.TopKLogitsWarper, top_k),
-        (top_p != 1.0, generation.TopPLogitsWarper, top_p),
-        (bool(min_p), generation.MinPLogitsWarper, min_p),
+    warpers = LogitsProcessorList()
+    if temperature != 1.0:
+        warpers.append(generation.TemperatureLogitsWarper(temperature))
+    if top_k > 0:
+        warpers.append(generation.TopKLogitsWarper(top_k))
+    if top_p != 1.0:
+        warpers.append(generation.TopPLogitsWarper(top_p))
+    return warpers
+
+
+def check_cache(model: PreTrainedModel) -> None:
+    """Raises `ValueError` if a model has no cache of keys and values, or also keeps states that cannot be dropped with
+    a row, such as the recurrent states of Mamba or the convolutional states of LFM2."""
+    layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
+    is_cached = model._supports_default_dynamic_cache() and not model._is_stateful
+    if not is_cached or not CACHED_LAYERS.issuperset(layer_types):
+        raise ValueError(
+            f"{type(model).__name__} keeps other states than keys and values, so the shrinking batch cannot sample "
+            "from it: set rollout_func to null, or use the engine vllm"
+        )
+
+
+def _left_padded(rows: Sequence[Sequence[int]], padding: int) -> torch.Tensor:
+    return pad_sequence(
+        [torch.tensor(row) for row in rows], batch_first=True, padding_value=padding, padding_side="left"
     )
-    return LogitsProcessorList(warper(value) for has_effect, warper, value in warpers if has_effect)
-
-
-def _left_padded(
-    rows: Sequence[Sequence[int]], pad_id: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, rows))
-    ids = torch.tensor([[pad_id] * (width - len(row)) + [*row] for row in rows], device=device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    return ids, mask
 
 
 @torch.no_grad()
@@ -120,56 +100,51 @@ def sample_tokens(
         `list[list[int]]`: N completions, including EOS; a completion without EOS was truncated at `max_new_tokens`.
 
     Raises:
-        `ValueError`: If the model has no cache of keys and values, or also keeps other states, which [`GrowingLayer`]
-            cannot hold, such as the recurrent states of Mamba or the convolutional states of LFM2.
+        `ValueError`: If the model keeps other states than keys and values.
     """
-    layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
-    is_cached = model._supports_default_dynamic_cache() and not model._is_stateful
-    if not is_cached or not CACHED_LAYERS.issuperset(layer_types):
-        raise ValueError(
-            f"{type(model).__name__} keeps other states than keys and values, so the shrinking batch cannot sample "
-            "from it: set rollout_func to null, or use the engine vllm"
-        )
-    device = model.device
-    limits = torch.as_tensor(max_new_tokens, device=device).expand(len(prompts))
-    ids, mask = _left_padded(prompts, pad_id, device)
-    width = ids.shape[1]
-    sequences = torch.full((len(prompts), width + int(limits.max())), pad_id, device=device)
-    sequences[:, :width] = ids
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    # shorter rows are padded with an end token
-    ends, _ = _left_padded([[*eos_ids, *stops] for stops in stop_ids or [()] * len(prompts)], eos_ids[0], device)
-    lengths = limits.clone()
-    rows = torch.arange(len(prompts), device=device)
-    is_live = torch.ones_like(rows, dtype=torch.bool)
-    cache = Cache(layer_class_to_replicate=GrowingLayer)
+    check_cache(model)
+    num_prompts = len(prompts)
+    limits = [max_new_tokens] * num_prompts if isinstance(max_new_tokens, int) else max_new_tokens
+    ends = [{*eos_ids, *stops} for stops in stop_ids or [()] * num_prompts]
+    completions: list[list[int]] = [[] for _ in prompts]
+    is_ended = [False] * num_prompts
+
+    # the batch, of shapes (R,) and (R, T): numbers of the R prompts that are still in it, their T tokens so far
+    rows = torch.arange(num_prompts, device=model.device)
+    tokens = _left_padded(prompts, pad_id).to(model.device)
+    mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(model.device)
+    cache = DynamicCache()
     forward = partial(model, **{CACHE: cache}, use_cache=True)
-    if device.type == "cpu" and width > 1:
+    if tokens.shape[1] > 1:
         # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
-        # contiguous, and torch would copy the matrix of the output layer for each row.
-        before = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1], "position_ids": positions[:, :-1]}
-        forward(**before, logits_to_keep=torch.empty(0, dtype=torch.long, device=device))
-        ids, positions = ids[:, -1:], positions[:, -1:]
-    for position in range(sequences.shape[1] - width):
-        output = forward(input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=1)
-        logits = output.logits[:, -1].float()
-        scores = warpers(sequences[rows, : width + position], logits)
-        tokens = choose(scores, rows, position)
-        sequences[rows, width + position] = tokens  # also of ended rows, which are cut to their lengths below
-        has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
-        lengths[rows] = lengths[rows].where(~has_ended, position + 1)
-        is_live &= ~has_ended
-        num_live = int(is_live.sum())
-        if not num_live:
+        # contiguous, and torch would copy the matrix of the output layer for each row on a CPU.
+        forward(
+            input_ids=tokens[:, :-1],
+            attention_mask=mask[:, :-1],
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
+            logits_to_keep=torch.empty(0, dtype=torch.long, device=model.device),
+        )
+    for _ in range(max(limits)):
+        positions = mask.sum(dim=1, keepdim=True) - 1
+        output = forward(input_ids=tokens[:, -1:], attention_mask=mask, position_ids=positions, logits_to_keep=1)
+        scores = warpers(tokens, output.logits[:, -1].float())
+        next_tokens = choose(scores, rows)
+        for row, token in zip(rows.tolist(), next_tokens.tolist(), strict=True):
+            if not is_ended[row]:
+                completions[row].append(token)
+                is_ended[row] = token in ends[row] or len(completions[row]) == limits[row]
+        if all(is_ended):
             break
-        ids, positions = tokens[:, None], positions[:, -1:] + 1
-        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        if len(rows) - num_live > SHRINK_SHARE * len(rows):
-            cache.batch_select_indices(is_live.nonzero()[:, 0])
-            ids, positions, mask, rows = ids[is_live], positions[is_live], mask[is_live], rows[is_live]
-            is_live = is_live[is_live]
-    completions = sequences[:, width:].tolist()
-    return [row[:length] for row, length in zip(completions, lengths.tolist(), strict=True)]
+        tokens = torch.cat([tokens, next_tokens[:, None]], dim=1)
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        kept = [index for index, row in enumerate(rows.tolist()) if not is_ended[row]]
+        if len(rows) - len(kept) > SHRINK_SHARE * len(rows):
+            indices = torch.tensor(kept, device=model.device)
+            cache.batch_select_indices(indices)
+            rows = rows[indices]
+            tokens = tokens[indices]
+            mask = mask[indices]
+    return completions
 
 
 def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:

@@ -7,22 +7,18 @@ import numpy as np
 import torch
 
 
-BLOCK_SIZE = 256  # random numbers drawn at once; those of a completion of 32768 tokens need a quarter of a megabyte
-
-
 # Chooses tokens of shape `(R,)` for R rows of a batch of N completions, given
 # - the logits after temperature, top-p and top-k, of shape `(R, V)`,
-# - the indices of the rows among the N completions, of shape `(R,)`,
-# - the position of the token in its completion, from 0.
-TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+# - the indices of the rows among the N completions, of shape `(R,)`.
+TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def global_draw(scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+def global_draw(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Draws tokens with torch's global generator."""
     return torch.multinomial(scores.softmax(dim=-1), num_samples=1)[:, 0]
 
 
-def likeliest(scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+def likeliest(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Returns the most likely tokens."""
     return scores.argmax(dim=-1)
 
@@ -64,11 +60,8 @@ class SeededDraw:
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._streams = [np.random.default_rng(seed) for seed in seeds]
-        self._block = torch.empty(len(seeds), 0, dtype=torch.float64)
 
-    def __call__(self, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
-        """Draws tokens by [`inverse_cdf`]; positions must be passed in order."""
-        if position % BLOCK_SIZE == 0:
-            block = np.stack([stream.random(BLOCK_SIZE) for stream in self._streams])
-            self._block = torch.from_numpy(block).to(scores.device)
-        return inverse_cdf(scores.softmax(dim=-1), self._block[rows, position % BLOCK_SIZE])
+    def __call__(self, scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Draws tokens by [`inverse_cdf`]; rows must be passed for each of their tokens."""
+        uniforms = [self._streams[row].random() for row in rows.tolist()]
+        return inverse_cdf(scores.softmax(dim=-1), torch.tensor(uniforms, dtype=torch.float64, device=scores.device))

@@ -7,7 +7,7 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 from leash_trl.model_facts import context_length, eos_token_ids
@@ -46,12 +46,8 @@ class TransformersEngine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls(model.to(device), tokenizer, batch_size)
 
-    def generate(
-        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
-    ) -> list[Generation]:
+    def generate(self, requests: Sequence[Request], settings: SamplingSettings) -> list[Generation]:
         """Returns one generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
-
-        This engine keeps no cache between calls, so `is_continuation` has no effect.
 
         Raises:
             `ValueError`: If a request exceeds the model's context, or the model keeps other states than keys and
@@ -59,9 +55,8 @@ class TransformersEngine:
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0
-        if is_greedy:
-            warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
-        else:
+        warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
+        if not is_greedy:
             warpers = get_warpers(settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
         generations: list[Generation] = []
         starts = range(0, len(requests), self.batch_size)
@@ -79,6 +74,6 @@ class TransformersEngine:
                 stop_ids=[request.stop_token_ids for request in batch],
             )
             for request, ids in zip(batch, rows, strict=True):
-                reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)
-                generations.append(Generation(ids, reason))
+                ends = {*self.eos_token_ids, *request.stop_token_ids}
+                generations.append(Generation(ids, is_truncated=ids[-1] not in ends))
         return generations

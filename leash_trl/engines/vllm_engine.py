@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
 
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.model_facts import merged_eos_token_ids
 from leash_trl.run_folder import checkpoint_path
 
@@ -15,8 +15,8 @@ class VllmEngine:
     """An [`~leash_trl.engines.engine.Engine`] on `vllm.LLM`.
 
     The same call returns the same generations, also in another process on the same machine: every request has its own
-    seed, vLLM runs in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`, unless the environment variable is set), and a
-    call starts with an empty prefix cache unless it continues earlier calls. As with transformers, rounding depends on
+    seed, vLLM runs in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`, unless the environment variable is set), and
+    each call starts with an empty prefix cache. As with transformers, rounding depends on
     which requests are computed together, so a request may, in rare cases, get another completion in another call. On
     supported GPUs, vLLM's `VLLM_BATCH_INVARIANT=1` avoids this.
 
@@ -55,9 +55,7 @@ class VllmEngine:
         self.eos_token_ids = merged_eos_token_ids(generation_config.get("eos_token_id"), self.tokenizer)
         self.max_length: int | None = model_config.max_model_len
 
-    def generate(
-        self, requests: Sequence[Request], settings: SamplingSettings, *, is_continuation: bool = False
-    ) -> list[Generation]:
+    def generate(self, requests: Sequence[Request], settings: SamplingSettings) -> list[Generation]:
         """Returns one generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
         Raises:
@@ -66,8 +64,7 @@ class VllmEngine:
         from vllm import SamplingParams
 
         check_lengths(requests, self.max_length)
-        if not is_continuation:
-            self._llm.reset_prefix_cache()
+        self._llm.reset_prefix_cache()
         params = [
             SamplingParams(
                 temperature=settings.temperature,
@@ -88,6 +85,6 @@ class VllmEngine:
         for request, output in zip(requests, outputs, strict=True):
             completion = output.outputs[0]  # the only one, since vLLM samples one for each prompt by default
             token_ids = list(completion.token_ids)
-            reason = finish_reason(token_ids, self.eos_token_ids, request.stop_token_ids)
-            generations.append(Generation(token_ids, reason))
+            ends = {*self.eos_token_ids, *request.stop_token_ids}
+            generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

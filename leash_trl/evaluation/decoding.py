@@ -62,10 +62,8 @@ class DecodingStrategy:
         scripts = [script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
         requests = {row: next(script) for row, script in enumerate(scripts)}
         completions: dict[int, Generation] = {}
-        is_continuation = False
         while requests:
-            generations = engine.generate([*requests.values()], settings, is_continuation=is_continuation)
-            is_continuation = True  # all later rounds go on from prompts that the engine knows
+            generations = engine.generate([*requests.values()], settings)
             next_requests = {}
             for row, generation in zip(requests, generations, strict=True):
                 try:
@@ -94,7 +92,7 @@ def answered(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_
     """Finishes a script whose thinking has ended: requests the answer with the rest of the token limit."""
     tokens_left = max_new_tokens - len(response)
     answer = yield Request((*prompt_ids, *response), seed, tokens_left)
-    return Generation([*response, *answer.token_ids], answer.finish_reason)
+    return Generation([*response, *answer.token_ids], answer.is_truncated)
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
@@ -169,7 +167,7 @@ class BudgetForcing(DecodingStrategy):
                 thinking = generation.token_ids[:-1]  # without its end, or the token beyond the budget
                 response += thinking
                 tokens_left -= len(thinking)
-                is_cut = generation.finish_reason == "length"
+                is_cut = generation.is_truncated
                 if is_cut or step == self.num_ignore or tokens_left < 1:
                     break
                 response += wait

@@ -23,7 +23,7 @@ from leash_trl.evaluation.tables import format_number, format_percent, format_po
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
-from leash_trl.figures.training import dynamics_figure, logged, targets_of, training_figure
+from leash_trl.figures.training import dynamics_figure, length_title, logged, targets_of, training_figure
 from leash_trl.files import write_whole
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_recipe
@@ -289,9 +289,9 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     runs = load_runs(paths)
     numbers_caption = (
         f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
-        "or, without batches, over evaluations. With `length_of: thinking`, tokens are those of thinking. λ of last "
+        "or, without batches, over evaluations. Lengths are what `length_of` counts, by default tokens. λ of last "
         "batch: the value before its update. Steps to target: first batch with a mean at or under the target; "
-        "empty if the target or what it counts changed. Accuracy and satisfaction are in %."
+        "empty if the target changed. Accuracy and satisfaction are in %."
     )
     dynamics_caption = (
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
@@ -300,7 +300,7 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     blocks = [
         _table(numbers_caption, [final_numbers(run) for run in runs]),
         _picture(
-            "training", "Mean length in tokens and mean accuracy over training.", training_figure(runs, columns=1)
+            "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
         ),
         _picture("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
         _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
@@ -326,8 +326,9 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),
         "target": _targets_cell(targets_of(run)),
-        "first tokens": format_tokens(length.first),
-        "last tokens": format_tokens(length.last),
+        "length of": run.attrs["length_of"],
+        "first length": format_tokens(length.first),
+        "last length": format_tokens(length.last),
         "first accuracy": format_percent(accuracy.first),
         "last accuracy": format_percent(accuracy.last),
         "last satisfaction": format_percent(satisfaction.last),
@@ -339,10 +340,10 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
 
 
 def _targets_cell(spans: Sequence[TargetSpan]) -> str:
-    """Returns the targets of a run with what they count, and from which step on if they changed."""
+    """Returns the targets of a run, and from which step on if they changed."""
     if len(spans) > MOST_TARGETS:
         return "changing"
-    targets = [f"{span.target:g} ({span.length_of})" for span in spans]
+    targets = [f"{span.target:g}" for span in spans]
     for index, span in enumerate(spans[1:], start=1):
         targets[index] += f" from step {span.first_step}"
     return ", ".join(targets)

@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from leash_trl.completions.costs import unit_of
 from leash_trl.figures import style
-from leash_trl.run_folder import TargetSpan, read_trainer_state, target_spans
+from leash_trl.run_folder import STATE_ENTRY, TargetSpan, read_trainer_state, target_spans
 
 
 LENGTH = "leash/mean_length"
@@ -20,14 +21,13 @@ PANELS = {
     "leash/satisfaction_rate": "Satisfaction rate",
     "leash/lambda": "Penalty coefficient λ",
     "leash/mean_penalty": "Mean penalty (reward units)",
-    LENGTH: "Mean length (tokens)",
+    LENGTH: "Mean length",  # with its unit
 }
 OPTIONAL_PANELS = {
     ACCURACY: "Mean accuracy",
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
 RATES = ("leash/satisfaction_rate", ACCURACY)  # in [0, 1]
-ANSWER_LENGTH = "leash/mean_answer_length"  # logged if only the length of the thinking is controlled
 BUDGETS = "leash/target_length/"  # each budget's curves end with the budget's name
 SMOOTHING = 10  # largest number of batches in the running mean
 
@@ -40,7 +40,8 @@ def load_curves(path: str | Path) -> pd.DataFrame:
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
-        values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder.
+        values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder, and
+        `length_of`, what its lengths are.
     """
     path = Path(path)
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
@@ -49,27 +50,28 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     newest_state: dict[str, Any] = max(
         complete_states, key=lambda state: state["global_step"], default={"log_history": []}
     )
-    curves = curves_from_log(newest_state["log_history"], path.resolve().name)
+    curves = curves_from_state(newest_state, path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
         raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint")
     return curves
 
 
-def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.DataFrame:
-    """Returns the curves in a trainer's `trainer.state.log_history`, in the format of [`load_curves`]."""
+def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFrame:
+    """Returns the curves in a `trainer_state.json`, in the format of [`load_curves`]."""
     rows: dict[int, dict[str, Any]] = {}
-    for entry in log_history:  # a batch and an evaluation of the same step are separate entries
+    for entry in trainer_state["log_history"]:  # a batch and an evaluation of the same step are separate entries
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
     curves = curves.apply(pd.to_numeric, errors="coerce").dropna(axis="columns", how="all")
     curves = curves.rename_axis("step").sort_index()
-    curves.attrs = {"label": label}
+    state = trainer_state.get("stateful_callbacks", {}).get(STATE_ENTRY, {})
+    curves.attrs = {"label": label, "length_of": state.get("length_of", "completion")}
     return curves
 
 
 def targets_of(curves: pd.DataFrame) -> list[TargetSpan]:
     """Returns the targets that a run logged, as [`~leash_trl.run_folder.target_spans`] does."""
-    rows = curves.reindex(columns=[TARGET, ANSWER_LENGTH]).to_dict("records")
+    rows = curves.reindex(columns=[TARGET]).to_dict("records")
     return target_spans({"step": step, **row} for step, row in zip(curves.index, rows, strict=True))
 
 
@@ -91,16 +93,14 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     for name in budgets:
         keys = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
         part = curves[[*keys]].rename(columns=keys)
-        if ANSWER_LENGTH in curves:
-            part[ANSWER_LENGTH] = curves[ANSWER_LENGTH]
-        part.attrs = {"label": name}
+        part.attrs = {**curves.attrs, "label": name}
         parts.append(part)
     return parts or [curves]
 
 
 def write_curves(trainer_state: Mapping[str, Any], path: Path) -> None:
     """Draws the curves of a `trainer_state.json` into a file, if any are logged. The label is the folder's name."""
-    curves = curves_from_log(trainer_state["log_history"], path.resolve().parent.name)
+    curves = curves_from_state(trainer_state, path.resolve().parent.name)
     if any(key in curves for key in PANELS):
         style.write_figure(dynamics_figure([curves], columns=2), path)
 
@@ -122,7 +122,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
         `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
     lines = _lines(runs)
-    panels = dict(PANELS)
+    panels = {**PANELS, LENGTH: length_title(runs)}
     for key, title in OPTIONAL_PANELS.items():
         if any(key in line for line in lines):
             panels[key] = title
@@ -137,6 +137,18 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
         if key in RATES:
             axis.set_ylim(0, 1 + style.HEADROOM)
     return figure
+
+
+def length_title(runs: Sequence[pd.DataFrame]) -> str:
+    """Returns what the mean lengths of runs are, such as "Mean thinking (tokens)" or "Mean tool calls"."""
+    costs = {run.attrs["length_of"] for run in runs}
+    if len(costs) > 1:
+        return "Mean of " + ", ".join(sorted(costs))
+    (length_of,) = costs
+    if length_of == "completion":
+        return "Mean length (tokens)"
+    unit = unit_of(length_of)
+    return f"Mean {length_of} (tokens)" if unit == "tokens" else f"Mean {unit}"
 
 
 def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
@@ -158,13 +170,13 @@ def _lines(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
 def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
     """Draws dotted lines for the targets: a single one of all lines over the whole panel with a legend, several as
     they were logged."""
-    targets: set[tuple[float, str]] = set()
+    targets: set[float] = set()
     for line in lines:
-        targets.update((span.target, span.length_of) for span in targets_of(line))
+        targets.update(span.target for span in targets_of(line))
     if len(targets) == 1:
-        target, length_of = targets.pop()
+        target = targets.pop()
         dotted = axis.axhline(target, color="black", linestyle=":", linewidth=1.2)
-        axis.legend([dotted], [f"target {target:g} ({length_of})"], frameon=False, fontsize=style.LABEL_SIZE)
+        axis.legend([dotted], [f"target {target:g}"], frameon=False, fontsize=style.LABEL_SIZE)
         return
     for index, line in enumerate(lines):
         color = style.line_style(index)["color"]
@@ -199,7 +211,7 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
         figure, axes = style.new_figure(style.WIDE, 4, columns=2)
     else:
         figure, axes = style.new_figure(style.NARROW, 6, rows=2)
-    panels = {LENGTH: PANELS[LENGTH], ACCURACY: OPTIONAL_PANELS[ACCURACY]}
+    panels = {LENGTH: length_title(runs), ACCURACY: OPTIONAL_PANELS[ACCURACY]}
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for index, line in enumerate(lines):
             look = style.line_style(index)

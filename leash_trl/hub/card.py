@@ -14,6 +14,7 @@ import jinja2
 from huggingface_hub import HfUri, ModelCard
 
 from leash_trl.citations import citations
+from leash_trl.completions.costs import unit_of
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
@@ -61,6 +62,9 @@ def write_model_card(
     state = trainer_state["stateful_callbacks"][STATE_ENTRY]
     method = find_method(recipe.get("length_control", state["method"]))
     set_fields = {name: value for name, value in recipe.items() if value is not None}
+    length_of = state["length_of"]
+    unit = unit_of(length_of)
+    quantity = f"{length_of} length" if unit == "tokens" else f"number of {unit}"
     spans = target_spans(trainer_state["log_history"])
     metadata = _metadata(old_card, recipe)
     metadata.library_name = "peft" if is_adapter else "transformers"
@@ -73,6 +77,8 @@ def write_model_card(
         metadata=metadata,
         trainer_state=trainer_state,
         state=state,
+        unit=unit,
+        quantity=quantity,
         recipe=set_fields,
         recipe_yaml=recipe_yaml(recipe),
         repo_id=repo_id,

@@ -10,44 +10,26 @@
 - `statistics.py`: what is logged about a batch
 - `check.py`: `check_length_control`, which says what breaks the contract in a method of your own
 
-`README.md` shows how to write a method. Everything that this needs is imported from here, and loads on first use.
+`README.md` shows how to write a method. Everything that this needs is imported from here.
 """
 
-import importlib
-from typing import TYPE_CHECKING
+from leash_trl.length_control.advantages import AdvantageRule, group_advantages, mean_and_std, standardized
+from leash_trl.length_control.check import check_length_control
+from leash_trl.length_control.fields import hyperparameter, state_field
+from leash_trl.length_control.method import LengthControl, Paper
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
-if TYPE_CHECKING:
-    from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
-    from leash_trl.length_control.advantages import group_advantages as group_advantages
-    from leash_trl.length_control.advantages import mean_and_std as mean_and_std
-    from leash_trl.length_control.advantages import standardized as standardized
-    from leash_trl.length_control.check import check_length_control as check_length_control
-    from leash_trl.length_control.fields import hyperparameter as hyperparameter
-    from leash_trl.length_control.fields import state_field as state_field
-    from leash_trl.length_control.method import LengthControl as LengthControl
-    from leash_trl.length_control.method import Paper as Paper
-    from leash_trl.length_control.rollouts import Rollouts as Rollouts
-    from leash_trl.length_control.rollouts import Score as Score
-
-_MODULES = {
-    "AdvantageRule": "advantages",
-    "LengthControl": "method",
-    "Paper": "method",
-    "Rollouts": "rollouts",
-    "Score": "rollouts",
-    "check_length_control": "check",
-    "group_advantages": "advantages",
-    "hyperparameter": "fields",
-    "mean_and_std": "advantages",
-    "standardized": "advantages",
-    "state_field": "fields",
-}
-
-__all__ = [*_MODULES]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__all__ = [
+    "AdvantageRule",
+    "LengthControl",
+    "Paper",
+    "Rollouts",
+    "Score",
+    "check_length_control",
+    "group_advantages",
+    "hyperparameter",
+    "mean_and_std",
+    "standardized",
+    "state_field",
+]

@@ -33,11 +33,11 @@ class ADLP(LengthControl):
 
     name = "a_dlp"
     paper = Paper("Thinking Fast and Right", "2505.18298")
-    state = ("lam",)
 
     lambda_init: float = hyperparameter(0.001, ge=0)
     lambda_lr: float = hyperparameter(0.001, ge=0)
     accuracy_reference: float = hyperparameter(0.62, ge=0, le=1)
+    lam: float = state_field(float)  # penalty of the next batch, in reward units per token
     # numbers of correct and of scorable completions observed since the last update
     correct: int = state_field(int)
     scorable: int = state_field(int)

@@ -6,6 +6,8 @@ It is a controller, not a bound: accuracy ends near the floor and may be below i
 import math
 from typing import NamedTuple
 
+from leash_trl.length_control.dual import clipped
+
 
 # Chosen before any run but that of seed 51 of the gym.
 WINDOW = 10  # batches: a new batch has weight 1 / WINDOW in the mean; the first batches have equal weights
@@ -70,11 +72,7 @@ class RunningAccuracy(NamedTuple):
             >>> [round(falling.above(floor).penalty_share, 9) for floor in (0.66, 0.75)]
             [0.504, 0.0]
         """
-        integral = _clipped(self.integral + INTEGRAL_RATE * (self.level - floor - RESERVE))
+        integral = clipped(self.integral + INTEGRAL_RATE * (self.level - floor - RESERVE), 0.0, 1.0)
         forecast = self.level + HORIZON * self.trend
         share = (forecast - floor) / RANGE + integral
-        return self._replace(penalty_share=_clipped(share), integral=integral)
-
-
-def _clipped(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
+        return self._replace(penalty_share=clipped(share, 0.0, 1.0), integral=integral)

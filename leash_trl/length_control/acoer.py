@@ -1,6 +1,7 @@
 """ACOER: a bonus for short correct answers, whose weight rises while accuracy is stable and falls when it falls."""
 
 import math
+from statistics import fmean
 from typing import ClassVar
 
 import torch
@@ -101,13 +102,11 @@ class ACOER(LengthControl):
             self._update_weight_and_budget()
 
     def _update_averages(self) -> None:
-        accuracy = sum(self.verdicts) / len(self.verdicts)
         previous_average = self.accuracies[-1] if self.accuracies else None
-        self.accuracies.append(self._moving_average(previous_average, accuracy))
+        self.accuracies.append(self._moving_average(previous_average, fmean(self.verdicts)))
         self.accuracies = self.accuracies[-self.window :]
         if self.correct_lengths:
-            mean_length = sum(self.correct_lengths) / len(self.correct_lengths)
-            self.mean_length = self._moving_average(self.mean_length, mean_length)
+            self.mean_length = self._moving_average(self.mean_length, fmean(self.correct_lengths))
         self.verdicts = []
         self.correct_lengths = []
 

@@ -8,8 +8,6 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.rollouts import Rollouts, Score
-
 
 Scaling = Literal["group", "batch", "none"]  # standard deviation that advantages are divided by, as in TRL
 ROUNDING_ERROR = 1e-12  # shaped rewards that differ by no more than this are equal
@@ -146,6 +144,6 @@ class AdvantageRule:
     scale_rewards: Scaling = "group"
     epsilon: float = 1e-8
 
-    def __call__(self, score: Score, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages computed from `score.shaped`; 0 where that is NaN."""
-        return group_advantages(score.shaped, rollouts.num_generations, self.scale_rewards, self.epsilon)
+    def __call__(self, shaped_rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN."""
+        return group_advantages(shaped_rewards, num_generations, self.scale_rewards, self.epsilon)

@@ -16,7 +16,7 @@ from leash_trl.errors import TrainingError
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.edge_cases import MIXED, RIGHT, SOME_WITHOUT_REWARD, WRONG, edge_cases
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, Score, joined
+from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, selected
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import TARGET_COLUMN
 
@@ -54,7 +54,7 @@ def check_length_control(
     if not isinstance(method, LengthControl):
         raise ValueError(f"method is {method!r}, but must be an instance of a subclass of LengthControl")
     has_target = method.target_use != "none"
-    method.check(target_length if has_target else None, max_completion_length, num_generations)
+    method.check(target_length if has_target else None, max_completion_length)
     columns = _needed_columns(method, columns or {})
     cases = edge_cases(method, target_length, max_completion_length, num_generations, columns)
     untrained = copy.deepcopy(method)
@@ -119,10 +119,9 @@ def _saved(method: LengthControl) -> str:
     """Returns the state of a method as a checkpoint has it; raises `ValueError` if a checkpoint cannot hold it."""
     try:
         return json.dumps(method.state_dict())
-    except (TypeError, AttributeError) as error:
+    except TypeError as error:
         raise ValueError(
-            f"state of length_control {method.name!r} cannot be saved ({error}); name attributes that exist, and use "
-            "numbers, texts, lists and mappings"
+            f"state of length_control {method.name!r} cannot be saved ({error}); use numbers, texts, lists, mappings"
         ) from error
 
 
@@ -200,7 +199,7 @@ def _check_advantages(method: LengthControl, score: Score, rollouts: Rollouts, r
             f"advantages of length_control {method.name!r} are not finite, or not 0 where a completion has no reward, "
             f"in a batch of {case}; mask them, as with nan_to_num(nan=0.0)"
         )
-    if not method.own_advantages and not _same(advantages, rule(score, rollouts)):
+    if not method.own_advantages and not _same(advantages, rule(score.shaped, rollouts.num_generations)):
         raise ValueError(
             f"own_advantages of length_control {method.name!r} is False, but its advantages are not those of the "
             "shaped rewards; set it to 'group', 'batch' or True"
@@ -219,15 +218,15 @@ def _check_independence(method: LengthControl, rollouts: Rollouts, rule: Advanta
     rows_PG = rollouts.by_group(torch.arange(len(rollouts.lengths)))
     together = _score(method, rollouts, rule, case)
     reversed_rows = rows_PG.flip(dims=[0]).flatten()  # the completions of a prompt stay in their order
-    of_reversed = _score(method, joined([rollouts], reversed_rows), rule, case)
-    if not _same_scores(of_reversed, joined([together], reversed_rows)):
+    of_reversed = _score(method, selected(rollouts, reversed_rows), rule, case)
+    if not _same_scores(of_reversed, selected(together, reversed_rows)):
         raise ValueError(
             f"score of length_control {method.name!r} depends on the order of the prompts; compare completions with "
             "rollouts.by_group, which has one row for each prompt"
         )
     if method.needs_group == "batch":
         return
-    alone = joined([_score(method, joined([rollouts], rows), rule, case) for rows in rows_PG])
+    alone = concatenated([_score(method, selected(rollouts, rows), rule, case) for rows in rows_PG])
     if not _same(together.shaped, alone.shaped):
         raise ValueError(
             f"shaped_rewards of length_control {method.name!r} depends on the other prompts of a batch; compare only "
@@ -247,7 +246,7 @@ def _check_single_completions(method: LengthControl, rollouts: Rollouts, case: s
     shaped_alone = []
     with _calling(method, "shaped_rewards", f"{case}, each alone"):
         for row in range(len(rollouts.lengths)):
-            completion = replace(joined([rollouts], torch.tensor([row])), num_generations=1)
+            completion = replace(selected(rollouts, torch.tensor([row])), num_generations=1)
             shaped_alone.append(method.shaped_rewards(completion))
     if not _same(torch.cat(shaped_alone), method.shaped_rewards(rollouts)):
         raise ValueError(

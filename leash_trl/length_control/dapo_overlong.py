@@ -30,7 +30,7 @@ class DapoOverlong(LengthControl):
     cache_length: int | None = hyperparameter(4096, ge=1)
     max_length: int | None = hyperparameter(None, ge=2)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         max_length = self.max_length or max_completion_length
         if self.cache_length is not None and self.cache_length >= max_length:
             raise ValueError(f"cache_length is {self.cache_length}, but must be below {max_length} tokens")

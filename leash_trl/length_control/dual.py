@@ -42,5 +42,9 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
         >>> projected_ascent(0.25, violation=1.0, lr=0.125, minimum=0.0, maximum=1.0)
         0.375
     """
-    ascended = lam + lr * violation
-    return min(max(ascended, minimum), maximum)
+    return clipped(lam + lr * violation, minimum, maximum)
+
+
+def clipped(value: float, minimum: float, maximum: float) -> float:
+    """Returns the value between the two bounds that is nearest to a value."""
+    return min(max(value, minimum), maximum)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, selected
 from leash_trl.length_control.targets import TARGET_COLUMN
 
 
@@ -58,7 +58,7 @@ def edge_cases(
         MIXED: mixed,
         RIGHT: replace(mixed, task_rewards=torch.ones_like(rewards)),
         WRONG: replace(mixed, task_rewards=-torch.ones_like(rewards)),
-        "a single prompt": joined([mixed], rows[:num_generations]),
+        "a single prompt": selected(mixed, rows[:num_generations]),
         "answers of equal length": _with_length(mixed, target_length),
         "answers that are all truncated": _with_length(mixed, max_completion_length),
         "answers of 0 tokens": _with_length(mixed, 0),  # as without thinking

@@ -10,8 +10,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 # what the value of a hyper-parameter must satisfy, and how messages write it
-COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt, "lt": operator.lt}
-SYMBOLS = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}
+COMPARISONS = {
+    "ge": (operator.ge, ">="),
+    "le": (operator.le, "<="),
+    "gt": (operator.gt, ">"),
+    "lt": (operator.lt, "<"),
+}
 
 
 def hyperparameter(default: Any, **bounds: float) -> Any:
@@ -55,24 +59,18 @@ def has_type(value: Any, annotation: Any) -> bool:
     return plain_type is Any or isinstance(value, plain_type)
 
 
-def is_within(value: Any, bounds: Mapping[str, float]) -> bool:
-    """Returns whether a value is within its bounds; what is no number, such as `None`, has none."""
-    if not is_number(value):
-        return True
-    return all(COMPARISONS[name](value, bound) for name, bound in bounds.items())
-
-
-def check_values(method: Any, bounds_by_field: Mapping[str, Mapping[str, float]]) -> None:
+def check_values(method: Any, bounds: Mapping[str, Mapping[str, float]]) -> None:
     """Raises `ValueError` if a field of a method does not have its annotated type, or is outside its bounds."""
     annotations = get_type_hints(type(method))
     for declared in fields(method):
-        name = declared.name
-        value = getattr(method, name)
-        annotation = annotations[name]
-        bounds = bounds_by_field.get(name, {})
-        if not has_type(value, annotation) or not is_within(value, bounds):
-            requirements = [formatannotation(annotation)]
-            for comparison, bound in bounds.items():
-                requirements.append(f"{SYMBOLS[comparison]} {bound}")
-            needed = ", ".join(requirements)
-            raise ValueError(f"{name} is {value!r}, but must be {needed}; or leave it out")
+        value = getattr(method, declared.name)
+        annotation = annotations[declared.name]
+        needed = formatannotation(annotation)
+        is_allowed = has_type(value, annotation)
+        for comparison, bound in bounds.get(declared.name, {}).items():
+            compare, symbol = COMPARISONS[comparison]
+            needed += f", {symbol} {bound}"
+            if is_number(value):  # bounds do not apply to `None`
+                is_allowed &= compare(value, bound)
+        if not is_allowed:
+            raise ValueError(f"{declared.name} is {value!r}, but must be {needed}; or leave it out")

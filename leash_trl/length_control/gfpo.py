@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.method import (
     AdvantageRule,
@@ -49,10 +50,12 @@ class GFPO(LengthControl):
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = hyperparameter(None, ge=2)  # a single completion would have advantage 0
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if all completions of a prompt would be kept, which is GRPO."""
-        if self.num_kept is not None and self.num_kept >= num_generations:
-            raise ValueError(f"num_kept is {self.num_kept}, but must be less than num_generations={num_generations}")
+    def observe(self, rollouts: Rollouts) -> None:
+        """Raises `TrainingError` if all completions of a prompt are kept, which is GRPO."""
+        if self.num_kept is not None and self.num_kept >= rollouts.num_generations:
+            raise TrainingError(
+                f"num_kept is {self.num_kept}, but must be less than num_generations={rollouts.num_generations}"
+            )
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to train on."""

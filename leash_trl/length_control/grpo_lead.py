@@ -64,5 +64,6 @@ class GRPOLead(LengthControl):
 
     def weights(self, rates: torch.Tensor) -> torch.Tensor:
         """Returns the weights $w$ for solve rates, dimensionless."""
-        growths = torch.exp(self.weight_steepness * (rates - self.weight_midpoint))  # exp(k (rho - rho_0))
-        return self.weight_min + (self.weight_max - self.weight_min) / (1.0 + growths)
+        # 1 / (1 + exp(k (rho - rho_0)))
+        shares = torch.sigmoid(self.weight_steepness * (self.weight_midpoint - rates))
+        return self.weight_min + (self.weight_max - self.weight_min) * shares

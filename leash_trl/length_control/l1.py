@@ -46,7 +46,7 @@ class L1Exact(LengthControl):
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{n}}, the requested length, or be ""')
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         if self.budget_range is None and target_length is None:
             raise ValueError("budget_range and target_length are None, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:

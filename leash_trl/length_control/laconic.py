@@ -39,7 +39,7 @@ class Laconic(Leash):
     lambda_max: float = hyperparameter(0.1, ge=0)
 
     base_rewards = LengthControl.base_rewards
-    reward_scale_problem = LengthControl.reward_scale_problem
+    reward_warning = LengthControl.reward_warning
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self.base_rewards(rollouts) - self.penalty(rollouts)

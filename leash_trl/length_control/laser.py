@@ -1,5 +1,6 @@
 """LASER, a constant bonus within the target, and LASER-D and LASER-DE, with a target for each difficulty."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -61,11 +62,8 @@ def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]
 
     Source: reward and monitor of the [release](https://github.com/hkust-nlp/Laser).
     """
-    rates = solve_rates.double()
-    # the index is the number of borders that a rate passes
-    if when == "shaping":
-        return (rates >= 1 / 3).long() + (rates >= 2 / 3).long()
-    return (rates > 1 / 3).long() + (rates > 2 / 3).long()
+    borders = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
+    return torch.bucketize(solve_rates.double().contiguous(), borders, right=when == "shaping")
 
 
 def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
@@ -115,15 +113,14 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
 
 
 def right_answers(num_generations: int) -> list[int]:
-    """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate times K, rounded up, and at least 1.
+    """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate (0, 1/3 or 2/3) times K, rounded up, and at
+    least 1.
 
     Source: for K = 8, the paper has 6, 3 and 1; the release, which rounds down, 5, 2 and 1.
     """
-    num_right = []
-    for thirds in range(len(DIFFICULTIES)):  # the lowest solve rates are 0, 1/3 and 2/3
-        rounded_up = (thirds * num_generations + 2) // 3  # of thirds / 3 * K, exactly
-        num_right.append(max(1, rounded_up))
-    return num_right
+    one_third = math.ceil(num_generations / 3)
+    two_thirds = math.ceil(2 * num_generations / 3)
+    return [1, one_third, two_thirds]
 
 
 class LaserD(Laser):
@@ -159,13 +156,12 @@ class LaserD(Laser):
     # first choice
     targets: list[int | None] = state_field(list)
     steps_since_refresh: int = state_field(int)
-    # lengths for each of `DIFFICULTIES`, smallest target and group size of the batches since the last choice; the
-    # numbers are 0 if there was none
+    # lengths for each of `DIFFICULTIES`, smallest target and group size of the batches since the last choice
     window: list[list[int]] = state_field(lambda: [[] for _ in DIFFICULTIES])
-    lower_bound: int = state_field(int)
+    lower_bound: int | None = state_field(lambda: None)
     num_generations: int = state_field(int)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if no candidate is between the target and `upper_bound`."""
         if target_length is not None and target_length > self.upper_bound:
             raise ValueError(
@@ -193,9 +189,7 @@ class LaserD(Laser):
 
     def observe(self, rollouts: Rollouts) -> None:
         smallest = _smallest_target_of(rollouts)
-        if self.lower_bound == 0:  # the first batch since the last choice
-            self.lower_bound = smallest
-        self.lower_bound = min(self.lower_bound, smallest)
+        self.lower_bound = min(self.lower_bound or smallest, smallest)
         self.num_generations = rollouts.num_generations
         for window_lengths, batch_lengths in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
             window_lengths.extend(batch_lengths)
@@ -203,12 +197,11 @@ class LaserD(Laser):
     def step(self) -> None:
         self.steps_since_refresh += 1
         is_due = self.steps_since_refresh >= self.refresh_steps
-        if is_due and any(self.window):  # without observed lengths, the choice stays due
+        if is_due and self.lower_bound and any(self.window):  # without observed lengths, the choice stays due
             self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
             self.steps_since_refresh = 0
             self.window = [[] for _ in DIFFICULTIES]
-            self.lower_bound = 0
-            self.num_generations = 0
+            self.lower_bound = None
 
     def statistics(self) -> dict[str, float]:
         targets = zip(DIFFICULTIES, self.targets, strict=False)  # there are no targets before the first choice

@@ -7,7 +7,7 @@ from statistics import fmean, pvariance
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages, standardized
+from leash_trl.length_control.advantages import group_advantages, mean_and_std, standardized
 from leash_trl.length_control.method import (
     AdvantageRule,
     LengthControl,
@@ -89,10 +89,8 @@ def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float
 def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
     """Returns mean and population variance of each group, ignoring NaN; groups without values are left out."""
     has_values_P = ~torch.isnan(rewards_PG).all(dim=1)
-    rewards_PG = rewards_PG[has_values_P]
-    means_P1 = rewards_PG.nanmean(dim=1, keepdim=True)
-    variances_P1 = ((rewards_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
-    return torch.cat([means_P1, variances_P1], dim=1).tolist()
+    means_P1, stds_P1 = mean_and_std(rewards_PG[has_values_P], correction=0)
+    return torch.cat([means_P1, stds_P1**2], dim=1).tolist()
 
 
 class LEAD(LengthControl):
@@ -148,7 +146,7 @@ class LEAD(LengthControl):
     observed_correctness: list[list[float]] = state_field(list)
     observed_efficiency: list[list[float]] = state_field(list)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         upper_bound = self.upper_bound or max_completion_length
         if not self.lower_bound <= upper_bound < math.inf:
             raise ValueError(

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 import torch
 
 from leash_trl.length_control.accuracy_floor import RunningAccuracy
-from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control.dual import projected_ascent, violation
+from leash_trl.length_control.method import NEGLIGIBLE, LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
-NEGLIGIBLE = 1e-6  # rewards and weights come in float32
 ONLY = ""  # name of the multiplier if there is one for all prompts
-MOST_BUDGETS = 50  # with more multipliers, each gets too few prompts
 
 
 def budget_name(value: Any) -> str:
@@ -91,7 +89,6 @@ class Leash(LengthControl):
             "url": "https://aclanthology.org/2026.acl-long.129/",
         },
     )
-    state = ("multiplier_per",)
     target_use = "required"
     uses_correctness = False
     needs_truncated = True
@@ -104,11 +101,12 @@ class Leash(LengthControl):
     min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
     # by name of the multiplier: its value, in reward units per unit of relative overshoot
     lambdas: dict[str, float] = state_field(dict)
-    # by name of the multiplier: target and length in tokens of each completion since the last dual step
+    # by name of the multiplier: lengths in tokens, targets, and correctness (1, 0, or NaN if not known) of the
+    # completions since the last dual step
     observed: dict[str, list[list[float]]] = state_field(dict)
-    # by name of the multiplier: 1 if correct, 0 if wrong, NaN if not known, of each of these completions
-    verdicts: dict[str, list[float]] = state_field(dict)
     accuracies: dict[str, RunningAccuracy] = state_field(dict)  # by name of the multiplier
+    # `multiplier_per`, by whose values the multipliers are named
+    budget_column: str | None = state_field(lambda: None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,10 +115,20 @@ class Leash(LengthControl):
                 f"lambda_init={self.lambda_init}, but must be between lambda_min={self.lambda_min} and "
                 f"lambda_max={self.lambda_max}"
             )
+        self.budget_column = self.multiplier_per
         if not self.multiplier_per:
             self.lambdas = {ONLY: float(self.lambda_init)}
         if self.min_accuracy is not None:
             self.uses_correctness = True  # type: ignore[misc]  # of this instance only
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a saved state; raises `ValueError` if its multipliers belong to another column."""
+        column = state["budget_column"]
+        if column != self.multiplier_per:
+            raise ValueError(
+                f"multiplier_per is {self.multiplier_per!r}, but {column!r} in the saved state; set it to {column!r}"
+            )
+        super().load_state_dict(state)
 
     @property
     def lam(self) -> float:
@@ -153,17 +161,6 @@ class Leash(LengthControl):
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
 
-    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """Returns a warning if a column has so many values that each multiplier gets few prompts."""
-        for column, values in columns.items():
-            num_budgets = len({budget_name(value) for value in values})
-            if num_budgets > MOST_BUDGETS:
-                return (
-                    f"multiplier_per is {column!r}, which has {num_budgets} values in {len(values)} rows, so most "
-                    "multipliers will stay near lambda_init; choose another column"
-                )
-        return None
-
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
         if not self.multiplier_per:
             return None
@@ -188,13 +185,12 @@ class Leash(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return (rollouts.task_rewards - self.penalty(rollouts)).clamp(-1.0, 1.0)
 
-    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
+    def reward_warning(self, rollouts: Rollouts) -> str | None:
         """Returns a warning if the task rewards are not on the paper's scale of -1 to +1, else `None`."""
         task_rewards = rollouts.task_rewards
-        scorable_rewards = task_rewards[~torch.isnan(task_rewards)]
-        if (scorable_rewards.abs() > 1 + NEGLIGIBLE).any():
-            highest = scorable_rewards.abs().max()
-            return f"task rewards reach {highest:.3g}, but are clipped to [-1, 1]: lower reward_weights"
+        largest = task_rewards.nan_to_num().abs().max()
+        if largest > 1 + NEGLIGIBLE:
+            return f"task rewards reach {largest:.3g}, but are clipped to [-1, 1]: lower reward_weights"
         rewards_of_wrong = task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
         if len(rewards_of_wrong) and (rewards_of_wrong >= 0).all():  # at -1, clipping cancels the penalty
             return (
@@ -204,49 +200,42 @@ class Leash(LengthControl):
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        completions = zip(
-            self._multiplier_names(rollouts),
-            rollouts.target_lengths.tolist(),
-            rollouts.lengths.tolist(),
-            rollouts.correctness.tolist(),
-            strict=True,
-        )
-        for name, target_length, length, verdict in completions:
+        # (N, 3), in float64
+        facts_N3 = torch.stack([rollouts.lengths.double(), rollouts.target_lengths, rollouts.correctness], dim=1)
+        for name, facts in zip(self._multiplier_names(rollouts), facts_N3.tolist(), strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
-            self.observed.setdefault(name, []).append([target_length, length])
-            if self.min_accuracy is not None:
-                self.verdicts.setdefault(name, []).append(verdict)
+            self.observed.setdefault(name, []).append(facts)
 
     def step(self) -> None:
         is_reused = not self.observed  # the update was another one on the completions of the last one
         for name in self.lambdas:
             self.lambdas[name] = self.next_lambda(name, self.observed.get(name, []), is_reused)
         # after all multipliers: they move by the share of the penalty that the update has just used
-        for name, verdicts in self.verdicts.items():
-            scorable = [verdict for verdict in verdicts if not math.isnan(verdict)]
-            if scorable:
-                accuracy = self.running_accuracy(name).after(fmean(scorable))
-                self.accuracies[name] = accuracy.above(self.min_accuracy or 0.0)
+        if self.min_accuracy is not None:
+            for name, completions in self.observed.items():
+                verdicts = [verdict for _, _, verdict in completions if not math.isnan(verdict)]
+                if verdicts:
+                    accuracy = self.running_accuracy(name).after(fmean(verdicts))
+                    self.accuracies[name] = accuracy.above(self.min_accuracy)
         self.observed = {}
-        self.verdicts = {}
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
         """Returns the new value of one multiplier after a policy update.
 
         Args:
-            observed (`Sequence[Sequence[float]]`): Targets and lengths in tokens of its completions since the last
-                update. If there are none, the multiplier keeps its value.
+            observed (`Sequence[Sequence[float]]`): Length in tokens, target and correctness of each of its completions
+                since the last update. If there are none, the multiplier keeps its value.
             is_reused (`bool`): If there are no new completions: whether the update reused the last ones (`True`), or
                 used new completions of other multipliers (`False`).
         """
         if not observed:
             return self.lambdas[name]
-        target_lengths, lengths = zip(*observed, strict=True)
-        violation = self.violation(lengths, target_lengths)
+        lengths, target_lengths, _ = zip(*observed, strict=True)
+        overshoot = violation(lengths, target_lengths)
         step_size = self.lambda_lr
-        if violation > 0:  # a multiplier climbs only as far as its penalty applies, or it would return too strong
+        if overshoot > 0:  # a multiplier climbs only as far as its penalty applies, or it would return too strong
             step_size *= self.penalty_share(name)
-        return projected_ascent(self.lambdas[name], violation, step_size, self.lambda_min, self.lambda_max)
+        return projected_ascent(self.lambdas[name], overshoot, step_size, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         statistics = {"lambda": self.multiplier(name)}

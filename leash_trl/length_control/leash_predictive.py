@@ -7,15 +7,16 @@ length is expected to fall anyway.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.leash import Leash, relative_overshoot
+from leash_trl.length_control.dual import clipped, violation
+from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter, state_field
 
 
@@ -26,27 +27,11 @@ RESPONSE_WALK = 0.6  # q_b, change of the logarithm of the response while the le
 DRIFT_WALK = 0.0003  # q_d, change of the drift per update
 HORIZON = 5.0  # H, number of updates over which the remaining change of length is spread
 RESPONSE_INIT = 0.04
-VARIANCES_INIT = (NOISE**2, 0.8**2, 0.005**2)  # of y, log b and d; they are independent at first
+COVARIANCE_INIT = np.diag([NOISE**2, 0.8**2, 0.005**2])  # of y, log b and d, which are independent at first
 MIN_RESPONSE = 5e-4
 MAX_RESPONSE = 0.4
 MAX_DRIFT = 0.95  # as a share of the response
 SHORTEST = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
-
-
-def upper_triangle(covariance: np.ndarray) -> tuple[float, ...]:
-    """Returns the entries of a symmetric matrix on and above its diagonal, row by row, as checkpoints hold them."""
-    return tuple(covariance[np.triu_indices(len(covariance))].tolist())
-
-
-def symmetric_matrix(upper: Sequence[float]) -> np.ndarray:
-    """Returns the symmetric matrix of shape `(3, 3)` whose [`upper_triangle`] this is.
-
-    Example:
-        >>> symmetric_matrix([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).tolist()
-        [[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]]
-    """
-    yy, yb, yd, bb, bd, dd = upper
-    return np.array([[yy, yb, yd], [yb, bb, bd], [yd, bd, dd]])
 
 
 class Forecast(NamedTuple):
@@ -62,8 +47,8 @@ class Forecast(NamedTuple):
         drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
         last_lambda (`float`): Lambda of the batch on which the policy was last updated.
         target (`float`): Target in tokens of all completions of that batch; `None` if they had different targets.
-        covariance (`Sequence[float]`): $P$, covariance of the errors of $y$, $\log b$ and $d$: the six entries of its
-            upper triangle, row by row.
+        covariance (`Sequence[Sequence[float]]`): $P$, covariance of the errors of $y$, $\log b$ and $d$, of shape
+            `(3, 3)`; lists, since checkpoints hold it.
     """
 
     level: float | None = None
@@ -72,7 +57,7 @@ class Forecast(NamedTuple):
     drift: float = 0.0
     last_lambda: float = 0.0
     target: float | None = None
-    covariance: Sequence[float] = upper_triangle(np.diag(VARIANCES_INIT))
+    covariance: Sequence[Sequence[float]] = COVARIANCE_INIT.tolist()
 
     def aimed_at(self, target: float | None) -> "Forecast":
         """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
@@ -93,16 +78,16 @@ class Forecast(NamedTuple):
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
         surprise = measured - expected  # e
-        covariance = symmetric_matrix(self.covariance)  # P, with the rows and columns y, log b and d
+        covariance = np.array(self.covariance)  # P
         level_row = covariance[0]  # P_y.
         gain = level_row / (level_row[0] + NOISE**2)  # k
         level_gain, response_gain, drift_gain = gain.tolist()
-        response = _clipped(self.response * math.exp(response_gain * surprise), MIN_RESPONSE, MAX_RESPONSE)
+        response = clipped(self.response * math.exp(response_gain * surprise), MIN_RESPONSE, MAX_RESPONSE)
         return self._replace(
             level=expected + level_gain * surprise,
             response=response,
-            drift=_clipped(self.drift + drift_gain * surprise, 0.0, MAX_DRIFT * response),
-            covariance=upper_triangle(covariance - np.outer(gain, level_row)),
+            drift=clipped(self.drift + drift_gain * surprise, 0.0, MAX_DRIFT * response),
+            covariance=(covariance - np.outer(gain, level_row)).tolist(),
         )
 
     def predict(self, lam: float, momentum: float) -> "Forecast":
@@ -121,7 +106,7 @@ class Forecast(NamedTuple):
         fall = self.response * push
         response_variance = RESPONSE_WALK**2 * abs(fall - self.drift)
         process_noise = np.diag([LEVEL_WALK**2, response_variance, DRIFT_WALK**2])
-        covariance = symmetric_matrix(self.covariance)  # P, with the rows and columns y, log b and d
+        covariance = np.array(self.covariance)  # P
         # F is the identity but for its first row, so F P changes only the row of y, and (F P) F^T only its column.
         # Without a matrix product, whose last bit depends on the processor, a resumed run is the same everywhere.
         covariance[0] = covariance[0] - fall * covariance[1] + covariance[2]
@@ -130,7 +115,7 @@ class Forecast(NamedTuple):
             level=self.level - fall + self.drift,
             push=push,
             last_lambda=lam,
-            covariance=upper_triangle(covariance + process_noise),
+            covariance=(covariance + process_noise).tolist(),
         )
 
     def control(self, momentum: float) -> float:
@@ -154,10 +139,6 @@ class Forecast(NamedTuple):
         rise = self.drift * (HORIZON + carried_updates)
         remaining = self.level - carried_fall + rise
         return remaining / (self.response * HORIZON)
-
-
-def _clipped(value: float, lowest: float, highest: float) -> float:
-    return min(max(value, lowest), highest)
 
 
 class LeashPredictive(Leash):
@@ -192,19 +173,18 @@ class LeashPredictive(Leash):
             group`, length counts as much as the task reward.
         lambda_lr (`float`): Must be 0, since there is no step size.
         lambda_min (`float`): Lower bound of lambda. With -1, answers that are too short become longer again.
-        momentum (`float`): Momentum $\beta$ of the optimizer, which is the first beta of Adam.
+        adam_beta1 (`float`): Momentum $\beta$ of the optimizer, the first beta of Adam; by default that of the run.
     """
 
     name = "leash_predictive"
     paper = None
-    from_config: ClassVar[Mapping[str, str]] = {"momentum": "adam_beta1"}
     own_advantages = "group"
     uses_correctness = True
 
     lambda_init: float = hyperparameter(1.0, ge=0)
     lambda_lr: float = hyperparameter(0.0, ge=0, le=0)
     lambda_min: float = hyperparameter(0.0, ge=-1)
-    momentum: float = hyperparameter(0.9, ge=0, lt=1)
+    adam_beta1: float = hyperparameter(0.9, ge=0, lt=1)
     forecasts: dict[str, Forecast] = state_field(dict)
 
     def forecast(self, name: str) -> Forecast:
@@ -218,25 +198,25 @@ class LeashPredictive(Leash):
         forecast = self.forecast(name)
         if observed:
             lam = self.penalty_coefficient(name)
-            target_lengths, lengths = zip(*observed, strict=True)
+            lengths, target_lengths, _ = zip(*observed, strict=True)
             has_one_target = len(set(target_lengths)) == 1
             forecast = forecast.aimed_at(target_lengths[0] if has_one_target else None)
-            violation = self.violation(lengths, target_lengths)
-            if not math.isnan(violation):  # NaN without any target
-                forecast = forecast.update(violation)
+            overshoot = violation(lengths, target_lengths)
+            if not math.isnan(overshoot):  # NaN without any target
+                forecast = forecast.update(overshoot)
         elif is_reused:
             lam = forecast.last_lambda
         else:
             lam = 0.0
-        forecast = forecast.predict(lam, self.momentum)
+        forecast = forecast.predict(lam, self.adam_beta1)
         self.forecasts[name] = forecast
-        return _clipped(forecast.control(self.momentum), self.lambda_min, self.lambda_max)
+        return clipped(forecast.control(self.adam_beta1), self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         forecast = self.forecast(name)
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
-    reward_scale_problem = LengthControl.reward_scale_problem
+    reward_warning = LengthControl.reward_warning
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards
@@ -244,9 +224,8 @@ class LeashPredictive(Leash):
     def penalized_excess(self, rollouts: Rollouts) -> torch.Tensor:
         r"""Returns the relative overshoot $\Delta_i$ of shape `(N,)`, float64; for a prompt with a negative lambda,
         minus the relative shortfall, $\min(0, L(y_i) / L_t - 1)$."""
-        overshoots_N = relative_overshoot(rollouts.lengths, rollouts.target_lengths)
-        shortfalls_N = (rollouts.lengths.double() / rollouts.target_lengths - 1.0).clamp(max=0.0)
-        return overshoots_N.where(self._penalty_coefficients(rollouts) >= 0, shortfalls_N)
+        excess_N = rollouts.lengths.double() / rollouts.target_lengths - 1.0
+        return excess_N.clamp(min=0.0).where(self._penalty_coefficients(rollouts) >= 0, excess_N.clamp(max=0.0))
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         penalties_N = self._penalty_coefficients(rollouts) * self.penalized_excess(rollouts)

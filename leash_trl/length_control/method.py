@@ -9,13 +9,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
 import torch
 
 from leash_trl.errors import TrainingError
-from leash_trl.length_control import dual
 from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
-from leash_trl.length_control.fields import check_values, hyperparameter_names, state_names
+from leash_trl.length_control.fields import check_values, state_names
 from leash_trl.length_control.fields import hyperparameter as hyperparameter
 from leash_trl.length_control.fields import state_field as state_field
 from leash_trl.length_control.rollouts import Rollouts as Rollouts
 from leash_trl.length_control.rollouts import Score as Score
+
+
+NEGLIGIBLE = 1e-6  # rewards and weights come in float32
 
 
 class Paper(NamedTuple):
@@ -36,7 +38,7 @@ class LengthControl:
 
     Every subclass automatically becomes a dataclass, whose fields are the method's hyper-parameters. A value of the
     wrong type, or outside the bounds of its [`hyperparameter`], raises `ValueError`. Declare training state with
-    [`state_field`], or create it in `__post_init__` and name it in `state`.
+    [`state_field`]; checkpoints save and restore it, so it must consist of types that JSON can hold.
 
     For every training batch, the trainer calls `score` and then `observe`, and calls `step` after the policy update.
     If mixed precision skips the update, `step` is called only after the next one, so the state must include what was
@@ -50,9 +52,6 @@ class LengthControl:
     paper: ClassVar[Paper | None] = None
     # where the formula comes from if not from the paper, such as "prime-rl"; `leash methods` says so
     formula_from: ClassVar[str | None] = None
-    # attributes that checkpoints save, in types that JSON can hold: those named here and the fields made by
-    # `state_field`. A hyper-parameter named here must have the same value when a run is resumed.
-    state: ClassVar[tuple[str, ...]] = ()
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
     # False: the method uses the task rewards unchanged and needs not know which answers are correct
@@ -65,30 +64,23 @@ class LengthControl:
     # True: the method computes its own advantages. "group": they also have mean 0 over every prompt and depend only on
     # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
-
-    # hyper-parameters that take their value from a field of the run's configuration unless `length_control_kwargs` has
-    # one: the name of that field by the name of the hyper-parameter
-    from_config: ClassVar[Mapping[str, str]] = {}
-
     # bounds of the fields made by `hyperparameter`, which are kept here because a subclass that is decorated with
     # `dataclass` again has its fields made anew, without their metadata
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
     def __init_subclass__(cls) -> None:
         dataclass(cls)
-        names = [*cls.state, *state_names(cls)]
-        cls.state = tuple(dict.fromkeys(names))  # a name that the base class has already added comes once
         bounds_of_class = {declared.name: declared.metadata for declared in fields(cls) if declared.metadata}
         cls.bounds = {**cls.bounds, **bounds_of_class}
 
     def __post_init__(self) -> None:
-        if not isinstance(getattr(self, "name", None), str):
+        if not hasattr(self, "name"):
             raise ValueError(
                 f"name of the method {type(self).__name__} is missing; set it in the class: name = 'mine'"
             )
         check_values(self, self.bounds)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
         Lengths are in tokens. It is called for every target: the configured one, those of prompts, and those of
@@ -144,8 +136,9 @@ class LengthControl:
             `TrainingError`: If `base_rewards`, `shaped_rewards` or `penalty` does not return a number for each
                 completion.
         """
-        base = self._values_of("base_rewards", rollouts)
-        shaped = self._values_of("shaped_rewards", rollouts)
+        base = self._one_per_completion("base_rewards", rollouts)
+        shaped = self._one_per_completion("shaped_rewards", rollouts)
+        penalty = self._one_per_completion("penalty", rollouts)
         needs_number = self.is_trained(rollouts)
         if self.target_use == "required":
             needs_number &= ~rollouts.target_lengths.isnan()
@@ -155,28 +148,20 @@ class LengthControl:
                 f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
                 "has a reward, but must return a finite number there"
             )
-        if type(self).penalty is LengthControl.penalty:
-            penalty = base - shaped  # as the default has it, which would compute both again
-        else:
-            penalty = self._values_of("penalty", rollouts)
-        unfinished = Score(base, penalty, shaped, advantages=shaped)  # the rule reads only the shaped rewards
-        return replace(unfinished, advantages=rule(unfinished, rollouts))
+        return Score(base, penalty, shaped, advantages=rule(shaped, rollouts.num_generations))
 
-    def _values_of(self, hook: str, rollouts: Rollouts) -> torch.Tensor:
+    def _one_per_completion(self, hook: str, rollouts: Rollouts) -> torch.Tensor:
         """Returns what a hook of the method, such as `penalty`, returns for some completions; raises `TrainingError`
         if it is not one number for each."""
         values = getattr(self, hook)(rollouts)
-        needed_shape = tuple(rollouts.lengths.shape)
-        if not isinstance(values, torch.Tensor):
-            returned = f"a {type(values).__name__}"
-        elif tuple(values.shape) != needed_shape or not values.is_floating_point():
-            returned = f"a tensor of shape {tuple(values.shape)} and type {values.dtype}"
-        else:
-            return values
-        raise TrainingError(
-            f"{hook} of length_control {self.name!r} returned {returned}, but must return a tensor of floats with "
-            f"one value for each completion, here of shape {needed_shape}"
-        )
+        is_tensor = isinstance(values, torch.Tensor)
+        if not is_tensor or values.shape != rollouts.lengths.shape or not values.is_floating_point():
+            returned = f"{values.dtype} of shape {tuple(values.shape)}" if is_tensor else type(values).__name__
+            raise TrainingError(
+                f"{hook} of length_control {self.name!r} returned {returned}, but must return a tensor of floats of "
+                f"shape {tuple(rollouts.lengths.shape)}, with one value for each completion"
+            )
+        return values
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a training batch; there may be several before one `step`."""
@@ -184,11 +169,6 @@ class LengthControl:
     def step(self) -> None:
         """Updates the state from the batches observed since the last call; the trainer calls it once per policy
         update."""
-
-    def violation(self, lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
-        """Returns the constraint violation, dimensionless, for lengths and targets in tokens; logs and dual step use
-        it."""
-        return dual.violation(lengths, target_lengths)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         """Returns the state of one of the `budgets` as numbers to log; `lambda` in the log is then the mean over
@@ -200,27 +180,25 @@ class LengthControl:
         yet."""
         return {}
 
-    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """Returns a warning if the scale of the task rewards does not suit the method, or if it ignores what they have
-        beside correctness; else `None`."""
-        task = rollouts.task_rewards
-        deciding = rollouts.correctness_rewards
-        if deciding is None:
+    def reward_warning(self, rollouts: Rollouts) -> str | None:
+        """Returns a warning if the method does not suit the task rewards of a batch, such as by ignoring what they
+        have beside correctness; else `None`."""
+        if rollouts.correctness_rewards is None:
             return None
-        # with a single reward function, the task reward is the reward that decides, times its weight
-        is_multiple = torch.allclose(task * deciding[0], deciding.double() * task[0], equal_nan=True)
-        if is_multiple or self._depends_on_task_rewards(rollouts):
-            return None
-        return f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
-
-    def _depends_on_task_rewards(self, rollouts: Rollouts) -> bool:
-        """Returns whether other task rewards would change the shaped rewards though the same answers are correct."""
-        num_completions = len(rollouts.task_rewards)
-        # all different, and within -1 and 1, so that LEASH's clipping leaves them different
-        other_rewards = torch.linspace(-0.9, 0.7, num_completions, dtype=torch.float64)
-        shaped = self.shaped_rewards(rollouts)
-        shaped_from_others = self.shaped_rewards(replace(rollouts, task_rewards=other_rewards))
-        return not torch.equal(shaped.nan_to_num(), shaped_from_others.nan_to_num())
+        # the share of `correctness_func` in the task rewards is its reward times a weight, here by least squares
+        task_N = rollouts.task_rewards.nan_to_num()
+        deciding_N = rollouts.correctness_rewards.double().nan_to_num()
+        weight = (task_N @ deciding_N) / (deciding_N @ deciding_N).clamp(min=NEGLIGIBLE)
+        deciding_alone = replace(rollouts, task_rewards=weight * deciding_N)
+        other_rewards_N = task_N - deciding_alone.task_rewards
+        has_others = bool((other_rewards_N.abs() > NEGLIGIBLE).any())
+        base_N = self.base_rewards(rollouts).nan_to_num()
+        base_without_others_N = self.base_rewards(deciding_alone).nan_to_num()
+        if has_others and torch.equal(base_N, base_without_others_N):
+            return (
+                f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
+            )
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of the state for a checkpoint, in types that JSON can hold, without any loss of precision.
@@ -228,7 +206,7 @@ class LengthControl:
         Raises:
             `ValueError`: If a dictionary has keys that JSON would turn into text.
         """
-        values = {name: getattr(self, name) for name in self.state}
+        values = {name: getattr(self, name) for name in state_names(type(self))}
         copied: dict[str, Any] = json.loads(json.dumps(values))
         for name, value in values.items():
             if isinstance(value, dict) and value.keys() != copied[name].keys():
@@ -236,14 +214,9 @@ class LengthControl:
         return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a saved state; raises `ValueError` if a hyper-parameter in it differs from this method's."""
-        fixed_names = hyperparameter_names(type(self))
-        for name in self.state:
-            value = getattr(self, name)
-            saved = state[name]
-            if name in fixed_names and value != saved:
-                raise ValueError(f"{name} is {value!r}, but {saved!r} in the saved state; set it to {saved!r}")
-            setattr(self, name, copy.deepcopy(saved))
+        """Restores a saved state."""
+        for name in state_names(type(self)):
+            setattr(self, name, copy.deepcopy(state[name]))
 
     def restart(self) -> None:
         """Sets the state back to that of the first call, which comes before the first training of this object."""

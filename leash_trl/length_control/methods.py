@@ -76,17 +76,14 @@ def find_method(name: str) -> type[LengthControl]:
 def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the hyper-parameters of a method that a run's configuration sets.
 
-    A value in `length_control_kwargs` comes before the fields of the configuration, which are those in
-    `SHARED_FIELDS`, for methods that have a hyper-parameter of the same name, and those that the method names in
-    `from_config`.
+    A value in `length_control_kwargs` comes before those of `SHARED_FIELDS` and of `adam_beta1`, the momentum of the
+    optimizer, which apply to methods that have a hyper-parameter of the same name.
 
     Args:
         settings (`Mapping[str, Any]`): Values of the configuration by field name; `None` for one that is not set.
     """
-    field_of = {name: name for name in SHARED_FIELDS if name in hyperparameter_names(method)}
-    field_of |= method.from_config
     values = {}
-    for name, field in field_of.items():
-        if settings.get(field) is not None:
-            values[name] = settings[field]
+    for name in (*SHARED_FIELDS, "adam_beta1"):
+        if name in hyperparameter_names(method) and settings.get(name) is not None:
+            values[name] = settings[name]
     return values | (settings.get("length_control_kwargs") or {})

@@ -1,11 +1,11 @@
 """The length band of NeMo-RL, for all prompts or for each its own."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from leash_trl.length_control.dual import clipped
 from leash_trl.length_control.fields import is_number
 from leash_trl.length_control.method import LengthControl, Rollouts
 
@@ -17,60 +17,46 @@ class Band(NamedTuple):
     b: float
     f: float
 
+    def factor(self, length: float) -> float:
+        r"""Returns the factor by which the band multiplies the reward at a length in tokens, dimensionless.
 
-NO_BAND = Band(math.nan, math.nan, math.nan)
+        $$ m(L) = 1 - (1 - f) \, \mathrm{clip}\left(\frac{L - a}{b - a}, 0, 1\right) $$
 
-
-def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
-    r"""Returns the factor by which a band multiplies the reward at each length, dimensionless, of shape `(N,)` in
-    float64.
-
-    $$ m(L) = 1 - (1 - f) \, \mathrm{clip}\left(\frac{L - a}{b - a}, 0, 1\right) $$
-
-    `bands` of shape `(N, 3)` holds $a$ and $b$ in tokens and $f$ of each completion. If they are NaN, there is no band
-    and the factor is 1.
-
-    Example:
-        >>> bands = torch.tensor([[10.0, 20.0, 0.5]]).expand(4, 3)
-        >>> band_factors(torch.tensor([10, 15, 20, 900]), bands).tolist()
-        [1.0, 0.75, 0.5, 0.5]
-    """
-    a_N, b_N, f_N = bands.double().unbind(dim=1)
-    shares_N = ((lengths - a_N) / (b_N - a_N)).clamp(min=0.0, max=1.0)  # how far a length is within the band
-    factors_N = 1.0 - (1.0 - f_N) * shares_N
-    return factors_N.nan_to_num(nan=1.0)
+        Example:
+            >>> [Band(10, 20, 0.5).factor(length) for length in (10, 15, 20, 900)]
+            [1.0, 0.75, 0.5, 0.5]
+        """
+        share = clipped((length - self.a) / (self.b - self.a), 0.0, 1.0)  # how far the length is within the band
+        return 1.0 - (1.0 - self.f) * share
 
 
-def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") -> Band:
-    """Returns $a$, $b$ and $f$ of a prompt: those of its row, else the configured ones; NaN for no band.
+def band_of(value: Any, configured: Band | None = None, name: str = "profile_band") -> Band | None:
+    """Returns the band of a prompt: that of its row, else the configured one; `None` for no band.
 
     Args:
         value (`Mapping`): The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the
             same mapping under the key `total`, as in NeMo-RL's data. Values of None and NaN count as absent.
-        configured (`Band`): The band for rows without their own.
+        configured (`Band`, *optional*): The band for rows without their own.
         name (`str`): Name of the value for the error message.
 
     Raises:
         `ValueError`: If the value is not a band.
     """
+    if isinstance(value, Mapping) and isinstance(value.get("total"), Mapping):
+        value = value["total"]
     if _is_absent(value):
         return configured
-    fields = value if isinstance(value, Mapping) else {"value": value}  # which is no band, as it has no `a`
-    if isinstance(fields.get("total"), Mapping):
-        fields = fields["total"]
-    # NeMo-RL's data also has bands for `reasoning` and `answer`, which are not available here
-    is_empty = all(key in ("reasoning", "answer") or _is_absent(number) for key, number in fields.items())
-    if is_empty:
-        return configured
-    numbers: list[Any] = [fields.get(key) for key in Band._fields]
-    if all(is_number(number) for number in numbers):
+    if isinstance(value, Mapping):
+        numbers: list[Any] = [value.get(field) for field in Band._fields]
         band = Band(*numbers)
-        if 0 <= band.a < band.b and 0 <= band.f <= 1:
+        if all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1:
             return band
     raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
 
 
 def _is_absent(value: Any) -> bool:
+    if isinstance(value, Mapping):  # NeMo-RL's data also has bands for these two, which are not available here
+        return all(name in ("reasoning", "answer") or _is_absent(part) for name, part in value.items())
     return value is None or value != value  # NaN, which tables have for a missing value
 
 
@@ -79,7 +65,7 @@ class NemoRL(LengthControl):
 
     $$ r'_i = c_i \, m(L_i) $$
 
-    The factor $m$ is 1 up to $a$ tokens and falls linearly to $f$ at $b$ tokens, see [`band_factors`]. The
+    The factor $m$ is 1 up to $a$ tokens and falls linearly to $f$ at $b$ tokens, see [`Band.factor`]. The
     hyper-parameters have the names of NeMo-RL's `grpo.length_penalty`.
 
     Use: to limit the length of each prompt without adapting a penalty, for example by the lengths that another model
@@ -114,24 +100,22 @@ class NemoRL(LengthControl):
         super().__post_init__()
         self.configured = band_of(self.profile_band)
 
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        if math.isnan(self.configured.a) and self.profile_band_column is None:
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
+        if self.configured is None and self.profile_band_column is None:
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
-        if self.configured.a >= max_completion_length:
+        if self.configured is not None and self.configured.a >= max_completion_length:
             raise ValueError(
                 f"profile_band is {self.profile_band}, but a must be less than the generation limit of "
                 f"{max_completion_length} tokens"
             )
 
     def columns_read(self) -> tuple[str, ...]:
-        if not self.profile_band_column:
-            return ()
-        return (self.profile_band_column,)
+        return (self.profile_band_column,) if self.profile_band_column else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
         """Raises `ValueError` for an invalid band, and returns a warning if no row has a band."""
         for column, rows in columns.items():
-            if self._bands(rows).isnan().all():
+            if not any(self._bands(rows)):
                 return f"profile_band_column is {column!r}, but no row has a band there; fill it in or leave it out"
         return None
 
@@ -140,12 +124,14 @@ class NemoRL(LengthControl):
             rows = rollouts.columns[self.profile_band_column]
         else:
             rows = [None] * len(rollouts.lengths)  # each has the configured band
-        bands_N3 = self._bands(rows)
-        return self.base_rewards(rollouts) * band_factors(rollouts.lengths, bands_N3)
+        factors = []
+        for length, band in zip(rollouts.lengths.tolist(), self._bands(rows), strict=True):
+            factors.append(1.0 if band is None else band.factor(length))
+        return self.base_rewards(rollouts) * torch.tensor(factors, dtype=torch.float64)
 
-    def _bands(self, rows: Sequence[Any]) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N, 3)`: Bands of the rows, else the configured one, in float64; NaN for none."""
+    def _bands(self, rows: Sequence[Any]) -> list[Band | None]:
+        """Returns the bands of the rows, else the configured one."""
         bands = []
         for index, row in enumerate(rows):
             bands.append(band_of(row, self.configured, name=f"column {self.profile_band_column} of row {index}"))
-        return torch.tensor(bands, dtype=torch.float64).view(-1, 3)  # `view` for no rows at all
+        return bands

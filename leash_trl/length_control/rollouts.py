@@ -1,7 +1,7 @@
 """`Rollouts`, the completions that a method receives, and `Score`, the rewards and advantages that it returns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -107,37 +107,33 @@ class Score:
     advantages: torch.Tensor
 
 
-def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
-    """Joins several `Rollouts` or several `Score` into one, or into only `rows` of it, which must form complete
-    groups.
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Returns several `Rollouts`, or several `Score`, as one.
 
     Values that exist once per batch, such as the generation limit, are taken from the first part; correctness is known
     if it is in all parts.
     """
-    joined_fields = {}
-    for field_of_parts in fields(parts[0]):
-        values = [getattr(part, field_of_parts.name) for part in parts]
-        joined_fields[field_of_parts.name] = _joined_values(values, rows)
-    return replace(parts[0], **joined_fields)
+    changes: dict[str, Any] = {}
+    for name, first in vars(parts[0]).items():
+        values = [getattr(part, name) for part in parts]
+        if isinstance(first, torch.Tensor):
+            changes[name] = torch.cat(values)
+        elif isinstance(first, Mapping):  # columns by name
+            changes[name] = {column: [*chain.from_iterable(value[column] for value in values)] for column in first}
+        elif isinstance(first, bool):
+            changes[name] = all(values)
+    return replace(parts[0], **changes)
 
 
-def _joined_values(values: Sequence[Any], rows: torch.Tensor | None) -> Any:
-    """Joins what the parts have in one field."""
-    first = values[0]
-    if isinstance(first, torch.Tensor):
-        tensor = torch.cat(list(values))
-        return tensor if rows is None else tensor[rows]
-    if isinstance(first, Mapping):  # columns by name
-        columns = {}
-        for name in first:
-            columns[name] = _joined_values([value[name] for value in values], rows)
-        return columns
-    if isinstance(first, tuple | list):  # a column
-        column = list(chain.from_iterable(values))
-        return column if rows is None else [column[row] for row in rows.tolist()]
-    if isinstance(first, bool):
-        return all(values)
-    return first
+def selected(part: Any, rows: torch.Tensor) -> Any:
+    """Returns only some rows of `Rollouts` or of a `Score`; those of `Rollouts` must form complete groups."""
+    changes: dict[str, Any] = {}
+    for name, value in vars(part).items():
+        if isinstance(value, torch.Tensor):
+            changes[name] = value[rows]
+        elif isinstance(value, Mapping):  # columns by name
+            changes[name] = {column: [values[row] for row in rows.tolist()] for column, values in value.items()}
+    return replace(part, **changes)
 
 
 def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,11 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
-import math
-from collections.abc import Sequence
+from statistics import fmean
 
 import torch
 
 from leash_trl.length_control.advantages import ROUNDING_ERROR, standardized
+from leash_trl.length_control.dual import violation
 from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
@@ -26,8 +26,10 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     all_rows_N = torch.ones_like(rollouts.is_truncated)  # True for every completion
     logged = dict(method.statistics())
     budget_names = method.budgets(rollouts) or []  # the budget of each completion
-    if budget_names:
-        logged |= _mean_budget_statistics(method, budget_names)
+    state_of_budgets = {name: method.budget_statistics(name) for name in budget_names}
+    if budget_names:  # means over completions
+        for key in state_of_budgets[budget_names[0]]:
+            logged[key] = fmean(state_of_budgets[name][key] for name in budget_names)
     logged |= _constraint_statistics(method, rollouts, score, all_rows_N)
     if rollouts.is_correctness_known:
         is_wrong_N = rollouts.is_scorable & ~rollouts.is_correct
@@ -46,22 +48,11 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     # a reward is clipped where it is not the base reward minus the penalty
     is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
     logged["clipped_share"] = _mean(is_clipped_N[~torch.isnan(score.shaped)])
-    for name in dict.fromkeys(budget_names):  # each budget once, in the order of the batch
+    for name, state in state_of_budgets.items():
         rows_N = torch.tensor([budget == name for budget in budget_names])
-        statistics = method.budget_statistics(name) | _constraint_statistics(method, rollouts, score, rows_N)
+        statistics = state | _constraint_statistics(method, rollouts, score, rows_N)
         logged |= {f"{key}/{name}": value for key, value in statistics.items()}
     return logged
-
-
-def _mean_budget_statistics(method: LengthControl, budget_names: Sequence[str]) -> dict[str, float]:
-    """Returns the state of the budgets, such as `lambda`, as means over completions."""
-    statistics_by_budget = {name: method.budget_statistics(name) for name in set(budget_names)}
-    keys = statistics_by_budget[budget_names[0]].keys()
-    means = {}
-    for key in keys:
-        values = [statistics_by_budget[name][key] for name in budget_names]
-        means[key] = math.fsum(values) / len(values)
-    return means
 
 
 def _constraint_statistics(
@@ -75,7 +66,7 @@ def _constraint_statistics(
         is_satisfied = (lengths <= targets).double().masked_fill(torch.isnan(targets), torch.nan)
         logged["target_length"] = _mean(targets)
         logged["satisfaction_rate"] = _mean(is_satisfied)
-    logged["violation"] = method.violation(lengths.tolist(), targets.tolist())
+    logged["violation"] = violation(lengths.tolist(), targets.tolist())
     logged["mean_penalty"] = _mean(score.penalty[rows_N])
     logged["mean_length"] = _mean(lengths)
     if rollouts.is_correctness_known:

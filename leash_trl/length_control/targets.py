@@ -5,6 +5,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.fields import is_number
 from leash_trl.length_control.method import LengthControl, Rollouts
@@ -23,23 +25,20 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
 
     Example:
         >>> [scheduled_target("linear", {0: 100, 10: 50}, 50, step) for step in (0, 5, 10, 20)]
-        [100.0, 75.0, 50, 50]
+        [100.0, 75.0, 50.0, 50.0]
         >>> [scheduled_target("staged", {0: 100, 10: 50}, 50, step) for step in (0, 9, 10)]
         [100, 100, 50]
     """
     if schedule == "constant":
         return target_length
     steps = sorted(milestones)
+    if schedule == "linear":
+        return float(np.interp(step, steps, [milestones[milestone] for milestone in steps]))
     num_reached = bisect_right(steps, step)
-    start = steps[max(num_reached - 1, 0)]  # the last milestone reached; the first one before it is reached
-    end = steps[min(num_reached, len(steps) - 1)]  # the next one; the last one after it is reached
-    if schedule == "staged" or start == end:
-        return milestones[start]
-    share = (step - start) / (end - start)
-    return milestones[start] + share * (milestones[end] - milestones[start])
+    return milestones[steps[max(num_reached - 1, 0)]]  # the first milestone before it is reached
 
 
-def own_target(row: Mapping[str, Any]) -> float | None:
+def row_target(row: Mapping[str, Any]) -> float | None:
     """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
 
     Raises:
@@ -53,7 +52,7 @@ def own_target(row: Mapping[str, Any]) -> float | None:
     return target
 
 
-def check_target(target: float | None, method: LengthControl, generation_limit: float, num_generations: int) -> None:
+def check_target(target: float | None, method: LengthControl, generation_limit: float) -> None:
     """Checks a target in tokens, of the run or of a prompt, and whether the method works with the run's settings.
 
     Raises:
@@ -63,12 +62,10 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     if target is None:
         if method.target_use == "required":
             raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
-        method.check(None, generation_limit, num_generations)
+        method.check(None, generation_limit)
         return
-    if not is_number(target):
-        raise ValueError(f"target_length is {target!r}, but must be a number of tokens, such as 4096")
-    if target <= 0:
-        raise ValueError(f"target_length is {target:g}, but must be a number of tokens above 0")
+    if not (is_number(target) and target > 0):
+        raise ValueError(f"target_length is {target!r}, but must be a number of tokens above 0, such as 4096")
     # a target at the generation limit makes sense only for methods that stop generation at the target
     stops_at_target = type(method).generation_cap is not LengthControl.generation_cap
     is_too_long = target > generation_limit if stops_at_target else target >= generation_limit
@@ -78,7 +75,7 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
             f"target_length is {target:g}, but must be {bound} the {generation_limit} tokens of max_completion_length "
             "or generation_kwargs"
         )
-    method.check(math.ceil(target), generation_limit, num_generations)
+    method.check(math.ceil(target), generation_limit)
 
 
 def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
+
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import complete_model_path
 
@@ -150,6 +152,11 @@ class Settings:
     def adapter_parameters(self) -> int:
         """Returns the number of the adapter's parameters; 0 if the model itself is trained."""
         return self.architecture.adapter_parameters if self.use_peft else 0
+
+    @property
+    def trained_parameters(self) -> int:
+        """Returns the number of parameters that are trained: the adapter's, else the model's."""
+        return self.adapter_parameters or self.architecture.num_parameters
 
     @property
     def tokens(self) -> int:
@@ -302,53 +309,65 @@ class StateBytes(NamedTuple):
 
 
 def state_bytes(settings: Settings) -> StateBytes:
-    r"""Returns the bytes of weights, accumulated gradients, optimizer state and communication buffers.
+    """Returns the bytes of weights, accumulated gradients, optimizer state and communication buffers.
 
-    - Weights: the model's, and the adapter's in float32, with a share of $1/N_d$ under `zero3` and `fsdp`. With QLoRA,
-      the layers' matrices take 4 bits and their scales; embedding, head and norms are not quantized.
-    - Gradients: as many bytes as the trained weights, and a share of $1/N_d$ with `zero2` too.
-    - Optimizer state: AdamW's two moments in the dtype of the trained weights. DeepSpeed adds float32 master weights
-      and their gradient, and every rank has $1/N_d$ of the state.
-    - Buffers: DDP copies the gradients into its buckets, because accelerate leaves `gradient_as_bucket_view` off.
-      DeepSpeed fills one bucket of gradients; ZeRO-3 fills two, because it overlaps communication, and gathers
-      parameters up to its limit. FSDP2 gathers embedding, head and two layers (it prefetches the next layer), and
-      reduces the gradients of one group while it computes those of the next.
+    With QLoRA, the layers' matrices take 4 bits and their scales; embedding, head and norms are not quantized. An
+    adapter is in float32, and is then all that is trained.
     """
-    architecture = settings.architecture
-    sharding = settings.sharding
-    size = settings.forward_weight_bytes
-    num_parameters = architecture.num_parameters
-
-    share = 1 / settings.num_gpus
-    weight_share = share if sharding in ("zero3", "fsdp") else 1.0
-    gradient_share = share if sharding in ("zero2", "zero3", "fsdp") else 1.0
-
-    stored_size = FLOAT32 if sharding == "fsdp" else size  # FSDP2 casts its float32 shards when it gathers them
-    model = float(stored_size * num_parameters)
+    num_parameters = settings.architecture.num_parameters
+    model = float(settings.forward_weight_bytes * num_parameters)
+    if settings.sharding == "fsdp":
+        model = FLOAT32 * num_parameters  # its shards, which are cast when they are gathered
     if settings.load_in_4bit:
-        model -= (size - QUANTIZED) * architecture.quantized_parameters
+        model -= (settings.forward_weight_bytes - QUANTIZED) * settings.architecture.quantized_parameters
     adapter = FLOAT32 * settings.adapter_parameters
-    trained = adapter or model
-    num_trained = settings.adapter_parameters or num_parameters
+    weights = model + adapter
+    gradients = adapter or model
 
-    weights = weight_share * (model + adapter)
-    gradients = trained * gradient_share
-    if sharding == "none":
-        buckets = gradients if settings.num_gpus > 1 else 0.0  # DDP's copy of the gradients
-        # AdamW's two moments, in the dtype of the trained weights
-        return StateBytes(weights, gradients, optimizer=2.0 * trained, buffers=buckets)
-    if sharding == "fsdp":
-        layer = architecture.layer_parameters
-        outside_layers = num_parameters - architecture.config.num_hidden_layers * layer
-        # parameters of what is outside the layers and of two layers; gradients of the former and of one layer
-        buffers = size * (2.0 * outside_layers + 3 * layer)
-        return StateBytes(weights, gradients, optimizer=2.0 * FLOAT32 * num_trained * share, buffers=buffers)
-    bucket = float(size * min(num_trained, DEEPSPEED_BUCKET))
-    buffers = bucket
-    if sharding == "zero3":
-        buffers = 2 * bucket + size * min(num_parameters, DEEPSPEED_LIVE_PARAMETERS)
-    # two moments, master weights and their gradient
-    return StateBytes(weights, gradients, optimizer=4.0 * FLOAT32 * num_trained * share, buffers=buffers)
+    if settings.sharding == "none":
+        return _ddp_state(settings, weights, gradients)
+    if settings.sharding == "fsdp":
+        return _fsdp_state(settings, weights, gradients)
+    return _deepspeed_state(settings, weights, gradients)
+
+
+def _ddp_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
+    """DDP copies the gradients into its buckets, because accelerate leaves `gradient_as_bucket_view` off. AdamW's two
+    moments have the dtype of the trained weights."""
+    buckets = gradients if settings.num_gpus > 1 else 0.0
+    return StateBytes(weights, gradients, optimizer=2 * gradients, buffers=buckets)
+
+
+def _fsdp_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
+    """Each GPU has an equal share of everything. FSDP2 gathers embedding, head and two layers (it prefetches the next
+    layer), and reduces the gradients of one group while it computes those of the next."""
+    architecture = settings.architecture
+    layer = architecture.layer_parameters
+    outside_layers = architecture.num_parameters - architecture.config.num_hidden_layers * layer
+    gathered_parameters = outside_layers + 2 * layer
+    gathered_gradients = outside_layers + layer
+    return StateBytes(
+        weights=weights / settings.num_gpus,
+        gradients=gradients / settings.num_gpus,
+        optimizer=2 * FLOAT32 * settings.trained_parameters / settings.num_gpus,
+        buffers=settings.forward_weight_bytes * (gathered_parameters + gathered_gradients),
+    )
+
+
+def _deepspeed_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
+    """Every stage shares out AdamW's two moments, the float32 master weights and their gradient; `zero2` the gradients
+    too, and `zero3` the weights too. DeepSpeed fills one bucket of gradients; `zero3` fills two, because it overlaps
+    communication, and gathers parameters up to its limit."""
+    size = settings.forward_weight_bytes
+    buffers = size * min(settings.trained_parameters, DEEPSPEED_BUCKET)
+    if settings.sharding != "zero1":
+        gradients /= settings.num_gpus
+    if settings.sharding == "zero3":
+        weights /= settings.num_gpus
+        live_parameters = min(settings.architecture.num_parameters, DEEPSPEED_LIVE_PARAMETERS)
+        buffers = 2 * buffers + size * live_parameters
+    optimizer = 4 * FLOAT32 * settings.trained_parameters / settings.num_gpus
+    return StateBytes(weights, gradients, optimizer=optimizer, buffers=buffers)
 
 
 def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
@@ -402,15 +421,8 @@ def vllm_sequences(settings: Settings) -> int:
     return max(0, int((vllm.reserved - vllm.working) // vllm.sequence))
 
 
-class PhaseBytes(NamedTuple):
-    """Bytes of one GPU in the two phases of a step."""
-
-    training: float
-    generating: float
-
-
-def memory_items(settings: Settings) -> dict[str, PhaseBytes]:
-    """Returns the bytes of each item in a GPU's memory, during training and during generation.
+def memory_table(settings: Settings) -> pd.DataFrame:
+    """Returns the bytes of each item in a GPU's memory, in the columns `training` and `generating`.
 
     Gradients are freed after each update (`zero_grad(set_to_none=True)`), so generation has none. A reference model
     is sharded like the policy. Without vLLM, transformers' `generate` caches the GPU's generation batch at full
@@ -421,22 +433,22 @@ def memory_items(settings: Settings) -> dict[str, PhaseBytes]:
     reference_model = state.weights if has_reference_model else 0.0
     reserved = vllm_bytes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
     num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
-    return {
-        "parameters": PhaseBytes(state.weights, state.weights),
-        "gradients": PhaseBytes(state.gradients, 0.0),
-        "optimizer state": PhaseBytes(state.optimizer, state.optimizer),
-        "communication buffers": PhaseBytes(state.buffers, state.buffers),
-        "reference model": PhaseBytes(reference_model, reference_model),
-        "activations": PhaseBytes(activation_peak(settings), 0.0),
-        "vLLM": PhaseBytes(0.0 if settings.vllm_enable_sleep_mode else reserved, reserved),
-        "generation cache": PhaseBytes(0.0, cache_bytes(settings, num_cached, settings.compute_bytes)),
+    items = {
+        "parameters": (state.weights, state.weights),
+        "gradients": (state.gradients, 0.0),
+        "optimizer state": (state.optimizer, state.optimizer),
+        "communication buffers": (state.buffers, state.buffers),
+        "reference model": (reference_model, reference_model),
+        "activations": (float(activation_peak(settings)), 0.0),
+        "vLLM": (0.0 if settings.vllm_enable_sleep_mode else reserved, reserved),
+        "generation cache": (0.0, cache_bytes(settings, num_cached, settings.compute_bytes)),
     }
+    return pd.DataFrame.from_dict(items, orient="index", columns=["training", "generating"])
 
 
-def peak_bytes(settings: Settings) -> PhaseBytes:
-    """Returns the total bytes of one GPU during training and during generation."""
-    items = memory_items(settings).values()
-    return PhaseBytes(sum(item.training for item in items), sum(item.generating for item in items))
+def peak_bytes(settings: Settings) -> float:
+    """Returns the total bytes of one GPU in the phase that takes more."""
+    return float(memory_table(settings).sum().max())
 
 
 def usable_bytes(settings: Settings) -> float:
@@ -446,7 +458,7 @@ def usable_bytes(settings: Settings) -> float:
 
 def spare_bytes(settings: Settings) -> float:
     """Returns the usable bytes that remain at the higher of the two peaks; negative if the run does not fit."""
-    return usable_bytes(settings) - max(peak_bytes(settings))
+    return usable_bytes(settings) - peak_bytes(settings)
 
 
 def refusal(settings: Settings) -> str | None:
@@ -462,18 +474,18 @@ def refusal(settings: Settings) -> str | None:
         )
     if spare_bytes(settings) >= 0:
         return None
-    peaks = peak_bytes(settings)
-    phase = "training" if peaks.training >= peaks.generating else "generating"
-    sizes = {name: getattr(item, phase) for name, item in memory_items(settings).items()}
-    largest = max(sizes, key=lambda name: sizes[name])
+    table = memory_table(settings) / GIB
+    phase = table.sum().idxmax()
+    sizes = table[phase]
     return (
-        f"{phase} takes {max(peaks) / GIB:.1f} GiB of {usable_bytes(settings) / GIB:.1f} GiB usable; the largest item "
-        f"is {largest} with {sizes[largest] / GIB:.1f} GiB"
+        f"{phase} takes {sizes.sum():.1f} GiB of {usable_bytes(settings) / GIB:.1f} GiB usable; the largest item is "
+        f"{sizes.idxmax()} with {sizes.max():.1f} GiB"
     )
 
 
 def memory_options(settings: Settings) -> list[dict[str, Any]]:
-    """Returns options that may save memory, cheapest first. Only LoRA changes the policy update."""
+    """Returns options that may save memory, cheapest first, even those that are set already. Only LoRA changes the
+    policy update."""
     options: list[dict[str, Any]] = [
         {"gradient_checkpointing": True},
         {"attn_implementation": "flash_attention_2"},
@@ -491,27 +503,19 @@ def memory_options(settings: Settings) -> list[dict[str, Any]]:
         options += [{"sharding": "zero2"}, {"sharding": "fsdp"}, {"sharding": "zero3"}]
     if settings.vllm_mode:
         options.append({"vllm_mode": "server"})
-    if not settings.use_peft:
-        options.append({"use_peft": True})
-    options.append({"use_peft": True, "load_in_4bit": True})
+    options += [{"use_peft": True}, {"use_peft": True, "load_in_4bit": True}]
     return options
 
 
 def memory_lines(settings: Settings) -> list[str]:
     """Returns the lines of the table of memory items of one GPU, in GiB, with their sums."""
-    usable = usable_bytes(settings)
-    rows = memory_items(settings)
-    rows["sum"] = peak_bytes(settings)
-    rows["usable"] = PhaseBytes(usable, usable)
-    lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
-    for name, sizes in rows.items():
-        if any(sizes):
-            lines.append(f"{name:<30}{_gib_cell(sizes.training)}{_gib_cell(sizes.generating)}")
-    return lines
-
-
-def _gib_cell(size: float) -> str:
-    return f"{size / GIB:12.2f}" if size else f"{'-':>12}"
+    table = memory_table(settings)
+    table = table[table.any(axis=1)]
+    table.loc["sum"] = table.sum()
+    table.loc["usable"] = usable_bytes(settings)
+    table.index = table.index.str.ljust(30)
+    cells = (table / GIB).map(lambda size: f"{size:.2f}" if size else "-")
+    return cells.rename_axis("GiB per GPU", axis="columns").to_string(col_space=11).splitlines()
 
 
 def step_lines(settings: Settings, num_iterations: int) -> list[str]:
@@ -550,7 +554,7 @@ def verdict_lines(settings: Settings) -> list[str]:
             continue
         # as on the command line, to be pasted
         words = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
-        peak = max(peak_bytes(changed)) / GIB
+        peak = peak_bytes(changed) / GIB
         fits = refusal(changed) is None
         lines.append(f"  {words}: {peak:.1f} GiB, fits" if fits else f"  {words}: {peak:.1f} GiB")
     lines.append("otherwise use more GPUs with --sharding fsdp, or GPUs with more memory")

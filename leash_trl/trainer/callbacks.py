@@ -16,7 +16,7 @@ from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
@@ -59,15 +59,21 @@ class DualStepCallback(TrainerCallback):
     transformers saves in `trainer_state.json` and restores when a run is resumed.
 
     Args:
-        target_length (`float`): The configured target in tokens, for the model card.
+        length_of (`str`): What the method controls; a checkpoint of another cost is refused.
+        target_length (`float`): The configured target in its unit, for the model card.
         extra (`Callable[[], dict]`): Returns further values to save, in types that JSON can hold.
     """
 
     def __init__(
-        self, method: LengthControl, target_length: float | None = None, extra: Callable[[], dict[str, Any]] = dict
+        self,
+        method: LengthControl,
+        length_of: str = "completion",
+        target_length: float | None = None,
+        extra: Callable[[], dict[str, Any]] = dict,
     ):
         self.method = method
         self.version = 0
+        self._length_of = length_of
         self._target_length = target_length
         self._extra = extra
         self._loss_scale = 1.0
@@ -99,13 +105,14 @@ class DualStepCallback(TrainerCallback):
         logger.warning_once(f"{self._blank_reason} of a batch; {MOST_BLANK} such batches in a row end the run")
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method."""
-        saved_method = entry["method"]
-        if saved_method != self.method.name:
-            raise TrainingError(
-                f"the checkpoint's length_control is {saved_method!r}, but this run has {self.method.name!r}; set the "
-                "former"
-            )
+        """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method, or to another
+        cost, by which the same lambda means something else."""
+        expected = [("length_control", "method", self.method.name), ("length_of", "length_of", self._length_of)]
+        for name, key, value in expected:
+            if entry[key] != value:
+                raise TrainingError(
+                    f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; set the former"
+                )
         self.method.load_state_dict(entry["state"])
         self.version = entry["version"]
 
@@ -135,6 +142,7 @@ class DualStepCallback(TrainerCallback):
             "method": self.method.name,
             "state": self.method.state_dict(),
             "version": self.version,
+            "length_of": self._length_of,
             "target_length": self._target_length,
             **self._extra(),
         }
@@ -168,7 +176,7 @@ class LengthControlCallback(DualStepCallback):
     """
 
     def __init__(self, reward: LengthControlledReward):
-        super().__init__(reward.method, reward.target_length, extra=reward.correctness.state_dict)
+        super().__init__(reward.method, reward.cost.name, reward.target_length, extra=reward.correctness.state_dict)
         self.reward = reward
         self._metrics: dict[str, float] = {}  # of the last update
 
@@ -202,7 +210,7 @@ class LengthControlCallback(DualStepCallback):
         scored: list[Rollouts] = gather_object(self.reward.pop_scored())
         self._metrics = {}
         if scored:
-            self._observe_scored(joined(scored), warns=state.is_world_process_zero)
+            self._observe_scored(concatenated(scored), warns=state.is_world_process_zero)
         super().on_step_end(args, state, control, optimizer)
         self.reward.publish(self.version)
 
@@ -220,7 +228,7 @@ class LengthControlCallback(DualStepCallback):
         if self.version == 0:
             if self.reward.cost.name == "thinking":
                 check_thinking_ends(rollouts, self.reward.thinking_end)
-            warning = self.method.reward_scale_problem(rollouts)
+            warning = self.method.reward_warning(rollouts)
             if warning is not None:
                 warnings.warn(warning, stacklevel=3)
         self.observe([rollouts])

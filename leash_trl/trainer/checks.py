@@ -16,7 +16,7 @@ from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, own_target
+from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, row_target
 from leash_trl.model_facts import context_length
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.length_controlled_reward import LengthControlledReward
@@ -64,7 +64,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
             f"set: {', '.join(dataset.column_names)}; add it"
         )
     if TARGET_COLUMN in dataset.column_names:
-        check_own_targets(dataset, method, args)
+        check_row_targets(dataset, method, args)
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
 
@@ -90,7 +90,7 @@ def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPO
     method; raises `TrainingError` if none of them has `thinking_end`."""
     if args.length_of == "thinking":
         check_thinking_ends(rollouts, args.thinking_end)
-    _warn(args, method.reward_scale_problem(rollouts))
+    _warn(args, method.reward_warning(rollouts))
     # truncation is intended where the method itself lowers the generation limit
     is_limit_of_run = rollouts.max_completion_length >= args.generation_limit
     if is_limit_of_run and rollouts.is_truncated.all():
@@ -107,11 +107,11 @@ def _warn(args: LeashGRPOConfig, warning: str | None) -> None:
         warnings.warn(warning, UserWarning, stacklevel=4)
 
 
-def check_own_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
+def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
     """Raises `ValueError` if a row's own target is not a length, or is not allowed as `target_length`."""
     for row, value in enumerate(dataset[TARGET_COLUMN]):
         try:
-            target = own_target({TARGET_COLUMN: value})
+            target = row_target({TARGET_COLUMN: value})
             if target is not None:
                 args.check_target(target, method)
         except ValueError as error:

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 
 from leash_trl.data.questions import question_of
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.rollouts import Rollouts, Score, joined
+from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, selected
 from leash_trl.microbatching import batch_fields
 from leash_trl.trainer.generation_batch import GenerationBatch
 
@@ -215,8 +215,8 @@ def refilled(
     kept = torch.tensor([kept_groups(row, count) for row in is_alive[groups].tolist()])  # columns of `groups`
 
     kept_of_all = groups.gather(1, kept).flatten()
-    parts = [generation.rollouts, fresh.rollouts]
-    rollouts = joined(parts, _rows(kept_of_all, generation.rollouts.num_generations))
+    rows = _rows(kept_of_all, generation.rollouts.num_generations)
+    rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), rows)
     kept_rows = _rows(kept[accelerator.process_index], generation.rollouts.num_generations)
     batch = batch_fields.joined([generation.batch, fresh.batch], pad_token_id)
     for name in batch.keys() - batch_fields.WHOLE_FIELDS:

@@ -218,13 +218,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
         limit = self.largest_length
-        check_target(target, method, limit, self.num_generations)
+        check_target(target, method, limit)
         if target is None or self.target_length is None:
             return  # only a configuration with a target has milestones
         for milestone in self._milestones.values():
             # targets move in proportion to the schedule, but not beyond the generation limit
             moved = min(target * milestone / self.target_length, max(target, limit))
-            method.check(math.ceil(moved), limit, self.num_generations)
+            method.check(math.ceil(moved), limit)
 
     def _check_schedule(self) -> None:
         milestones = {}

@@ -33,7 +33,7 @@ from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
-from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
@@ -148,7 +148,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
             self._dynamic_sampling = DynamicSampling(self.train_dataset, args)
-        self._add_saving_callbacks(DualStepCallback(self.length_control, args.target_length, self._state_to_save))
+        dual_step = DualStepCallback(self.length_control, args.length_of, args.target_length, self._state_to_save)
+        self._add_saving_callbacks(dual_step)
         self._thinking_tokens: ThinkingTokens | None = None  # only looked for where the thinking is controlled
         if args.length_of == "thinking":
             self._thinking_tokens = ThinkingTokens(tokenizer, self.thinking_markers)
@@ -330,7 +331,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if self.environments is not None:
             arguments["environments"] = self.environments
         cost = self.args.cost
-        tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
+        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         lengths = costs_of(cost, self._generation.facts, arguments, tokenizer.decode)
         warn_of_no_cost(lengths, cost, self.thinking_markers)
         return lengths
@@ -393,12 +394,12 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
 
-        rollouts = joined([part.rollouts for part in sampled.generated])
+        rollouts = concatenated([part.rollouts for part in sampled.generated])
         self.generated_tokens += int(rollouts.completion_lengths.sum())
         metrics = self._metrics["train"]
         for name, value in sampled.statistics.items():
             metrics[f"leash/{name}"].append(value)
-        self._log_length_control(rollouts, joined([part.score for part in sampled.generated]))
+        self._log_length_control(rollouts, concatenated([part.score for part in sampled.generated]))
         metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
         metrics["leash/generated_tokens"] = [self.generated_tokens]
 

@@ -89,8 +89,8 @@ class LengthControlledReward:
             `log_metric`, `log_extra` and `environments`.
         method ([`~leash_trl.LengthControl`] or `str`): The method, or the name or import path of a method, which then
             has its default hyper-parameters.
-        target_length (`float`): Target in the unit of `length_of`; a column `target_length` of the data set overrides it for single
-            prompts.
+        target_length (`float`): Target in the unit of `length_of`; a column `target_length` of the data set overrides
+            it for single prompts.
         weights (`list[float]`): Weights of the functions, dimensionless; 1 each by default.
         correctness_func (`Callable` or `str`): The function, or the name of one of `reward_funcs`, whose positive
             reward makes an answer correct, as in [`~leash_trl.LeashGRPOConfig`]. A function that is not among
@@ -160,7 +160,7 @@ class LengthControlledReward:
         self.settings = settings
         limit = self._largest_length(settings)
         check_own_advantages(self.method, settings.advantage, num_processes)
-        check_target(self.target_length, self.method, limit, settings.num_generations)
+        check_target(self.target_length, self.method, limit)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         limits_generation = self.method.generation_cap(1.0) is not None
         if changes_prompts or limits_generation:

@@ -10,7 +10,7 @@ import torch
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.data.questions import question_of
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.targets import TARGET_COLUMN, own_target
+from leash_trl.length_control.targets import TARGET_COLUMN, row_target
 
 
 def rows_with_targets(
@@ -36,7 +36,7 @@ def rows_with_targets(
     targets = []
     for row in rows:
         question = question_of(row)
-        target = own_target(row)
+        target = row_target(row)
         if target is None:
             target = method.target_for(question, target_length)
         if target is not None and current_target is not None and target_length is not None:
@@ -102,7 +102,7 @@ def column_values(
     columns = {}
     for name in names:
         if name == TARGET_COLUMN:
-            columns[name] = [own_target(row) or target_length for row in rows]
+            columns[name] = [row_target(row) or target_length for row in rows]
         else:
             columns[name] = [_plain(row.get(name)) for row in rows]
     return columns

@@ -10,6 +10,7 @@ slips, and what an effort in the prompt means; the fourth goes on with fewer sli
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import random
@@ -30,7 +31,7 @@ from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.intervals import mean_share
 from leash_trl.evaluation.sampling import SamplingPlan, evaluate
 from leash_trl.figures import style
-from leash_trl.gym import CHECKPOINT, RECORD, base_digest, base_record, task
+from leash_trl.gym import CHECKPOINT, RECORD, base_record, task
 from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.stories import stories
 from leash_trl.gym.task import TraceStyle, problems, solution_trace
@@ -159,7 +160,7 @@ def write_record() -> None:
     accuracy, low, high = mean_share(samples.groupby("id")["is_correct"].mean().to_numpy())
     record = {
         "made_by": "recipes/gym/build_base.py build; recipes/gym/build_base.py record",
-        "weights": base_digest(),
+        "weights": hashlib.sha256((CHECKPOINT / "model.safetensors").read_bytes()).hexdigest(),
         "versions": {package: version(package) for package in ("torch", "transformers")},
         "num_problems": SIZES["test"],
         "num_samples": NUM_SAMPLES,

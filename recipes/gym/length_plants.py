@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.leash_predictive import Forecast, delayed_momentum
+from leash_trl.length_control.leash_predictive import Forecast
 
 
 CHOICE_SEED = 14
@@ -210,7 +210,9 @@ def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None
     """
     lam = 1.0
     forecast = Forecast()
-    momentum = delayed_momentum(plant.momentum, plant.delay * told)
+    # m = beta / (1 - beta) updates are still under way, and as many more as batches are late
+    carried_updates = plant.momentum / (1.0 - plant.momentum) + plant.delay * told
+    momentum = carried_updates / (1.0 + carried_updates) if told else plant.momentum
     while True:
         violation = yield lam
         forecast = forecast.update(violation).predict(lam, momentum)

@@ -96,7 +96,7 @@ def test_the_recipe_of_a_page_has_a_target_where_the_method_needs_one(name):
     method = METHODS[name]()
     assert ("target_length" in recipe) == (method.target_use == "required")
     if method.target_use == "required":
-        check_target(recipe["target_length"], method, generation_limit=2**20, num_generations=8)
+        check_target(recipe["target_length"], method, generation_limit=2**20)
 
 
 def test_a_page_is_found_by_name_and_a_users_method_has_its_import_path(capsys):

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from leash_trl.completions.costs import Cost, costs_of, find_cost, warn_of_no_cost
+from leash_trl.completions.costs import Cost, costs_of, find_cost, unit_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
@@ -85,7 +85,7 @@ def test_a_function_is_found_again_by_the_name_that_it_gets():
     cost = find_cost(num_characters)
     assert cost.name == f"{__name__}.num_characters"
     assert find_cost(cost.name) == cost
-    assert cost.unit == "num characters"
+    assert unit_of(cost.name) == "num characters"
     assert not cost.counts_tokens
 
 
@@ -93,20 +93,20 @@ def test_a_function_in_a_file(tmp_path):
     file = tmp_path / "costs_in_a_file.py"
     file.write_text("def lines(completions, **columns):\n    return [text.count('\\n') for text in completions]\n")
     cost = find_cost(f"{file}:lines")
-    assert cost.unit == "lines"
+    assert unit_of(cost.name) == "lines"
     assert costs_of(cost, FACTS, {"completions": ["", "\n\n"]}, decode=str) == [0, 2]
     sys.modules.pop("costs_in_a_file")
 
 
 def test_functions_that_a_resumed_run_could_not_find_are_refused():
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="length_of") as caught:
         find_cost(lambda completions, **columns: [0] * len(completions))
     assert is_one_line(caught, "length_of")
 
 
 @pytest.mark.parametrize("length_of", ["token", "math.pi", "no_such_module.cost"])
 def test_what_is_no_cost(length_of):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="length_of") as caught:
         find_cost(length_of)
     assert is_one_line(caught, "length_of", length_of)
 

@@ -48,7 +48,6 @@ def random_model(kind, **fields):
     ("kind", "fields"),
     [
         ("llama", {"tie_word_embeddings": True}),
-        ("mistral", {"sliding_window": 8}),
         ("gemma3_text", {"sliding_window": 8, "head_dim": 8}),
         ("gpt2", {"n_embd": 32, "n_layer": 4, "n_head": 4}),
         (
@@ -74,15 +73,12 @@ def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
         ("mamba", {}),
         ("qwen3_next", {"num_experts": 2, "moe_intermediate_size": 16}),
         ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),
-        ("xlnet", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}),  # has no such cache
     ],
 )
 def test_a_model_that_keeps_more_than_keys_and_values_is_an_error(kind, fields):
     model = random_model(kind, **fields)
     with pytest.raises(ValueError, match="rollout_func"):
         sample_tokens(model, [[5, 6]], [1], 0, 4, get_warpers())
-    with pytest.raises(ValueError, match="top_p"):
-        get_warpers(top_p=95)
 
 
 @pytest.mark.parametrize("width", [1, None])
@@ -98,20 +94,6 @@ def test_the_heads_input_is_never_cut_from_a_longer_pass(width, model, tokenizer
     assert sum(states.shape[:2].numel() for states in seen) <= 4 * len(prompts)
     assert all(states.stride(0) == states.stride(1) * states.shape[1] for states in seen if states.numel())
     assert len(completions) == len(prompts)
-
-
-def test_tokens_come_as_often_as_the_warped_probabilities_say(model, tokenizer, prompts):
-    torch.manual_seed(0)
-    repeats = 2000
-    prompt = prompts[0] + tokenizer.encode(" Take (a) ")[:-1]
-    with torch.no_grad():
-        kept = model(torch.tensor([prompt])).logits[0, -1].topk(6)
-    kept_share = (kept.values / 6).softmax(dim=-1)
-    drawn = torch.tensor(sampled(model, tokenizer, [prompt] * repeats, limit=1, temperature=6.0, top_k=6))
-    counts = (drawn == kept.indices).sum(dim=0)
-    assert counts.sum() == repeats
-    error = (kept_share * (1 - kept_share) / repeats).sqrt()
-    assert ((counts / repeats - kept_share).abs() <= 5 * error).all()
 
 
 @pytest.mark.parametrize("setting", [{"temperature": 1e-6}, {"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}])
@@ -156,19 +138,13 @@ def seeded(generate, trainer, prompts):
 
 FOLLOWED = {
     "min_new_tokens": 60,
-    "min_length": 100,
     "suppress_tokens": [9, 10, 11],
-    "begin_suppress_tokens": [83, 99],
     "no_repeat_ngram_size": 3,
-    "bad_words_ids": [[73], [100, 101]],
     "sequence_bias": [[[9], 3.0]],
     "forced_eos_token_id": 0,
     "exponential_decay_length_penalty": (5, 1.3),
     "typical_p": 0.2,
-    "epsilon_cutoff": 0.3,
-    "eta_cutoff": 0.3,
     "min_p": 0.9,
-    "top_h": 0.05,
 }
 
 
@@ -204,83 +180,11 @@ def test_it_is_followed_after_rows_are_dropped(name, make_gym_trainer, problems)
     assert generated_by_us(trainer, problems["prompt"][:32]) == theirs
 
 
-REFUSED = {
-    "repetition_penalty": 1.2,
-    "encoder_repetition_penalty": 1.2,
-    "encoder_no_repeat_ngram_size": 2,
-    "guidance_scale": 1.5,
-    "watermarking_config": transformers.WatermarkingConfig(),
-    "num_beams": 2,
-    "num_return_sequences": 2,
-    "constraints": ["a"],
-    "force_words_ids": [[5]],
-    "dola_layers": "low",
-    "use_mtp": True,
-    "prompt_lookup_num_tokens": 2,
-    "assistant_early_exit": 1,
-    "stop_strings": ["="],
-    "max_time": 1.0,
-    "token_healing": True,
-}
-
-
-@pytest.mark.parametrize("name", [name for name in REFUSED if name != "repetition_penalty"])
-def test_what_it_cannot_follow_of_the_models_own_configuration_is_an_error(name, make_gym_trainer, problems):
-    with pytest.raises(ValueError, match=name) as refused:
-        generated_by_us(make_gym_trainer({name: REFUSED[name]}), problems["prompt"][:2])
-    assert "\n" not in str(refused.value)
-
-
-# the trainer sets these, or TRL ignores them, or no token depends on them
-WITHOUT_EFFECT = {
-    "assistant_confidence_threshold",
-    "assistant_ensemble_weight",
-    "assistant_lookbehind",
-    "bos_token_id",
-    "cache_config",
-    "cache_implementation",
-    "compile_config",
-    "continuous_batching_config",
-    "decoder_start_token_id",
-    "disable_compile",
-    "diversity_penalty",
-    "do_sample",
-    "early_stopping",
-    "eos_token_id",
-    "forced_bos_token_id",
-    "is_assistant",
-    "length_penalty",
-    "low_memory",
-    "max_cache_len",
-    "max_length",
-    "max_matching_ngram_size",
-    "max_new_tokens",
-    "num_assistant_tokens",
-    "num_assistant_tokens_schedule",
-    "num_beam_groups",
-    "output_attentions",
-    "output_hidden_states",
-    "output_logits",
-    "output_scores",
-    "pad_token_id",
-    "penalty_alpha",
-    "prefill_chunk_size",
-    "remove_invalid_values",
-    "renormalize_logits",
-    "return_dict_in_generate",
-    "speculation_type",
-    "target_lookbehind",
-    "temperature",
-    "top_k",
-    "top_p",
-    "transformers_version",
-    "use_cache",
-}
-
-
-def test_every_setting_of_transformers_is_followed_refused_or_without_effect():
-    fields = {name for name in vars(transformers.GenerationConfig()) if not name.startswith("_")}
-    assert fields <= {*FOLLOWED, *REFUSED, *WITHOUT_EFFECT}
+@pytest.mark.parametrize("own_settings", [{"num_beams": 2}, {"stop_strings": ["="]}, {"guidance_scale": 1.5}])
+def test_what_it_cannot_follow_of_the_models_own_configuration_is_an_error(own_settings, make_gym_trainer, problems):
+    (name,) = own_settings
+    with pytest.raises(ValueError, match=rf"\A.*{name}.*\Z"):
+        generated_by_us(make_gym_trainer(own_settings), problems["prompt"][:2])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
 
 import colocate_run  # noqa: E402
-import pandas as pd  # noqa: E402
 import yaml  # noqa: E402
 from conftest import ROOT, log_rows  # noqa: E402
 
@@ -103,13 +102,6 @@ def test_lambda_takes_the_dual_step_of_the_lengths_vllm_generated(whole):
     assert abs(lam - colocate_run.LAMBDA_INIT) > 0.01
 
 
-def test_saved_lengths_are_those_of_the_completions_vllm_generated(whole):
-    folder = Path(whole.trainer.args.output_dir, "completions")
-    for step, rollout in enumerate(whole.rollouts, start=1):
-        table = pd.read_parquet(folder / f"completions_{step:05d}.parquet")
-        assert table["length"].tolist() == [len(completion.token_ids) for completion in rollout]
-
-
 def test_a_completion_is_truncated_if_vllm_stopped_it_at_the_limit(whole):
     eos = whole.trainer.processing_class.eos_token_id
     for row, rollout in zip(whole.rows, whole.rollouts, strict=True):
@@ -119,21 +111,6 @@ def test_a_completion_is_truncated_if_vllm_stopped_it_at_the_limit(whole):
             assert (completion.token_ids[-1] == eos) == (completion.finish_reason == "stop")
     completions = itertools.chain.from_iterable(whole.rollouts)
     assert {completion.finish_reason for completion in completions} == {"stop", "length"}
-
-
-def test_importance_ratios_are_near_one_and_the_first_loss_is_the_uncorrected_one(whole, tmp_path):
-    ratios = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
-    corrected = train(tmp_path, save_strategy="no", **ratios)
-    for row in corrected.rows:
-        for statistic in ("min", "mean", "max"):
-            assert row[f"sampling/importance_sampling_ratio/{statistic}"] == pytest.approx(1.0, abs=1e-3)
-        # of processed log-probabilities of a few nats, in float32; 0 would mean that nothing was compared
-        assert 0 < row["sampling/sampling_logp_difference/max"] < 1e-3
-    assert len(corrected.rows) == colocate_run.NUM_STEPS
-    assert corrected.rollouts[0] == whole.rollouts[0]
-    for key in ("loss", "grad_norm"):
-        assert corrected.rows[0][key] == pytest.approx(whole.rows[0][key], rel=1e-3, abs=1e-6)
-    assert "sampling/importance_sampling_ratio/mean" not in whole.rows[0]
 
 
 def test_a_killed_run_repeats_the_uninterrupted_run(whole, tmp_path, run_process):

@@ -25,14 +25,10 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     }
     engine = ScriptedEngine(tokenizer, texts)
     strategy = BudgetForcing(max_thinking_tokens=2, num_ignore=1, final_answer="", wait="")
-    settings = SamplingSettings(max_new_tokens=10)
-    completions = strategy.complete(engine, prompts_ids=[[6], [7], [8]], seeds=[0, 1, 2], settings=settings)
-    assert [completion.token_ids[-2] for completion in completions] == [13, 15, 18]
-    rows = []
-    for call in engine.calls:
-        rows.append([request.prompt_ids[0] for request in call["requests"]])
+    completions = strategy.complete(engine, [[6], [7], [8]], [0, 1, 2], SamplingSettings(max_new_tokens=10))
+    assert [completion.token_ids[-2:] for completion in completions] == [[13, 1], [15, 1], [18, 1]]
+    rows = [[request.prompt_ids[0] for request in requests] for requests in engine.calls]
     assert rows == [[6, 7, 8], [6, 7, 8], [6, 8]]
-    assert [call["is_continuation"] for call in engine.calls] == [False, True, True]
 
 
 def test_each_step_has_a_seed_of_its_own_that_never_changes():

@@ -50,7 +50,7 @@ class SumEngine:
     def _generation(self, request):
         question = self.tokenizer.decode(request.prompt_ids, skip_special_tokens=True)
         ids = self.tokenizer.encode(self.form.format(total(question) + request.seed % 2))
-        return Generation(ids, "eos" if ids[-1] in self.eos_token_ids else "length")
+        return Generation(ids, is_truncated=ids[-1] not in self.eos_token_ids)
 
 
 def total(question):

@@ -52,7 +52,7 @@ def forcing(max_thinking_tokens=10, wait=" Wait, ", **parameters):
 def test_completions_by_hand(complete, spelled, strategy, texts, expected):
     _, completion = complete(strategy, texts)
     assert completion.token_ids == spelled(expected)
-    assert completion.finish_reason == ("eos" if expected[-1] == "$" else "length")
+    assert completion.is_truncated == (expected[-1] != "$")
 
 
 def test_each_step_of_forcing_goes_on_from_all_that_was_said(complete, spelled):

@@ -20,7 +20,7 @@ def curves(label, **columns):
     """The curves of a run with these columns of `leash/`, from step 1 on."""
     frame = pd.DataFrame({f"leash/{name}": values for name, values in columns.items()}, dtype=float)
     frame.index += 1
-    frame.attrs = {"label": label}
+    frame.attrs = {"label": label, "length_of": "completion"}
     return frame
 
 
@@ -76,9 +76,25 @@ def test_the_target_of_all_runs_is_one_line_with_a_legend(targets_drawn):
     without_target = curves("b", mean_length=[60, 60])
     (line,), texts = targets_drawn(run, without_target)
     assert line.get_ydata() == [46, 46]
-    assert texts == ["target 46 (completion)"]
-    thinking = run.assign(**{"leash/mean_answer_length": 5.0})
-    assert targets_drawn(thinking)[1] == ["target 46 (thinking)"]
+    assert texts == ["target 46"]
+
+
+@pytest.mark.parametrize(
+    ("costs", "title"),
+    [
+        (["completion", "completion"], "Mean length (tokens)"),
+        (["thinking"], "Mean thinking (tokens)"),
+        (["costs.py:num_lines"], "Mean num lines"),
+        (["tool_calls", "completion"], "Mean of completion, tool_calls"),
+    ],
+)
+def test_the_panel_of_lengths_says_what_they_are(costs, title):
+    runs = []
+    for length_of in costs:
+        run = curves(length_of, mean_length=[50, 50])
+        run.attrs["length_of"] = length_of
+        runs.append(run)
+    assert title in [axis.get_title() for axis in dynamics_figure(runs).axes]
 
 
 def test_several_targets_are_drawn_as_they_were_logged_in_the_colors_of_their_runs(targets_drawn):

@@ -27,7 +27,7 @@ from leash_trl.figures.report import (
     write_report,
 )
 from leash_trl.figures.runs import load_evaluated_runs
-from leash_trl.figures.training import curves_from_log
+from leash_trl.figures.training import curves_from_state
 
 
 HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'
@@ -104,8 +104,8 @@ def test_every_metric_of_a_benchmark_stands_beside_that_of_the_other_run(base_an
 def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, last):
     # lengths 1, 2, ...: of 22 the first ten have a mean of 5.5; of fewer than 20 the halves share none
     log = [{"step": length, "leash/mean_length": length} for length in range(1, size + 1)]
-    cells = final_numbers(curves_from_log(log, "run"))
-    assert [cells["first tokens"], cells["last tokens"]] == [first, last]
+    cells = final_numbers(curves_from_state({"log_history": log}, "run"))
+    assert [cells["first length"], cells["last length"]] == [first, last]
 
 
 def test_the_numbers_of_a_training_run_by_hand():
@@ -118,29 +118,26 @@ def test_the_numbers_of_a_training_run_by_hand():
         "leash/generated_tokens": [1000, 2000, 3000],
     }
     log = pd.DataFrame(columns).to_dict("records")
-    cells = final_numbers(curves_from_log(log, "run"))
+    cells = final_numbers(curves_from_state({"log_history": log}, "run"))
     assert (cells["steps"], cells["steps to target"], cells["tokens in training"]) == ("3", "2", "3,000")
     assert (cells["maximum λ"], cells["λ of last batch"], cells["last satisfaction"]) == ("0.6", "0.3", "40.0")
-    assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
+    assert final_numbers(curves_from_state({"log_history": log[:1]}, "run"))["steps to target"] == "never"
 
 
 def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
     log = [{"step": 2, "eval_leash/mean_length": 7.0}]
-    assert final_numbers(curves_from_log(log, "run"))["last tokens"] == "7.0"
+    assert final_numbers(curves_from_state({"log_history": log}, "run"))["last length"] == "7.0"
 
 
-def test_a_target_or_unit_that_changed_is_told_by_steps():
+def test_a_target_that_changed_is_told_by_steps():
     log = [
         {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46},
         {"step": 2, "leash/mean_length": 40.0, "leash/target_length": 24},
     ]
-    first_only = final_numbers(curves_from_log(log[:1], "run"))
-    assert (first_only["target"], first_only["steps to target"]) == ("46 (completion)", "1")
-    changed = final_numbers(curves_from_log(log, "run"))
-    assert (changed["target"], changed["steps to target"]) == ("46 (completion), 24 (completion) from step 2", "")
-    log[1] |= {"leash/target_length": 46, "leash/mean_answer_length": 5.0}
-    other_unit = final_numbers(curves_from_log(log, "run"))
-    assert other_unit["target"] == "46 (completion), 46 (thinking) from step 2"
+    first_only = final_numbers(curves_from_state({"log_history": log[:1]}, "run"))
+    assert (first_only["target"], first_only["steps to target"]) == ("46", "1")
+    changed = final_numbers(curves_from_state({"log_history": log}, "run"))
+    assert (changed["target"], changed["steps to target"]) == ("46, 24 from step 2", "")
 
 
 def test_settings_are_the_recipe(tmp_path):

@@ -1,6 +1,6 @@
 """The gym: problems, traces, tokenizer, checkpoint and its record."""
 
-import json
+import hashlib
 import random
 import re
 import runpy
@@ -14,7 +14,7 @@ from conftest import ROOT
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from leash_trl.completions.prompts import effort_suffix
 from leash_trl.engines.transformers_engine import TransformersEngine
@@ -118,28 +118,21 @@ def test_forced_styles_of_the_base_model_are_those_of_its_record(tokenizer):
         assert measured[field].tolist() == pytest.approx(recorded[field].tolist(), abs=0.15)
 
 
-def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
-    record = tmp_path / "record.json"
-    record.write_text(json.dumps({**base_record(), "weights": "0" * 64}))
-    monkeypatch.setattr("leash_trl.gym.RECORD", record)
-    with pytest.raises(ValueError, match="other weights"):
-        base_record()
+def test_the_record_was_measured_with_the_weights_of_the_base_model():
+    weights = (CHECKPOINT / "model.safetensors").read_bytes()
+    assert base_record()["weights"] == hashlib.sha256(weights).hexdigest()
 
 
-def test_tokenizer_survives_save_and_reload(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    reloaded = AutoTokenizer.from_pretrained(tmp_path)
+def test_the_tokenizer_knows_every_word_of_the_task(tokenizer):
     rng = random.Random(0)
     for problem in islice(problems(3, LEVELS, "test"), 200):
         text = problem.question + solution_trace(problem, TraceStyle(), rng)
         ids = tokenizer.encode(text)
-        assert reloaded.encode(text) == ids
-        assert reloaded.decode(ids) == tokenizer.decode(ids) == text
+        assert tokenizer.decode(ids) == text
         assert tokenizer.unk_token_id not in ids
     message = [{"role": "user", "content": "7 (a) +5 = ?"}]
-    prompt = reloaded.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+    prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
     assert prompt == "<|user|>7 (a) +5 = ?<|end|><|assistant|><think>"
-    assert reloaded.padding_side == "left"
 
 
 def test_the_gym_is_a_model_in_python_too(tokenizer, tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_fields_of_trl_are_not_hyper_parameters_of_a_method_but_the_momentum_is_
     drpo = RECIPE | {"length_control": "drpo", "temperature": 0.8, "beta": 0.01}
     assert "`temperature` 0.1" in fact(card_of(drpo), "hyper-parameters")
     predictive = RECIPE | {"length_control": "leash_predictive", "lambda_lr": None, "adam_beta1": 0.8}
-    assert "`momentum` 0.8" in fact(card_of(predictive), "hyper-parameters")
+    assert "`adam_beta1` 0.8" in fact(card_of(predictive), "hyper-parameters")
 
 
 def test_means_of_both_ends_by_hand(card_of):
@@ -77,24 +77,31 @@ def test_means_of_both_ends_by_hand(card_of):
     assert fact(card_of(step=3), "mean completion length in tokens") == "7,900.0 → 7,700.0"
 
 
-def test_a_target_of_the_thinking_is_not_said_to_be_one_of_the_completion(card_of):
-    card = card_of(RECIPE | {"length_of": "thinking"})
-    assert fact(card, "target of the mean thinking length") == "4,096 tokens"
+@pytest.mark.parametrize(
+    ("length_of", "quantity", "target"),
+    [
+        ("thinking", "thinking length", "4,096 tokens"),
+        ("costs.py:num_lines", "number of num lines", "4,096 num lines"),
+    ],
+)
+def test_a_target_is_one_of_what_is_controlled(length_of, quantity, target, card_of):
+    card = card_of(RECIPE | {"length_of": length_of}, length_of=length_of)
+    assert fact(card, f"target of the mean {quantity}") == target
     assert "mean completion length" not in card.text
 
 
-def test_a_target_or_unit_that_changed_is_told_by_steps_and_means_are_of_the_last(tmp_path):
+def test_a_target_that_changed_is_told_by_steps_and_means_are_of_the_last(tmp_path):
     state = trainer_state(4, target_length=1024)
     for row in state["log_history"][:2]:
         row["leash/target_length"] = 4096
     for row in state["log_history"][2:]:
-        row |= {"leash/target_length": 1024, "leash/mean_answer_length": 9.0}
-    write_model_card(tmp_path, state, RECIPE | {"length_of": "thinking", "target_length": 1024}, "me/short")
+        row["leash/target_length"] = 1024
+    write_model_card(tmp_path, state, RECIPE | {"target_length": 1024}, "me/short")
     card = ModelCard.load(tmp_path / "README.md")
     assert fact(card, "target of the mean completion length, from step 1") == "4,096 tokens"
-    assert fact(card, "target of the mean thinking length, from step 3") == "1,024 tokens"
-    assert fact(card, "mean thinking length in tokens from step 3") == "7,700.0 → 7,600.0"
-    assert "| target of the mean thinking length |" not in card.text
+    assert fact(card, "target of the mean completion length, from step 3") == "1,024 tokens"
+    assert fact(card, "mean completion length in tokens from step 3") == "7,700.0 → 7,600.0"
+    assert "| target of the mean completion length |" not in card.text
 
 
 def test_a_model_of_several_efforts_names_them_and_their_multipliers(card_of):

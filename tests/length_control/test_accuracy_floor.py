@@ -61,11 +61,6 @@ def test_what_lies_above_the_floor_adds_to_the_share_and_what_lies_below_takes_f
     assert lower[3:] == pytest.approx((0.01 - 0.0005, 0.01 - 0.0005))
 
 
-@pytest.mark.parametrize(("level", "integral"), [(1.0, 1.0), (0.1, 0.0)])
-def test_the_integral_stays_between_0_and_1(level, integral):
-    assert RunningAccuracy(level, 0.0, 10, integral=integral).above(0.5).integral == integral
-
-
 def test_noise_does_not_turn_the_penalty_off():
     """Batches of 256 at an accuracy of 0.74, eight points above the floor: the share is near that without noise."""
     random = Random(0)
@@ -130,12 +125,6 @@ def test_below_the_floor_answers_that_are_too_short_still_become_longer():
     close(method.score(mixed, AdvantageRule()).advantages, free.score(mixed, AdvantageRule()).advantages)
 
 
-def test_the_forecast_is_told_a_negative_lambda_that_applied_below_the_floor():
-    short = batch(2, length=50)
-    method = updated(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), short, short)
-    assert method.forecast("").last_lambda == -1.0
-
-
 def test_what_could_not_be_scored_does_not_count():
     method = updated(Leash(min_accuracy=0.6), batch(4, rewards=[1.0] * 4 + [NAN] * 4), batch(0, rewards=[NAN] * 4))
     assert method.statistics()["running_accuracy"] == 1.0
@@ -147,27 +136,6 @@ def test_each_value_of_a_column_has_its_own_floor():
     assert [method.budget_statistics(name)["price_share"] for name in "ab"] == [1.0, 0.0]
     penalty = method.penalty(batch(4, columns={"level": ["a", "b", "a", "b"]}))
     assert (penalty > 0).tolist() == [True, False, True, False]
-
-
-@each_method
-def test_a_restored_method_goes_on_as_if_it_had_never_stopped(method_class):
-    method = updated(method_class(lambda_init=0.1, min_accuracy=0.7), batch(3), batch(2))
-    method.observe(batch(1))
-    restored = method_class(lambda_init=0.1, min_accuracy=0.7)
-    restored.load_state_dict(method.state_dict())
-    for resumed in (method, restored):
-        resumed.step()
-        updated(resumed, ALL_CORRECT)
-    assert method.state_dict() == restored.state_dict()
-    close(method.shaped_rewards(batch(3)), restored.shaped_rewards(batch(3)))
-
-
-@each_method
-def test_without_a_floor_accuracy_changes_nothing(method_class):
-    low = updated(method_class(), batch(1), batch(1))
-    high = updated(method_class(), ALL_CORRECT, ALL_CORRECT)
-    assert low.lambdas == high.lambdas
-    assert low.accuracies == {}
 
 
 def test_a_run_that_goes_on_without_the_floor_pays_in_full():

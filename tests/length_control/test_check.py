@@ -297,14 +297,6 @@ class NotForJSON(Mine):
     weight: torch.Tensor = state_field(lambda: torch.tensor(0.5))
 
 
-class NoSuchAttribute(Mine):
-    state = ("weigth",)
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.weight = 0.5
-
-
 class LostWhenSaved(Mine):
     """The weight is not in the state."""
 
@@ -370,7 +362,6 @@ class LosesWhatWasObserved(Mine):
         (LeavesSomethingBehind, ["score", "observe"]),
         (SharedByAll, ["state", "state_field"]),
         (NotForJSON, ["state", "Tensor"]),
-        (NoSuchAttribute, ["state", "weigth"]),
         (LostWhenSaved, ["weight", "state_field"]),
         (LosesWhatWasObserved, ["observed", "state_field"]),
     ],

@@ -25,13 +25,6 @@ def test_the_order_of_completions_does_not_move_the_violation_by_a_bit(pairs, ra
     assert violation(lengths, targets) == violation(shuffled_lengths, shuffled_targets)
 
 
-@given(st.floats(0.25, 0.75), st.floats(-1, 50), st.floats(0, 2))
-def test_lambda_stays_in_bounds_and_moves_with_the_sign_of_the_violation(lam, overshoot, lr):
-    after = projected_ascent(lam, overshoot, lr, minimum=0.25, maximum=0.75)
-    assert 0.25 <= after <= 0.75
-    assert (after - lam) * overshoot >= 0
-
-
 def test_every_step_of_the_published_log_is_replayed(shared_data):
     with open(shared_data / "leash_log_train.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -5,6 +5,7 @@ import math
 import pytest
 from toy_rollouts import close, toy_rollouts
 
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.gfpo import GFPO
 
@@ -53,3 +54,10 @@ def test_half_of_a_group_is_kept_by_default_from_2_to_8(size, kept):
     lengths = list(range(1, size + 1))
     is_kept = GFPO().kept(toy_rollouts([1.0] * size, lengths)).tolist()
     assert is_kept == [True] * kept + [False] * (size - kept)
+
+
+def test_keeping_all_completions_is_refused_in_training():
+    rollouts = TWO_GROUPS
+    GFPO(num_kept=rollouts.num_generations - 1).observe(rollouts)
+    with pytest.raises(TrainingError, match=f"num_kept is {rollouts.num_generations}"):
+        GFPO(num_kept=rollouts.num_generations).observe(rollouts)

@@ -13,7 +13,6 @@ from leash_trl.length_control.laser import (
     difficulty,
     lengths_by_difficulty,
     right_answers,
-    smallest_target,
 )
 
 
@@ -56,13 +55,6 @@ def test_all_lengths_of_a_prompt_count_toward_its_difficulty_except_where_nothin
 )
 def test_candidates_by_hand(lower_bound, upper_bound, expected):
     assert candidate_targets(lower_bound, upper_bound, interval=1024) == expected
-
-
-def test_more_expected_answers_need_a_longer_target():
-    lengths = [100, 200, 300, 400]
-    for expected, target in ((1, 100), (2, 200), (4, 400), (5, None)):
-        assert smallest_target(lengths, candidates=lengths, num_right=4, expected=expected) == target
-    assert smallest_target([], lengths, num_right=4, expected=1) is None
 
 
 def test_targets_before_the_first_choice_are_those_of_the_batch_itself():

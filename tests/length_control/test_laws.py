@@ -13,7 +13,7 @@ from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pa
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import Score, joined
+from leash_trl.length_control.rollouts import Score, selected
 
 
 EPSILON = 1e-8
@@ -59,7 +59,7 @@ def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
         order = shuffled_rows(batch, Random(seed), within_prompts=not order_matters)
         for rule in RULES.values():
             score = method.score(batch, rule)
-            same_scores(method.score(joined([batch], order), rule), joined([score], order))
+            same_scores(method.score(selected(batch, order), rule), selected(score, order))
 
 
 @every_method
@@ -153,25 +153,12 @@ def test_answers_feel_their_length_only_as_the_table_says(name, scale):
 
 
 @every_method
-def test_a_long_wrong_answer_differs_from_a_short_one_only_where_the_table_says_so(name):
-    wrong = FACTS[name].wrong
-    batch = batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, num_generations=4)
-    _, shorter, longer, _ = WARM[name].shaped_rewards(batch).tolist()
-    if wrong == "unmoved":
-        assert longer == shorter
-    if wrong == "pays":
-        assert longer < shorter
-    if wrong == "may gain":
-        assert longer != shorter
-
-
-@every_method
 def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(name):
     if WARM[name].needs_group == "batch":
         return
     for batch in BATCHES:
         rows_of_prompts = torch.arange(len(batch.lengths)).split(batch.num_generations)
-        alone = [WARM[name].score(joined([batch], rows), RULES["none"]) for rows in rows_of_prompts]
+        alone = [WARM[name].score(selected(batch, rows), RULES["none"]) for rows in rows_of_prompts]
         together = WARM[name].score(batch, RULES["none"])
         same(together.shaped, torch.cat([score.shaped for score in alone]))
         if WARM[name].own_advantages in (False, "group"):
@@ -194,7 +181,7 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
     for batch in BATCHES:
         shaped_alone = []
         for row in torch.arange(len(batch.lengths)).split(1):
-            completion = replace(joined([batch], row), num_generations=1)
+            completion = replace(selected(batch, row), num_generations=1)
             shaped_alone.append(method.shaped_rewards(completion))
         differs |= not exactly_equal(torch.cat(shaped_alone), method.shaped_rewards(batch))
     # toggle looks at the group, but does not always change what it sees there
@@ -225,16 +212,17 @@ def test_a_method_without_a_target_is_the_same_with_any(name):
     assert_alike(name, lambda batch: replace(batch, target_lengths=7 * batch.target_lengths))
 
 
-def with_bonus(batch):
-    """The task reward decides what is correct, and a second function is added to it."""
-    bonus = batch.lengths / 100
-    return replace(batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards + bonus)
-
-
-@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is None])
-def test_a_method_of_the_task_rewards_hears_every_function(name):
+@every_method
+def test_a_method_warns_of_reward_functions_that_it_ignores(name):
+    method = method_named(name)
     batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
-    assert LengthControl.reward_scale_problem(method_named(name), with_bonus(batch)) is None
+    bonus = batch.lengths / 100
+    with_bonus = replace(batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards + bonus)
+    warning = LengthControl.reward_warning(method, with_bonus)
+    assert (warning is None) == (FACTS[name].base is None)
+    # the same function with another weight is no other function
+    with_weight = replace(batch, correctness_rewards=batch.task_rewards / 2)
+    assert LengthControl.reward_warning(method, with_weight) is None
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
@@ -246,17 +234,7 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
     expected = torch.tensor([right, wrong, wrong, right, math.nan, wrong], dtype=torch.float64)
     for batch in (zero_or_one, minus_or_plus_one):
         same(method.score(batch, RULES["group"]).base, expected)
-        assert method.reward_scale_problem(batch) is None
     same(method.shaped_rewards(minus_or_plus_one), method.shaped_rewards(zero_or_one))
-
-
-@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
-def test_a_method_with_a_scale_of_its_own_warns_of_functions_that_it_does_not_hear(name):
-    method = method_named(name)
-    batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
-    assert "\n" not in method.reward_scale_problem(with_bonus(batch))
-    # the same function with another weight is no other function
-    assert method.reward_scale_problem(replace(batch, correctness_rewards=batch.task_rewards / 2)) is None
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
@@ -277,24 +255,6 @@ def test_looking_at_a_batch_changes_nothing(name):
         method.statistics()
         method.generation_cap(80.0)
     assert json.dumps(method.state_dict()) == before
-
-
-@every_method
-def test_instances_share_nothing(name):
-    method = method_named(name)
-    before = json.dumps(method.state_dict())
-    warm(method_named(name))
-    assert json.dumps(method.state_dict()) == before
-    assert json.dumps(warm(method).state_dict()) == json.dumps(WARM[name].state_dict())
-
-
-@every_method
-def test_a_saved_state_is_a_copy(name):
-    method = copy.deepcopy(WARM[name])
-    saved = method.state_dict()
-    before = json.dumps(saved)
-    warm(method)
-    assert json.dumps(saved) == before
 
 
 @every_method

@@ -6,7 +6,7 @@ from toy_rollouts import close, toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.lead import LEAD, correctness_weight, efficiency_rewards
-from leash_trl.length_control.rollouts import joined
+from leash_trl.length_control.rollouts import selected
 
 
 # group 1: L* = 100 from the correct 50 and 150; group 2: L* = 80
@@ -55,7 +55,7 @@ def test_advantages_by_hand_where_efficiency_differs_from_correctness():
 def test_the_weight_changes_after_the_batches_of_an_update_by_what_they_ask_for_together():
     method = LEAD(lower_bound=10, beta=0.9)
     for rows in torch.arange(6).split(3):
-        method.observe(joined([TWO_GROUPS], rows))
+        method.observe(selected(TWO_GROUPS, rows))
         assert method.statistics() == {"correctness_weight": 0.5}
     # correctness: means 2/3 and 1/3, variances 2/9 each; efficiency of correct ones: 0.5, 0.5 | 1: means 0.5, 1
     wanted = correctness_weight([[2 / 3, 2 / 9], [1 / 3, 2 / 9]], [[0.5, 0.0], [1.0, 0.0]], alpha=1.0)

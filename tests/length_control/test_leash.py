@@ -41,10 +41,10 @@ def test_per_prompt_targets_are_each_their_own_measure():
 
 @pytest.mark.parametrize(("rewards", "warning"), [([0.0, 1.0], "reward 0"), ([-3.0, 1.0], "reach 3")])
 def test_a_scale_of_rewards_that_is_not_the_papers_is_named(rewards, warning):
-    assert warning in Leash().reward_scale_problem(toy_rollouts(rewards, [1, 1]))
+    assert warning in Leash().reward_warning(toy_rollouts(rewards, [1, 1]))
 
 
 # the last three do not tell
 @pytest.mark.parametrize("rewards", [[1.0, -1.0, 0.0], [1.0, 1.0, math.nan], [-0.5, 0.0], [math.nan]])
 def test_a_scale_of_rewards_that_may_be_the_papers_is_not_named(rewards):
-    assert Leash().reward_scale_problem(toy_rollouts(rewards, [1] * len(rewards))) is None
+    assert Leash().reward_warning(toy_rollouts(rewards, [1] * len(rewards))) is None

@@ -98,8 +98,3 @@ def test_a_budget_is_logged_from_its_first_batch_and_lambda_is_the_mean_over_com
 def test_a_state_of_another_column_is_refused(method):
     with pytest.raises(ValueError, match=r"'effort'.*'level'"):
         method.load_state_dict(Leash(multiplier_per="level").state_dict())
-
-
-def test_a_column_of_more_than_50_values_gives_a_warning(method):
-    assert method.check_columns({"effort": list(range(50)) * 2}) is None
-    assert "51 values in 102 rows" in method.check_columns({"effort": list(range(51)) * 2})

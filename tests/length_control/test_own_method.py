@@ -39,11 +39,6 @@ def my_lib(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def test_what_an_author_needs_is_imported_from_the_room():
-    for name in length_control.__all__:
-        assert getattr(length_control, name).__name__ == name
-
-
 def test_the_method_of_the_readme_is_one_file_anywhere(my_lib):
     make = find_method("my_lib.PenaltyPerToken")
     method = make(weight=0.5)
@@ -82,30 +77,14 @@ def test_a_method_in_a_file_has_the_path_of_a_reward_function_in_a_file(my_lib):
         "my_lib.Missing",
         "no_such_lib.Mine",
         "lesh",
-        "my_lib.py:Missing",
         "no_such_lib.py:Mine",
         "my_lib.py",
-        "json.loads",
         "json.JSONDecoder",
-        "my_lib.hyperparameter",
     ],
 )
 def test_what_is_no_method_is_refused_in_a_line_that_names_it(my_lib, path):
     with pytest.raises(ValueError, match=rf"\A.*length_control.*'{path}'.*\Z"):
         find_method(path)
-
-
-def test_a_class_without_a_name_is_refused_as_it_is_made():
-    class Nameless(LengthControl):
-        pass
-
-    with pytest.raises(ValueError, match=r"\A.*name.*Nameless.*\Z"):
-        Nameless()
-
-    class Mine(Nameless):  # a base class needs none
-        name = "mine"
-
-    assert Mine().name == "mine"
 
 
 class Changed(LengthControl):
@@ -125,13 +104,10 @@ FOUR = toy_rollouts([1, -1, 1, 1], [10, 30, 5, 7])
 @pytest.mark.parametrize(
     ("change", "returned"),
     [
-        (torch.Tensor.tolist, "list"),
         (torch.Tensor.mean, r"\(\)"),
-        (lambda rewards: rewards.view(-1, 2), r"\(2, 2\)"),
         (lambda rewards: rewards[:2], r"\(2,\)"),
         (torch.Tensor.long, "int64"),
         (torch.Tensor.numpy, "ndarray"),
-        (lambda rewards: None, "None"),
     ],
 )
 def test_what_is_no_reward_for_each_completion_is_refused(change, returned):

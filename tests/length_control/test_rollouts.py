@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from toy_rollouts import close, toy_rollouts
 
-from leash_trl.length_control.rollouts import Score, joined
+from leash_trl.length_control.rollouts import concatenated, selected
 
 
 NAN = math.nan
@@ -24,7 +24,7 @@ def test_unscorable_is_neither_scorable_nor_correct_and_has_no_part_in_solve_rat
 def test_the_length_of_a_completion_counts_its_answer_too_where_only_its_thinking_is_controlled():
     completions = toy_rollouts([1, 0, 1], [7, 5, 0])
     assert completions.completion_lengths.tolist() == [7, 5, 0]
-    thinking = replace(completions, answer_lengths=torch.tensor([2, 0, 9]))
+    thinking = replace(completions, num_tokens=torch.tensor([9, 5, 9]))
     assert thinking.completion_lengths.tolist() == [9, 5, 9]
     assert thinking.lengths.tolist() == [7, 5, 0]
 
@@ -32,21 +32,10 @@ def test_the_length_of_a_completion_counts_its_answer_too_where_only_its_thinkin
 def test_rows_are_joined_and_selected_with_their_columns():
     first = toy_rollouts([1, 0], [1, 2], target=9.0, columns={"effort": ["low", "low"]})
     second = toy_rollouts([1, 1, 0, 0], [3, 4, 5, 6], num_generations=2, columns={"effort": ["a", "a", "b", "b"]})
-    both = joined([first, second])
+    both = concatenated([first, second])
     assert both.lengths.tolist() == [1, 2, 3, 4, 5, 6]
     assert both.columns["effort"] == ["low", "low", "a", "a", "b", "b"]
-    picked = joined([both], torch.tensor([4, 5, 0, 1]))
+    picked = selected(both, torch.tensor([4, 5, 0, 1]))
     assert picked.lengths.tolist() == [5, 6, 1, 2]
     assert picked.columns["effort"] == ["b", "b", "low", "low"]
     close(picked.target_lengths, [NAN, NAN, 9, 9])
-
-
-def score_of(*values):
-    numbers = torch.tensor(values, dtype=torch.float64)
-    return Score(numbers, numbers + 10, numbers + 20, numbers + 30)
-
-
-def test_scores_are_joined_and_selected():
-    picked = joined([score_of(1, 2), score_of(3, 4)], torch.tensor([3, 0]))
-    assert picked.base.tolist() == [4, 1]
-    assert picked.advantages.tolist() == [34, 31]

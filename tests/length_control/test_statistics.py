@@ -91,20 +91,6 @@ def test_accuracy_leaves_out_what_the_deciding_function_could_not_score_and_rewa
     assert logged["mean_effective_penalty"] == pytest.approx((0 + 0.25 + 0 + 1.0) / 4)
 
 
-def test_the_logged_violation_is_what_the_dual_step_takes():
-    class ByTheLongest(Leash):
-        def violation(self, lengths, target_lengths):
-            return super().violation([max(lengths)], [min(target_lengths)])
-
-    method = ByTheLongest(lambda_init=0.5, lambda_lr=0.1)
-    rollouts = toy_rollouts([1, 1], [50, 300], target=100.0)
-    logged = length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
-    assert logged["violation"] == 300 / 100 - 1
-    method.observe(rollouts)
-    method.step()
-    assert method.lam == pytest.approx(0.5 + 0.1 * 2)
-
-
 FIRST_CORRELATION = -5 / (math.sqrt(125) * 0.5)
 
 
@@ -121,7 +107,3 @@ def test_unscorable_completions_have_no_part_in_the_correlation():
     # of the first group, only 10, which is wrong, and 30, which is correct, count: their correlation is 1
     rollouts = toy_rollouts([-1, 1, NAN, NAN, 1, 1, -1, -1], [10, 30, 1, 999, 10, 20, 30, 40], num_generations=4)
     assert length_accuracy_correlation(rollouts) == pytest.approx((1 + FIRST_CORRELATION) / 2)
-
-
-def test_there_is_no_correlation_without_correct_and_wrong_answers():
-    assert math.isnan(length_accuracy_correlation(toy_rollouts([1, 1], [5, 6])))

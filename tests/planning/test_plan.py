@@ -100,28 +100,27 @@ def test_quantized_matrices_take_four_bits_and_a_scale():
 
 def test_gradients_are_freed_before_generation_and_a_reference_model_is_not(paper):
     state = plan.state_bytes(paper)
-    items = plan.memory_items(replace(paper, beta=0.1))
-    assert items["gradients"] == (state.gradients, 0)
-    assert items["reference model"] == (state.weights, state.weights)
+    table = plan.memory_table(replace(paper, beta=0.1))
+    assert table.loc["gradients"].tolist() == [state.gradients, 0]
+    assert table.loc["reference model"].tolist() == [state.weights, state.weights]
 
 
 def test_vllm_holds_its_share_in_training_too_unless_it_sleeps(paper):
     share = 0.4 * 96 * GIB
-    awake = plan.memory_items(paper)["vLLM"]
-    assert awake == pytest.approx([share, share])
-    assert plan.memory_items(replace(paper, vllm_enable_sleep_mode=True))["vLLM"] == (0, awake.generating)
+    asleep = replace(paper, vllm_enable_sleep_mode=True)
+    assert plan.memory_table(paper).loc["vLLM"].tolist() == pytest.approx([share, share])
+    assert plan.memory_table(asleep).loc["vLLM"].tolist() == pytest.approx([0, share])
 
 
 def test_without_vllm_keys_and_values_of_the_generation_batch_are_cached(paper):
     # 28 layers in bfloat16, at each of the 33,792 positions of 16 rows
     cache = 16 * 33_792 * 2 * 28 * 256 * 2
-    assert plan.memory_items(replace(paper, vllm_mode=None))["generation cache"] == (0, cache)
+    assert plan.memory_table(replace(paper, vllm_mode=None)).loc["generation cache"].tolist() == [0, cache]
 
 
-def test_an_adapter_needs_no_reference_model_and_is_not_proposed_again():
+def test_an_adapter_needs_no_reference_model():
     lora = settings_of(*LORA, "--beta", "0.1")
-    assert plan.memory_items(lora)["reference model"] == (0, 0)  # TRL switches the adapter off
-    assert {"use_peft": True} not in plan.memory_options(lora)
+    assert not plan.memory_table(lora).loc["reference model"].any()  # TRL switches the adapter off
 
 
 def test_half_the_rows_are_proposed_with_the_same_update(paper):
@@ -149,7 +148,7 @@ def test_a_refusal_says_with_what_share_vllm_starts(paper):
 @pytest.mark.parametrize("spare", [0.049, 0.051])
 def test_a_tight_fit_is_called_tight(paper, spare):
     server = replace(paper, vllm_mode="server")
-    usable = plan.peak_bytes(server).training / (1 - spare)
+    usable = plan.peak_bytes(server) / (1 - spare)
     tight = replace(server, gpu_memory=usable / 0.95 / GIB)
     (line,) = plan.verdict_lines(tight)
     assert (line == "fits") == (spare > 0.05)

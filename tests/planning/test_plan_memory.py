@@ -1,6 +1,5 @@
 """The plan's formulas are the bytes that torch really holds, for the model types they claim."""
 
-import itertools
 import weakref
 from dataclasses import fields
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen2Con
 from trl.kernels import chunked_logprob
 from trl.trainer import utils as trl_utils
 
-from leash_trl.microbatching.partition import arrange, positions
 from leash_trl.planning import plan
 from leash_trl.planning.plan import PAPER_MODELS, Settings, read_architecture
 
@@ -189,20 +187,3 @@ def test_the_peak_agrees_within_ten_percent(precision, checkpointing, case, lora
     )
     peak = measured_peak(model, precision, torch.ones(case.rows, 128, dtype=torch.long))
     assert plan.activation_peak(settings) == pytest.approx(peak, rel=0.1)
-
-
-@pytest.mark.parametrize("num_gpus", [1, 3])
-@pytest.mark.parametrize(("rows", "num_steps"), [(8, 1), (4, 2), (1, 8), (2, 3), (2, 32), (8, 16)])
-def test_no_micro_batch_is_larger_than_planned(num_gpus, rows, num_steps):
-    size = rows * num_steps * num_gpus
-    torch.manual_seed(0)
-    completions = torch.randn(size).mul(1.8).add(4).exp().clamp(1, 5000).long().tolist()
-    prompts = torch.randint(1, 40, (size,)).tolist()
-    planned = settings_of(config_of("llama"), rows=rows, length=max(prompts) + max(completions)).tokens
-    for share in (1.0, 0.5, 0.1):
-        is_needed = (torch.rand(size) < share).tolist()
-        microbatches = arrange(prompts, completions, is_needed, num_steps=num_steps, num_processes=num_gpus)
-        for rows_of_part in itertools.chain.from_iterable(microbatches):
-            part_prompts = [prompts[row] for row in rows_of_part]
-            part_completions = [completions[row] for row in rows_of_part]
-            assert positions(part_prompts, part_completions) <= planned

@@ -114,7 +114,7 @@ def test_modules_stand_in_an_order():
         # what keeps `import leash_trl` under 0.3 s and `leash --help` under 0.5 s, without timing them
         "import leash_trl",
         "from leash_trl.cli.main import build_parser; build_parser().format_help()",
-        "import leash_trl.length_control.dual, leash_trl.run_folder",
+        "import leash_trl.run_folder",
         "import leash_trl.figures.report, leash_trl.figures.training",
     ],
 )

@@ -42,7 +42,7 @@ def keys_of_methods() -> set[str]:
 
 
 def keys_with_thinking() -> set[str]:
-    rollouts = replace(toy_rollouts([1.0, -1.0], [4, 8], target=6), answer_lengths=torch.tensor([1, 2]))
+    rollouts = replace(toy_rollouts([1.0, -1.0], [4, 8], target=6), num_tokens=torch.tensor([5, 9]))
     method = Leash()
     statistics = length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
     return {f"leash/{key}" for key in statistics}

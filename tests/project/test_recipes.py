@@ -110,8 +110,8 @@ def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_numbe
     assert {*points.values()} == {3}
     assert {*trials.values()} == {4}
     shared = compared[0].recipe.keys() | {"target_length"}
-    with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
-    assert {*trials} == with_knobs == {*points} - {"LEASH-Predictive"}
+    tuned = {arm.label for arm in compared if arm.recipe.keys() - shared}
+    assert {*trials} == tuned == {*points} - {"LEASH-Predictive"}
 
 
 @pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)

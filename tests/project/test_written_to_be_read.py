@@ -100,25 +100,3 @@ def test_what_only_saves_lines_is_rare(idiom, in_code, in_tests):
         for path, nodes in files_in(folder).items():
             places += [f"{path}:{node.lineno}" for node in nodes if idiom(node)]
         assert len(places) <= bound, "\n".join(places)
-
-
-@pytest.mark.parametrize(
-    ("idiom", "example", "counterexample"),
-    [
-        (several_values, "low, names = min(x), []", "low, high = high, low"),
-        (several_values, "size, name = 1, 'x'", "size, count = 1, 2"),
-        (several_values, "low, high = x[0], x[1]", "low, high = x"),
-        (starred_literal, "[*(1, 2), *x]", "[1, 2, *x]"),
-        (starred_literal, "{**{'a': 1}, **x}", "{'a': 1, **x}"),
-        (starred_literal, "f(*x, **{'a': 1})", "f(*x, **y)"),
-        (several_loops, "[value for row in x for value in row]", "[[value for value in row] for row in x]"),
-        (walrus, "if a and (b := f(a)): pass", "if b := f(a): pass"),
-        (walrus, "x = [b := f(a), b]", "while (b := f(a)) > 1: pass"),
-        (nested_conditional, "a if x else b if y else c", "(a if x else b) + (c if y else d)"),
-        (computed_message, "f'{100 * sum(x) / len(x) + y[0]} %'", "f'{max(sorted(names), key=len)} is missing'"),
-        (sentence_as_key, "{f'{name} is missing': name is None}", "{'missing': f'{name} is missing'}"),
-    ],
-)
-def test_an_idiom_is_told_from_plain_code(idiom, example, counterexample):
-    assert sum(map(idiom, nodes_of(example))) == 1
-    assert not any(map(idiom, nodes_of(counterexample)))

@@ -44,6 +44,7 @@ LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
 # A name may come again with a colon and its variant.
 FACTS = {
     "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
+    "leash:floor": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "min_accuracy": 0.5}),
     "leash_c": Facts(None, (-1, 1), "unmoved"),
     # lambda is at most 1, the overshoot 200 / 50 - 1
     "leash_predictive": Facts(None, (-2, 1), "unmoved"),

@@ -21,7 +21,14 @@ def trainer_state(step: int, **state: Any) -> dict[str, Any]:
         {"step": i, "leash/mean_length": 8000.0 - 100 * i, "leash/generated_tokens": 1000.0 * i, "leash/lambda": 0.1}
         for i in range(1, step + 1)
     ]
-    entry = {"method": "leash", "state": {"lambda": 0.25}, "version": step, "target_length": 4096, **state}
+    entry = {
+        "method": "leash",
+        "state": {"lambda": 0.25},
+        "version": step,
+        "length_of": "completion",
+        "target_length": 4096,
+    }
+    entry |= state
     return {"global_step": step, "log_history": rows, "stateful_callbacks": {"LengthControl": entry}}
 
 

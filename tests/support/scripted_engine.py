@@ -2,7 +2,7 @@
 
 import itertools
 
-from leash_trl.engines.engine import Generation, finish_reason
+from leash_trl.engines.engine import Generation
 
 
 class ScriptedEngine:
@@ -19,8 +19,8 @@ class ScriptedEngine:
         self._texts = {row: iter(texts_of_row) for row, texts_of_row in texts.items()}
         self.calls = []
 
-    def generate(self, requests, settings, *, is_continuation=False):
-        self.calls.append({"requests": list(requests), "is_continuation": is_continuation})
+    def generate(self, requests, settings):
+        self.calls.append(list(requests))
         return [self._generation(request) for request in requests]
 
     def _generation(self, request):
@@ -33,9 +33,9 @@ class ScriptedEngine:
                 break
         else:
             raise AssertionError(f"the text of row {row} neither ends nor reaches its limit")
-        return Generation(token_ids, finish_reason(token_ids, self.eos_token_ids, request.stop_token_ids))
+        return Generation(token_ids, is_truncated=not is_end)
 
     def asked(self, row):
         """The requests of one row, in order."""
-        requests = itertools.chain.from_iterable(call["requests"] for call in self.calls)
+        requests = itertools.chain.from_iterable(self.calls)
         return [request for request in requests if request.prompt_ids[0] == row]

@@ -62,8 +62,8 @@ def test_lambda_moves_once_an_update_prices_each_group_and_survives_a_restart(ur
     assert len(set(expected)) > 2
     assert [entry["version"] for entry in seen["entries"]] == list(range(1, NUM_UPDATES + 1))
     for group in groups:
-        prices = [expected[group["version"]] * max(0.0, length / TARGET - 1) for length in group["lengths"]]
-        by_rule = [max(-1.0, task - price) for task, price in zip(group["task"], prices, strict=True)]
+        penalties = [expected[group["version"]] * max(0.0, length / TARGET - 1) for length in group["lengths"]]
+        by_rule = [max(-1.0, task - penalty) for task, penalty in zip(group["task"], penalties, strict=True)]
         assert group["rewards"] == pytest.approx(by_rule, abs=1e-12)
     assert len({group["version"] for group in groups}) > 1
     checkpoint = folder / f"checkpoint-{SAVED_AT}"

@@ -84,8 +84,8 @@ def test_what_defeats_the_purpose_is_one_warning_of_the_main_process(fields, nam
 
 def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
     fields = {"length_control": "leash_predictive", "adam_beta1": 0.75}
-    assert config(**fields).make_length_control().momentum == 0.75
-    assert config(**fields, length_control_kwargs={"momentum": 0.25}).make_length_control().momentum == 0.25
+    assert config(**fields).make_length_control().adam_beta1 == 0.75
+    assert config(**fields, length_control_kwargs={"adam_beta1": 0.25}).make_length_control().adam_beta1 == 0.25
 
 
 def test_the_limit_is_what_the_engine_is_told(config):

@@ -204,7 +204,7 @@ def test_a_tool_run_in_evaluation_moves_no_lambda(tmp_path):
     [("thinkprune", "checking"), ("thinkprune", "tool_calls"), ("l1_exact", "tool_calls")],
 )
 def test_methods_that_write_or_cut_tokens_do_not_control_other_costs(length_control, length_of, make_args):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="length_of is") as caught:
         make_args(length_control=length_control, length_of=length_of, lambda_lr=None)
     assert "\n" not in str(caught.value)
     assert repr(length_of) in str(caught.value)

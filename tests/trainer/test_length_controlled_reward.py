@@ -23,7 +23,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig
 from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import joined
+from leash_trl.length_control.rollouts import concatenated
 from leash_trl.trainer.callbacks import run_settings
 from leash_trl.trainer.length_controlled_reward import RunSettings
 
@@ -59,7 +59,7 @@ def settings(limit=100.0, advantage=None) -> RunSettings:
 
 def observed(reward):
     """What the callback would show the method."""
-    return joined(reward.pop_scored())
+    return concatenated(reward.pop_scored())
 
 
 def make(method="leash", functions=plus_one, target=10, **hyperparameters):

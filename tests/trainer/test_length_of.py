@@ -48,7 +48,7 @@ def test_lambda_follows_the_thinking_and_statistics_of_completions_stay_whole(th
         trainer.train()
     first, second = log_rows(trainer)
     assert first["leash/mean_length"] == (5 + 9 + 0 + 20) / 4
-    assert first["leash/mean_answer_length"] == (1 + 4 + 6 + 0) / 4
+    assert first["leash/mean_completion_length"] == (6 + 13 + 6 + 20) / 4
     assert first["completions/mean_length"] == (6 + 13 + 6 + 20) / 4
     assert (first["leash/generated_tokens"], second["leash/generated_tokens"]) == (2 * 45, 4 * 45)
     assert first["leash/truncated_share"] == 1 / 4
@@ -91,7 +91,7 @@ def test_by_default_the_whole_completion_counts(thinking_trainer):
     trainer.train()
     (row,) = log_rows(trainer)
     assert row["leash/mean_length"] == row["completions/mean_length"]
-    assert "leash/mean_answer_length" not in row
+    assert "leash/mean_completion_length" not in row
 
 
 def test_a_floor_asks_what_is_correct(thinking_trainer):
