@@ -22,6 +22,8 @@ from leash_trl.evaluation.tables import markdown, with_interval
 WINDOW = 10  # number of training batches in a running mean, since single batches are too noisy
 NEAR_TARGET = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
 FEW_POINTS = 5  # comparisons with at most this many points show each pair
+GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
+LOSS_WEIGHT = 5.0
 LAST_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
 
 # one paragraph, since it stands below every table
@@ -177,7 +179,7 @@ def _over_seeds(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return pd.concat([groups, pd.DataFrame(means)], axis=1)
 
 
-def _against_base(row: Any, base: Row) -> dict[str, Any]:
+def _against_base(row: Row | pd.DataFrame, base: Row) -> dict[str, Any]:
     r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless, of one row,
     or of the columns of several rows.
 
@@ -187,11 +189,11 @@ def _against_base(row: Any, base: Row) -> dict[str, Any]:
 
     Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that later papers use.
     """
-    has_accuracy = base["measure"] == "accuracy" and base["score"] > 0
+    has_accuracy = base["measure"] == "accuracy" and base["score"] > 0  # else there is no AES, which NaN says
     base_accuracy = base["score"] if has_accuracy else math.nan
     gain = (row["score"] - base["score"]) / base_accuracy
     saved = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
-    weight = np.where(gain >= 0, 3.0, 5.0)
+    weight = np.where(gain >= 0, GAIN_WEIGHT, LOSS_WEIGHT)
     return {
         "token_change": row["mean_tokens"] / base["mean_tokens"] - 1,
         "efficiency_score": saved + weight * gain,

@@ -204,16 +204,14 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
         ('question', 'answer')
     """
     columns = [*columns]
-    candidates = SCHEMAS
-    # a prompt for the user's own reward function is the question, and all columns beside it are for that function
-    is_prompt_enough = not needs_gold and "prompt" in columns
-    if is_prompt_enough:
-        candidates = tuple(schema for schema in SCHEMAS if "prompt" in schema.columns)
-    for schema in candidates:
-        if set(schema.columns).issubset(columns):
+    has_prompt_for_own_reward = not needs_gold and "prompt" in columns
+    for schema in SCHEMAS:
+        # beside a prompt, columns such as question and answer belong to the user's reward function
+        is_excluded = has_prompt_for_own_reward and "prompt" not in schema.columns
+        if set(schema.columns).issubset(columns) and not is_excluded:
             return schema
-    if is_prompt_enough:
-        return None
+    if has_prompt_for_own_reward:
+        return None  # the prompt is taken as it is
     lacking = "prompt and solution" if needs_gold else "prompt"
     raise ValueError(
         f"the columns are {', '.join(columns)}, but {lacking} (or question and answer) are missing; add them, and do "

@@ -136,22 +136,19 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     if rows and name in SOURCES:
         path = Path(existing_path(rows, f"{name} in {field}"))
         return Reference(name, SOURCES[name], path=path, config=config)
-    source = SOURCES.get(text)
-    if source is None:
-        path = Path(text).expanduser()
-        if text and path.exists():
-            return Reference(path.stem, path=path, config=config)
-        hub_id, _, config_in_text = text.partition(":")
-        config = config or config_in_text
-        source = next((source for source in SOURCES.values() if source.hub_id == hub_id), None)
-    if source is not None:
-        # another configuration than the source's has other rows
-        if source.hub_id is None or config in (None, "", source.config or "default"):
-            return Reference(source.name, source, hub_id=source.hub_id, config=source.config)
-        hub_id = source.hub_id
+    if text in SOURCES:
+        return _source_or_other_config(SOURCES[text], config)
+    path = Path(text).expanduser()
+    if text and path.exists():
+        return Reference(path.stem, path=path, config=config)
+    hub_id, _, config_in_text = text.partition(":")
+    config = config or config_in_text
+    for source in SOURCES.values():
+        if source.hub_id == hub_id:
+            return _source_or_other_config(source, config)
     is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
     if is_file_name or looks_like_path(hub_id):
-        existing_path(text, field)  # raises, since there is no such path
+        raise ValueError(f"{field} is {text!r}, but there is no such file or folder here; correct the path")
     owner, _, repository = hub_id.partition("/")
     if owner and repository and "/" not in repository and "=" not in hub_id:
         return Reference(repository, hub_id=hub_id, config=config or None)
@@ -159,3 +156,11 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
         f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one of "
         f"{', '.join(SOURCES)}, alone or as NAME=PATH"
     )
+
+
+def _source_or_other_config(source: Source, config: str | None) -> Reference:
+    """Returns a source, or, with another configuration than the source's, the data set on the Hub, which has other
+    rows."""
+    if source.hub_id is None or config in (None, "", source.config or "default"):
+        return Reference(source.name, source, hub_id=source.hub_id, config=source.config)
+    return Reference(source.hub_id.split("/")[-1], hub_id=source.hub_id, config=config)

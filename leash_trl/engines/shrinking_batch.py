@@ -205,10 +205,12 @@ def check_is_followed(settings: generation.GenerationConfig) -> None:
     Raises:
         `ValueError`: If a setting of `NOT_FOLLOWED` differs from sampling without it.
     """
-    defaults = {**settings._get_default_generation_params(), "do_sample": True, "token_healing": False}
+    # what changes nothing: the defaults of transformers, except that trainers always sample; it lists no default of
+    # token_healing
+    unchanging = {**settings._get_default_generation_params(), "do_sample": True, "token_healing": False}
     for name in NOT_FOLLOWED:
         value = getattr(settings, name, None)
-        if value is not None and value != defaults.get(name):
+        if value is not None and value != unchanging.get(name):
             raise ValueError(
                 f"rollout_func is shrinking_rollout, which cannot follow {name}={value!r}; remove {name} from the "
                 "trainer's settings, its generation_kwargs or the model's generation_config.json, or set rollout_func "

@@ -35,7 +35,7 @@ logger = get_logger(__name__)  # logs on the main process only
 
 # TRL's keys of a reward function: rewards/math_reward/mean in GRPO and RLOO, and that of SDPO
 KEY_OF_FUNCTION = re.compile("rewards/(.+)/mean|self_distillation/rewards/(.+)")
-MOST_BLANK = 10  # number of batches in a row without any reward to train from after which a run ends
+MAX_UNTRAINED = 10  # number of batches in a row without any reward to train from after which a run ends
 
 SHOWN_BESIDE_THE_BAR = {
     "lambda": "leash/lambda",
@@ -77,15 +77,15 @@ class DualStepCallback(TrainerCallback):
         self._target_length = target_length
         self._extra = extra
         self._loss_scale = 1.0
-        self._num_blank = 0  # batches in a row from which nothing could be trained
-        self._blank_reason = ""
-        self._has_news = False  # whether the method has observed a batch since the last dual step
+        self._num_untrained = 0  # generation batches in a row without any reward to train from
+        self._untrained_reason = ""
+        self._has_observed = False  # whether the method has observed a batch since its last dual step
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
         if any(self.method.is_trained(part).any() for part in parts):
-            self._num_blank = 0
-            self._has_news = True
+            self._num_untrained = 0
+            self._has_observed = True
             knows_correctness = any(part.is_scorable.any() for part in parts)
             if self.method.uses_correctness and not knows_correctness:
                 logger.warning_once(
@@ -95,14 +95,14 @@ class DualStepCallback(TrainerCallback):
             for part in parts:
                 self.method.observe(part)
             return
-        self._num_blank += 1
-        self._blank_reason = "reward_funcs returned None for every completion"
+        self._num_untrained += 1
+        self._untrained_reason = "reward_funcs returned None for every completion"
         if any(not torch.isnan(part.task_rewards).all() for part in parts):
-            self._blank_reason = (
+            self._untrained_reason = (
                 f"{self.method.name} trains from correctness alone, and correctness_func returned None for every "
                 "completion"
             )
-        logger.warning_once(f"{self._blank_reason} of a batch; {MOST_BLANK} such batches in a row end the run")
+        logger.warning_once(f"{self._untrained_reason} of a batch; {MAX_UNTRAINED} such batches in a row end the run")
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method, or to another
@@ -129,13 +129,14 @@ class DualStepCallback(TrainerCallback):
             check_gradients(model, state.global_step + 1, args.output_dir)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
-        # an update that reuses a batch is a dual step too, which changes lambda only where there is news
-        is_blank = self._num_blank > 0 and not self._has_news
-        if not is_blank and not self._was_skipped(optimizer):
+        # no dual step after batches without rewards, nor after an update that the optimizer skipped; a further update
+        # on the same batch counts as a dual step, though the method has nothing new to move lambda by
+        has_only_untrained = self._num_untrained > 0 and not self._has_observed
+        if not has_only_untrained and not self._was_skipped(optimizer):
             self.method.step()
             self.version += 1
-            self._has_news = False
-        if self._num_blank >= MOST_BLANK:
+            self._has_observed = False
+        if self._num_untrained >= MAX_UNTRAINED:
             control.should_save = True
             control.should_training_stop = True
         state.stateful_callbacks[STATE_ENTRY] = {
@@ -153,10 +154,10 @@ class DualStepCallback(TrainerCallback):
         return optimizer.step_was_skipped or _loss_scale(optimizer) < self._loss_scale
 
     def on_train_end(self, args, state, control, **kwargs):
-        if self._num_blank >= MOST_BLANK:
+        if self._num_untrained >= MAX_UNTRAINED:
             raise TrainingError(
-                f"{self._blank_reason} of {self._num_blank} batches in a row; correct the function or the data, and "
-                f"resume from {args.output_dir}"
+                f"{self._untrained_reason} of {self._num_untrained} batches in a row; correct the function or the data, "
+                f"and resume from {args.output_dir}"
             )
 
 

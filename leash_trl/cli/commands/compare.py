@@ -126,6 +126,7 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     arm_names = list(dict.fromkeys(run.arm for run in runs[1:]))
     finished = [run for run in runs[1:] if run.is_done()]
     finished.sort(key=lambda run: arm_names.index(run.arm))  # runs are planned in turns
+    # an arm with `train: false` is finished once it is evaluated, and has no curves
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with user_errors():
         base = load_evaluated_run(base_run.folder / EVALUATION)

@@ -155,16 +155,16 @@ def _real_set(text: str) -> sympy.Set:
     """Reads a set of real numbers: an interval, a finite set, a combination of sets, or solutions of inequalities."""
     text = text.strip()
     member = MEMBER.fullmatch(text)
-    if member:
+    if member:  # x \in [0, 1), or «x | 0 < x < 1», where «» are the braces of a set
         return _real_set(member["set"] or member["condition"])
     for operator, combine in SET_OPERATORS:
         operands = split_at(text, operator)
-        if len(operands) > 1:
+        if len(operands) > 1:  # [0, 1] \cup [2, 3]
             sets = [_real_set(operand) for operand in operands]
             return combine(*sets)
-    if ORDER.search(text):
+    if ORDER.search(text):  # 0 < x \le 1
         return _solutions(text)
-    if inside_brackets(text, "«»"):
+    if inside_brackets(text, "«»"):  # «1, 2, 3»
         numbers = [_number(part) for part in split_at(text[1:-1], LIST_MARK)]
         return sympy.FiniteSet(*numbers)
     return _interval(text)

@@ -277,22 +277,29 @@ def _lacks_some(words: set[str], of: set[str]) -> bool:
 
 
 def _marked(text: str) -> str:
-    """Returns a normalized text with every word in angle quotes, and every known unit in double quotes."""
-    text = DOTTED.sub(r"\1\2", text)
-    text = SHORT_ASIDE.sub(r' ("\1")', text)
+    """Returns a normalized text with every word in angle quotes, and every known unit in double quotes.
+
+    Example:
+        >>> _marked("Tom has 12 apples"), _marked("option A"), _marked('15 "km"')
+        ('‹Tom*› ‹has› 12 ‹apples›', '‹option› ‹A_› ', '15 "km"')
+    """
+    text = DOTTED.sub(r"\1\2", text)  # a.m. -> am
+    text = SHORT_ASIDE.sub(r' ("\1")', text)  # 5 (max) -> 5 ("max")
+    # `normalized` puts the words of \text{...} in double quotes, so every second piece stood in quotes
     pieces = text.split('"')
-    # `normalized` puts words in double quotes, so every second piece stands in quotes.
     for index, piece in enumerate(pieces):
-        if index % 2 == 0:
-            pieces[index] = _with_marked_words(piece)
-        elif read_unit(piece):
-            pieces[index] = f' "{piece.strip()}" '
-        else:
-            pieces[index] = LETTERS.sub(_mark, piece)
+        is_quoted = index % 2 == 1
+        pieces[index] = _with_marked_quotation(piece) if is_quoted else _with_marked_words(piece)
     marked = " ".join("".join(pieces).split())
-    marked = CURRENCY.sub(r" ‹\g<0>› ", marked)
-    marked = LETTER_NAME.sub(r" ‹\1_› ", marked)
+    marked = CURRENCY.sub(r" ‹\g<0>› ", marked)  # a sign is a word: 5€
+    marked = LETTER_NAME.sub(r"‹\1_› ", marked)  # a letter after a word is a name: option A
+    # a unit in brackets is a word: 12 (kg)
     return ASIDE.sub(lambda aside: UNIT_QUOTES.sub(r"‹\1›", aside[1]), marked)
+
+
+def _with_marked_quotation(text: str) -> str:
+    """Marks what stood in quotes: km is a unit, and boys is a word."""
+    return f' "{text.strip()}" ' if read_unit(text) else LETTERS.sub(_mark, text)
 
 
 def _with_marked_words(text: str) -> str:
