@@ -156,8 +156,8 @@ class DualStepCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         if self._num_untrained >= MAX_UNTRAINED:
             raise TrainingError(
-                f"{self._untrained_reason} of {self._num_untrained} batches in a row; correct the function or the data, "
-                f"and resume from {args.output_dir}"
+                f"{self._untrained_reason} of {self._num_untrained} batches in a row; correct the function or the "
+                f"data, and resume from {args.output_dir}"
             )
 
 

@@ -206,28 +206,32 @@ def refilled(
         raise TrainingError(
             f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds to 0"
         )
-    is_alive = torch.cat([generation.has_signal, fresh.has_signal])
-    num_groups = len(generation.has_signal)  # of all processes; those of `fresh` are numbered after them
-    regular_groups = torch.arange(num_groups).view(accelerator.num_processes, -1)
-    fresh_groups = torch.arange(num_groups, len(is_alive)).view(accelerator.num_processes, -1)
-    groups = torch.cat([regular_groups, fresh_groups], dim=1)  # one row for each process
-    count = regular_groups.shape[1]
-    kept = torch.tensor([kept_groups(row, count) for row in is_alive[groups].tolist()])  # columns of `groups`
+    num_processes = accelerator.num_processes
+    group_size = generation.rollouts.num_generations
+    num_rows = len(generation.rollouts.lengths)
+    num_fresh_rows = len(fresh.rollouts.lengths)
 
-    kept_of_all = groups.gather(1, kept).flatten()
-    rows = _rows(kept_of_all, generation.rollouts.num_generations)
-    rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), rows)
-    kept_rows = _rows(kept[accelerator.process_index], generation.rollouts.num_generations)
+    # of shape (processes, groups of each, group size): the rows of all processes, those of `fresh` behind the others
+    rows = torch.arange(num_rows).view(num_processes, -1, group_size)
+    fresh_rows = torch.arange(num_rows, num_rows + num_fresh_rows).view(num_processes, -1, group_size)
+    groups = torch.cat([rows, fresh_rows], dim=1)
+    # of shape (processes, groups of each)
+    has_signal = torch.cat(
+        [generation.has_signal.view(num_processes, -1), fresh.has_signal.view(num_processes, -1)], dim=1
+    )
+    num_kept = rows.shape[1]
+    kept = torch.tensor([kept_groups(of_process, num_kept) for of_process in has_signal.tolist()])
+
+    processes = torch.arange(num_processes).unsqueeze(1)
+    kept_rows = groups[processes, kept].flatten()
+    rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
+
     batch = batch_fields.joined([generation.batch, fresh.batch], pad_token_id)
+    groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
+    kept_rows_of_process = groups_of_process[kept[accelerator.process_index]].flatten()
     for name in batch.keys() - batch_fields.WHOLE_FIELDS:
-        batch[name] = batch[name][kept_rows.to(batch[name].device)]
+        batch[name] = batch[name][kept_rows_of_process.to(batch[name].device)]
     return replace(generation, rollouts=rollouts, score=score(rollouts), batch=batch)
-
-
-def _rows(groups: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Returns the rows of the completions of these groups, group by group."""
-    first_rows = groups.unsqueeze(1) * group_size
-    return (first_rows + torch.arange(group_size)).flatten()
 
 
 def kept_groups(is_alive: list[bool], count: int) -> list[int]:

@@ -12,18 +12,9 @@ from leash_trl.run_folder import whole_checkpoints
 
 
 def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
-    """Raises `FloatingPointError`, before the optimizer applies them, if a gradient is not finite.
-
-    The trainer has already clipped the gradients, which multiplies each by at most `max_grad_norm / norm`. After a
-    norm of NaN, all gradients are NaN; after an infinite norm, they are 0, or NaN where a gradient was infinite
-    itself. So it is enough to read the first gradient, and the others only if the first one is 0 or not finite. Finite
-    gradients whose norm overflows become 0 and do no harm.
-    """
+    """Raises `FloatingPointError`, before the optimizer applies them, if a gradient is not finite."""
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
-    if not gradients:
-        return
-    first_says_finite = 0 < _norm(gradients[:1]) < math.inf
-    if first_says_finite or _norm(gradients) < math.inf:
+    if not gradients or _norm(gradients) < math.inf:
         return
     remedy = "a lower learning_rate may help"
     if is_cudnn_attention_faulty():

@@ -166,8 +166,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.reward_processing_classes = self.reward_processing_classes + [None] * len(extra)
         self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(extra))])
         if any(map(is_async_callable, extra)):
-            # TRL: GRPOTrainer.__init__ starts this loop only if one of its own functions is async
-            self.__dict__.setdefault("async_loop", event_loop())
+            # TRL: GRPOTrainer.__init__ starts such a loop only if one of its own functions is async
+            self.async_loop = event_loop()
 
     def _state_to_save(self) -> dict[str, Any]:
         state = super()._state_to_save()

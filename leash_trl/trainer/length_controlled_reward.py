@@ -193,7 +193,7 @@ class LengthControlledReward:
     def _keep(self, rollouts: Rollouts) -> None:
         """Keeps what was scored in training for the next dual step, which the original performs."""
         if self._is_copy:
-            write_pickled(self._folder / f"scored-{time.time_ns()}", rollouts)
+            write_pickled(self._folder / f"scored-{time.time_ns()}-{os.getpid()}", rollouts)
         else:
             self._scored.append(rollouts)
 

@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 from leash_trl.cli.main import main
 from leash_trl.length_control.method import LengthControl, state_field
 from leash_trl.run_folder import TRAINER_STATE_FILE, length_control_state, only_run_in, whole_checkpoints
-from leash_trl.trainer.finite import check_finite
+from leash_trl.trainer.finite import check_finite, check_gradients
 from leash_trl.trainer.resume import starting_point
 
 
@@ -411,3 +411,13 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
     resumed.train(resume_from_checkpoint=str(folder))
     assert log(resumed, 3) == log(whole, 3) != []
     assert_same_weights(resumed, whole)
+
+
+def test_a_bad_gradient_behind_a_good_one_is_found_where_no_clipping_spread_it(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    for weights in model.parameters():
+        weights.grad = torch.ones_like(weights)
+    check_gradients(model, 3, tmp_path)
+    model[1].weight.grad[1, 1] = math.nan
+    with pytest.raises(FloatingPointError, match="update 3"):
+        check_gradients(model, 3, tmp_path)
