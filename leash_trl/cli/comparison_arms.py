@@ -67,6 +67,7 @@ class Arm:
         num_seeds (`int`), is_trained (`bool`): Number of seeds, and whether the runs train a model.
         fields (`dict`), grid (`dict`): Fields that the arm sets itself, and values of fields in which its points
             differ.
+        variants (`dict[str, dict]`): Options of further evaluations, by their names.
         where (`str`): The arm's place in the file, for messages.
     """
 
@@ -76,6 +77,7 @@ class Arm:
     is_trained: bool
     fields: Fields
     grid: Fields
+    variants: dict[str, Fields]
     where: str
 
 
@@ -168,20 +170,37 @@ def check_no_seed(fields: Mapping[str, Any], where: str) -> None:
 
 
 def read_arm(comparison: Comparison, name: str) -> Arm:
-    """Returns an arm of the comparison's file; raises `ValueError` if its label, `train` or a seed is wrong."""
+    """Returns an arm of the comparison's file; raises `ValueError` if its label, `train`, `evals` or a seed is
+    wrong."""
     where = f"{comparison.path}: arm {name!r}"
     fields = dict(comparison.arms[name] or {})
     label = fields.pop("label", name)
     num_seeds = fields.pop("seeds", DEFAULT_SEEDS)
     is_trained = fields.pop("train", True)
     grid = fields.pop("grid", None) or {}
+    variants = fields.pop("evals", None) or {}
     if not isinstance(is_trained, bool):
         raise ValueError(f"{where}: train is {is_trained!r}, but must be true or false")
+    has_names = isinstance(variants, dict) and all(isinstance(options, dict) for options in variants.values())
+    if not has_names or (variants and not is_trained):
+        raise ValueError(
+            f"{where}: evals is {variants!r}, but must be options of leash eval by name, in an arm that is trained; "
+            "without training, set the options of the arm itself"
+        )
     if label == BASE:
         raise ValueError(f"{where}: label is {BASE!r}, {ALWAYS_EVALUATED}; give the arm another label")
     check_no_seed(fields, where)
     check_no_seed(grid, where)
-    return Arm(name, label, num_seeds=num_seeds, is_trained=is_trained, fields=fields, grid=grid, where=where)
+    return Arm(
+        name,
+        label,
+        num_seeds=num_seeds,
+        is_trained=is_trained,
+        fields=fields,
+        grid=grid,
+        variants=variants,
+        where=where,
+    )
 
 
 def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
@@ -194,10 +213,15 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
         varied = arm.grid
     for point, fields in points_of_grid(comparison, arm, fields_of_arm, varied):
         prompt_endings: PromptEndings | None = None
+        variants: dict[str, Fields] = {}
         if arm.is_trained:
             recipe = read_recipe(fields, comparison.overrides, arm.where)
             evaluation = read_evaluation(recipe, comparison.evaluation, f"{comparison.path}: eval")
             prompt_endings = read_prompt_endings(recipe)
+            for variant, options in arm.variants.items():
+                where = f"{arm.where}, evals {variant!r}"
+                check_no_seed(options, where)
+                variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
         else:
             recipe, evaluation = settings_without_training(comparison, arm, fields)
         name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
@@ -210,6 +234,7 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
             is_trained=arm.is_trained,
             folder=comparison.folder / name,
             prompt_endings=prompt_endings,
+            variants=variants,
         )
 
 
@@ -304,7 +329,8 @@ def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedR
         raise ValueError(f"{comparison.path}: no arm is trained; use leash eval")
     settings = [point.evaluation | {name: point.recipe.get(name) for name in MODEL_FIELDS} for point in trained]
     for point in points:
-        settings.append({name: value for name, value in point.evaluation.items() if name in SHARED_OPTIONS})
+        for options in (point.evaluation, *point.variants.values()):
+            settings.append({name: value for name, value in options.items() if name in SHARED_OPTIONS})
     first_values: Fields = {}
     differing: dict[str, None] = {}  # names in their order, each once
     for values in settings:

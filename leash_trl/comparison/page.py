@@ -55,7 +55,12 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
             controlled="num_thinking_tokens" if run.controls_thinking else "num_tokens",
         )
         num_generated = int(max(evaluation.generated_tokens, default=0))
-        row = {"name": run.label, "seeds": str(run.seed), **results, "generated_tokens": num_generated}
+        row = {
+            "name": evaluation.request.named(run.label),
+            "seeds": str(run.seed),
+            **results,
+            "generated_tokens": num_generated,
+        }
         # the settings in which rows of one name differ; the target has a column of its own
         row.update({name: str(value) for name, value in run.point.items() if name != "target_length"})
         if evaluation.request.effort is not None:
@@ -87,10 +92,10 @@ def truncated_shares(
     base_run: ComparedRun, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
 ) -> dict[str, float]:
     """Returns the mean share of truncated completions of the base and of each trained arm, by label. Arms that are not
-    trained may be cut on purpose."""
+    trained, and variants, may be cut on purpose."""
     shares_by_label = {base_run.label: [_truncated_share(base)]}
     for evaluation in evaluations:
-        if evaluation.run.is_trained:
+        if evaluation.run.is_trained and evaluation.request.variant is None:
             shares = shares_by_label.setdefault(evaluation.run.label, [])
             shares.append(_truncated_share(evaluation.evaluated))
     return {label: fmean(shares) for label, shares in shares_by_label.items()}

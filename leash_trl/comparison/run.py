@@ -1,7 +1,7 @@
 """One run of a comparison: its recipe, its evaluations, the files that identify it, and its commands."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from leash_trl.length_control.method import LengthControl
 
 RUN_RECIPE_FILE = "recipe.yaml"
-EVALUATION_FILE = "eval.yaml"
 DIGESTS_FILE = "digests.yaml"  # of what recipe and evaluation name
 BASE = "base"  # name of the model before training in a comparison
 NOT_SET = "not set"
-EVALUATION = "eval"  # folder of the evaluation; with several efforts, the beginning of the folder names
+EVALUATION = "eval"  # folder and file of the evaluation; if there are several, the beginning of their names
 
 
 class LengthRequest(NamedTuple):
@@ -36,10 +35,17 @@ class LengthRequest(NamedTuple):
     Args:
         effort (`str`): Name of the effort; `None` if the model was trained without efforts.
         target_length (`float`): Target in tokens; `None` if there is none.
+        variant (`str`): Name of a further evaluation of the same model by other options, such as another decoding
+            strategy; `None` for the options that all arms share.
     """
 
     effort: str | None = None
     target_length: float | None = None
+    variant: str | None = None
+
+    def named(self, name: str) -> str:
+        """Returns the name of a run or an arm in this evaluation."""
+        return name if self.variant is None else f"{name}, {self.variant}"
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class ComparedRun:
         recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of the recipe, and the fields of the grid, which
             are among them.
         evaluation (`dict[str, Any]`): Options of `leash eval`.
+        variants (`dict[str, dict[str, Any]]`): Options of further evaluations of the same model, by their names.
         is_trained (`bool`): Whether the run trains a model.
         folder (`Path`): Folder of the run.
         seed (`int`): Seed for training or else for sampling; the base has none.
@@ -97,6 +104,7 @@ class ComparedRun:
     folder: Path
     seed: int | None = None
     prompt_endings: PromptEndings | None = None
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -106,13 +114,20 @@ class ComparedRun:
     @property
     def requests(self) -> dict[str, LengthRequest]:
         """What each evaluation of the run requests, by the name of the evaluation's folder: one evaluation, or one
-        per effort."""
+        per effort, and all of them again for each variant."""
         if not self.is_trained:
             return {EVALUATION: LengthRequest()}
-        efforts = mapping_field("efforts", self.recipe.get("efforts"))
-        if not efforts:
-            return {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
-        return {f"{EVALUATION}-{effort}": LengthRequest(effort, target) for effort, target in efforts.items()}
+        requests = {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
+        if efforts := mapping_field("efforts", self.recipe.get("efforts")):
+            requests = {f"{EVALUATION}-{effort}": LengthRequest(effort, target) for effort, target in efforts.items()}
+        for folder, request in [*requests.items()]:
+            for variant in self.variants:
+                requests[f"{folder}-{variant}"] = request._replace(variant=variant)
+        return requests
+
+    def evaluation_file(self, variant: str | None) -> str:
+        """Returns the name of the file with the options of an evaluation."""
+        return f"{EVALUATION}.yaml" if variant is None else f"{EVALUATION}-{variant}.yaml"
 
     @property
     def last_target_change(self) -> int:
@@ -144,7 +159,10 @@ class ComparedRun:
     def claim(self) -> dict[str, dict[str, Any]]:
         """Returns the content of the files of the run: recipe, evaluation, and digests of what the two name."""
         recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
-        return {RUN_RECIPE_FILE: recipe, EVALUATION_FILE: self.evaluation, DIGESTS_FILE: self._digests()}
+        claim = {RUN_RECIPE_FILE: recipe, DIGESTS_FILE: self._digests()}
+        for variant, options in [(None, self.evaluation), *self.variants.items()]:
+            claim[self.evaluation_file(variant)] = options
+        return claim
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
@@ -235,8 +253,8 @@ class ComparedRun:
     def _evaluation_command(self, folder: Path, request: LengthRequest) -> list[str]:
         """Returns the command that evaluates the trained model, or the model that is not trained, into a folder."""
         model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
-        command = ["leash_trl", "eval", "--config", str(self.folder / EVALUATION_FILE)]
-        command += ["--model_name_or_path", model, f"--label={self.name}"]
+        command = ["leash_trl", "eval", "--config", str(self.folder / self.evaluation_file(request.variant))]
+        command += ["--model_name_or_path", model, f"--label={request.named(self.name)}"]
         revision = self.recipe.get("model_revision")
         if revision and not self.is_trained:
             command += ["--revision", revision]

@@ -53,11 +53,14 @@ class Leash(LengthControl):
 
     Use: to bring the mean length to a target if the right penalty weight is not known; task rewards are -1 and +1.
 
-    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). Two options are ours. `multiplier_per`
+    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). Three options are ours. `multiplier_per`
     sets one constraint for each value of a column, whose multiplier depends only on the violation of its own prompts.
     The accuracy floor multiplies a positive lambda by the share that [`RunningAccuracy.above`] allows, and lambda
     rises by that share of its step. If the target is too short for the floor, answers become about as short as the
-    floor allows. A negative lambda, which makes answers longer, always applies in full.
+    floor allows. The floor does not reduce a negative lambda, which makes answers longer. With `release_share`, a run
+    ends with a lower price of length, as in the recipes for Nemotron 3 Ultra (`student_rlvr1.yaml` and
+    `student_rlvr2.yaml` of NeMo-RL), which lower that of the final answer from 0.25 to 0.08 for the last 50 of about
+    178 updates.
 
     Differs: the paper has one generation batch per policy update. Here, several updates on one batch make one dual
     step, after the first update. Several batches in one update make one dual step on the mean over all their
@@ -73,6 +76,10 @@ class Leash(LengthControl):
         min_accuracy (`float`): Accuracy floor in [0, 1]: as the accuracy of the training batches comes near it, the
             penalty is reduced, and below it there is none. Accuracy ends near the floor and may be below it for a
             time. With `multiplier_per`, the floor applies to each value of the column separately.
+        release_share (`float`): Share of the run's policy updates, in [0, 1], that are its last ones with a lower
+            price: lambda stands still there, since it would rise to make up for it, and `release_factor` times its
+            value applies. An accuracy floor goes on adapting.
+        release_factor (`float`): Factor of lambda, positive or negative, in these updates, in [0, 1].
     """
 
     name = "leash"
@@ -99,8 +106,11 @@ class Leash(LengthControl):
     lambda_max: float = hyperparameter(1.0, ge=0)
     multiplier_per: str | None = None
     min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
-    # by name of the multiplier: its value, in reward units per unit of relative overshoot
+    release_share: float = hyperparameter(0.0, ge=0, le=1)
+    release_factor: float = hyperparameter(0.25, ge=0, le=1)
+    # by name of the multiplier: its value before any release, in reward units per unit of relative overshoot
     lambdas: dict[str, float] = state_field(dict)
+    is_released: bool = state_field(bool)  # whether the next update is one of the last ones, of `release_share`
     # by name of the multiplier: lengths in tokens, targets, and correctness (1, 0, or NaN if not known) of the
     # completions since the last dual step
     observed: dict[str, list[list[float]]] = state_field(dict)
@@ -133,11 +143,12 @@ class Leash(LengthControl):
     @property
     def lam(self) -> float:
         """The multiplier for the next batch; the mean if there are several."""
-        return fmean(self.lambdas.values() or [self.lambda_init])
+        return fmean(self.multiplier(name) for name in self.lambdas or [ONLY])
 
     def multiplier(self, name: str) -> float:
-        """Returns the multiplier of this name, which starts at `lambda_init`."""
-        return self.lambdas.get(name, float(self.lambda_init))
+        """Returns the multiplier of this name for the next batch; it starts at `lambda_init`."""
+        lam = self.lambdas.get(name, float(self.lambda_init))
+        return lam * self.release_factor if self.is_released else lam
 
     def running_accuracy(self, name: str) -> RunningAccuracy:
         """Returns the accuracy of a multiplier's prompts in training so far."""
@@ -199,6 +210,10 @@ class Leash(LengthControl):
             )
         return None
 
+    def begin_update(self, num_done: int, num_updates: int) -> None:
+        num_released = round(self.release_share * num_updates)
+        self.is_released = num_released > 0 and num_done >= num_updates - num_released
+
     def observe(self, rollouts: Rollouts) -> None:
         # (N, 3), in float64
         facts_N3 = torch.stack([rollouts.lengths.double(), rollouts.target_lengths, rollouts.correctness], dim=1)
@@ -209,7 +224,9 @@ class Leash(LengthControl):
     def step(self) -> None:
         is_reused = not self.observed  # the update was another one on the completions of the last one
         for name in self.lambdas:
-            self.lambdas[name] = self.next_lambda(name, self.observed.get(name, []), is_reused)
+            next_lambda = self.next_lambda(name, self.observed.get(name, []), is_reused)
+            if not self.is_released:
+                self.lambdas[name] = next_lambda
         # after all multipliers: they move by the share of the penalty that the update has just used
         if self.min_accuracy is not None:
             for name, completions in self.observed.items():

@@ -43,9 +43,9 @@ class LengthControl:
     For every training batch, the trainer calls `score` and then `observe`, and calls `step` after the policy update.
     If mixed precision skips the update, `step` is called only after the next one, so the state must include what was
     observed. With dynamic sampling, `score` is called for each round and for the final batch, and `observe` receives
-    all generated completions, including those of replaced groups. Only `observe`, `step` and `load_state_dict` may
-    change the state. Every process receives the same rollouts, which are those of all processes, in float64 on the
-    CPU. `README.md` has an example.
+    all generated completions, including those of replaced groups. Only `begin_update`, `observe`, `step` and
+    `load_state_dict` may change the state. Every process receives the same rollouts, which are those of all processes,
+    in float64 on the CPU. `README.md` has an example.
     """
 
     name: ClassVar[str]
@@ -162,6 +162,9 @@ class LengthControl:
                 f"shape {tuple(rollouts.lengths.shape)}, with one value for each completion"
             )
         return values
+
+    def begin_update(self, num_done: int, num_updates: int) -> None:
+        """Prepares the state for the next policy update; `num_done` of the `num_updates` of the run are done."""
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a training batch; there may be several before one `step`."""

@@ -40,6 +40,7 @@ CLASSES = (
     "grlc.GRLC",
     "hapo.HAPO",
     "shorter_better.ShorterBetter",
+    "smart_thinker.SmartThinker",
     "lead.LEAD",
     "drpo.DRPO",
     "toggle.Toggle",

@@ -122,6 +122,7 @@ class DualStepCallback(TrainerCallback):
             self.restore(entry)
         elif state.global_step > 0:
             warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
+        self.method.begin_update(state.global_step, state.max_steps)
 
     def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         self._loss_scale = _loss_scale(optimizer)
@@ -136,6 +137,7 @@ class DualStepCallback(TrainerCallback):
             self.method.step()
             self.version += 1
             self._has_observed = False
+        self.method.begin_update(state.global_step, state.max_steps)
         if self._num_untrained >= MAX_UNTRAINED:
             control.should_save = True
             control.should_training_stop = True

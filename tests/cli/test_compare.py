@@ -159,6 +159,22 @@ def test_an_arm_without_training_ignores_options_of_methods(config):
     assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
 
 
+FORCED = {"decoding": "budget_forcing", "decoding_kwargs": {"max_thinking_tokens": 20}}
+
+
+def test_the_models_of_an_arm_are_evaluated_again_by_other_options_without_a_second_training(config, tmp_path):
+    run = planned(config(arms={"leash": {"evals": {"forced": FORCED}}}, eval={"num_samples": 2}), seeds=[5])[0]
+    assert run.claim()["eval-forced.yaml"] == {**run.evaluation, **FORCED}
+    run.folder = tmp_path
+    (tmp_path / "trainer_state.json").write_text('{"global_step": 2}')
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "results.json").write_text("{}")
+    assert not run.is_done()
+    *_, forced = run.commands(num_devices=1)
+    assert {"eval", str(tmp_path / "eval-forced.yaml"), str(tmp_path / "eval-forced")} <= {*forced}
+    assert not any("train" in command for command in run.commands(num_devices=1))
+
+
 @pytest.fixture
 def refusal(tmp_path, capsys, monkeypatch):
     """The only line that the command prints for a file, before anything is run."""
@@ -214,6 +230,10 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"train": "false"}, "'false'"),
         ({"train": False, "lambda_lr": 0.1}, "lambda_lr"),
         ({"train": False, "num_samples": 1}, "num_samples"),
+        ({"train": False, "evals": {"forced": FORCED}}, "evals"),
+        ({"evals": {"forced": "budget_forcing"}}, "evals"),
+        ({"evals": {"again": {"seed": 6}}}, "seed is 6"),
+        ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
     ],
 )
 def test_mistakes_of_an_arm_are_one_line_and_nothing_is_run(arm, named, config, refusal):
@@ -607,6 +627,12 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
         ["leash", "high", "50.0", ""],
         ["one lambda", "low", "40.0", ""],
     ]
+
+
+def test_a_further_evaluation_is_a_row_of_its_own_and_may_be_cut_on_purpose(comparison, out):
+    assert comparison("--seeds", "5", arms={"brief": {"evals": {"cut": {"max_new_tokens": 8}}}}) == 0
+    rows = rows_of(out / "seeds.csv")
+    assert [(row["name"], row["lambda_end"]) for row in rows[1:]] == [("brief", "0.25"), ("brief, cut", "")]
 
 
 def test_a_second_comparison_in_the_folder_is_refused(comparison, out):

@@ -66,6 +66,22 @@ def test_filter_keeps_problems_with_pass_rate_and_target_of_their_own(tmp_path):
         assert row["target_length"] == row["correct_lengths"][0]
 
 
+def test_filter_writes_the_shortest_right_completion_of_each_problem_for_supervised_training(tmp_path, capsys):
+    words = "filter --dataset_name gym --shortest_correct --output_dir"
+    assert main([*words.split(), str(tmp_path), *SMALL]) == 0
+    expected = {}
+    for line in (tmp_path / "samples" / "gym.jsonl").read_text().splitlines():
+        problem = json.loads(line)
+        right = [completion for completion in problem["completions"] if completion["is_correct"]]
+        if right:
+            shortest = min(right, key=lambda completion: completion["num_tokens"])
+            expected[problem["id"]] = f"<think>{shortest['text']}"
+    rows = [json.loads(line) for line in (tmp_path / "shortest_correct" / "train.jsonl").read_text().splitlines()]
+    assert {row["id"]: row["completion"][0]["content"] for row in rows} == expected
+    assert max(row["pass_rate"] for row in rows) == 1.0
+    assert f"{7 - len(expected)} problems" in capsys.readouterr().out
+
+
 def test_a_recipe_gives_the_options_and_the_record_has_them(evaluated):
     run = json.loads((evaluated / "run.json").read_text())
     sampling = {

@@ -58,6 +58,7 @@ def test_the_table_says_which_formulas_come_from_code_and_not_from_the_paper(cap
         "mai": "NeMo-RL and prime-rl",
         "gr3": "prime-rl",
         "lead": "the authors' release",
+        "smart_thinker": "the authors' release",
         "drpo": "the authors' release",
     }
     assert main(["methods"]) == 0

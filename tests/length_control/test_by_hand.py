@@ -22,6 +22,7 @@ from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.mai import MAI
 from leash_trl.length_control.shorter_better import ShorterBetter
+from leash_trl.length_control.smart_thinker import SmartThinker
 from leash_trl.length_control.thinkprune import ThinkPrune
 
 
@@ -85,6 +86,21 @@ CASES = {
         toy_rollouts([0, 0, 0, NAN], [100, 200, 600, 9]),
         [-2, -1, -3, NAN],
     ),
+    # of all lengths mu = 250 and sigma^2 = 12500, of the correct ones 150 and 2500, so that
+    # l_opt = (2500 * 250 - 12500 * 150) / (2500 - 12500) = 125; e = 0, 75, 0, 0, mean 18.75;
+    # Lambda = 0.5 / (75 - 18.75). A prompt that is always solved has no penalty.
+    "smart_thinker": (
+        SmartThinker(),
+        toy_rollouts([1, 1, -1, -1, 1, 1, 1, 1], [100, 200, 300, 400, 10, 20, 30, 40], num_generations=4),
+        [1, 1 - 75 * 0.5 / (75 - 18.75 + 1e-6), 0, 0, 1, 1, 1, 1],
+    ),
+    # sigma_c^2 = 100^2 is above sigma^2, so l_opt is the shortest, 100; e = 0, 200, 0 without the unscorable one,
+    # Lambda = (1/3) / (200 - 200/3)
+    "smart_thinker, spread": (
+        SmartThinker(),
+        toy_rollouts([1, 1, 0, NAN], [100, 300, 200, 900]),
+        [1, 1 - 200 / 3 / (200 - 200 / 3 + 1e-6), 0, NAN],
+    ),
     # halfway: cos(pi / 2) = 0, the mean of both ends; 84 + 16 reaches 100, for correct answers too
     "cosine": (
         Cosine(),
@@ -128,6 +144,17 @@ def test_shaped_rewards_by_hand(name):
     score = method.score(batch, AdvantageRule())
     close(score.shaped, expected)
     close(score.penalty, score.base - score.shaped)
+
+
+def test_smart_thinker_never_pushes_a_correct_answer_below_the_mean_of_its_group():
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.randint(0, 2, (100 * 8,), generator=generator).tolist()
+    lengths = torch.randint(1, 9000, (100 * 8,), generator=generator).tolist()
+    batch = toy_rollouts(rewards, lengths, num_generations=8)
+    advantages = SmartThinker().score(batch, AdvantageRule()).advantages
+    assert advantages[batch.is_correct].min() >= 0
+    is_pressed = SmartThinker().penalty(batch) > 0
+    assert is_pressed[batch.is_correct].double().mean() > 0.3
 
 
 def test_during_kimis_warm_up_length_has_no_part():

@@ -82,6 +82,8 @@ FACTS = {
     "hapo": Facts((1, 0), (-1, 2), "pays"),
     # at most 0.005 a token times 199; a wrong answer shorter than the shortest right one gains by being longer
     "shorter_better": Facts((2, 0), (-1, 2), "may gain", {"beta": 0.005}),
+    # at most the error rate times max e / (max e - mean e), which is at most 1 / the error rate
+    "smart_thinker": Facts((1, 0), (0, 1), "unmoved"),
     # two-sided, around the mean length of right answers; standardized over tokens
     "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
     "drpo": Facts((1, 0), (0, 1), "unmoved"),

@@ -24,7 +24,18 @@ from leash_trl.length_control.methods import METHODS
 
 
 PAGE = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8")
-NEED_THE_GROUP = {"laser_d", "laser_de", "kimi", "efficient", "alp", "mai", "grlc", "shorter_better", "toggle"}
+NEED_THE_GROUP = {
+    "laser_d",
+    "laser_de",
+    "kimi",
+    "efficient",
+    "alp",
+    "mai",
+    "grlc",
+    "shorter_better",
+    "smart_thinker",
+    "toggle",
+}
 AS_ADVANTAGES = {"leash_predictive", "gfpo", "prime_rl", "gr3", "drpo", "dler"}
 ONLY_THE_SUBCLASS = {"grpo_lead", "lead"}
 NO_GROUPS = {"per_device_train_batch_size": 4, "steps_per_generation": 3, "num_generations": 8}

@@ -40,8 +40,10 @@ class CompareArguments:
     fields, which all arms share; eval, options of leash eval (default: the settings of training); arms, each with its
     own fields, label and number of seeds (default: 3); and grid, with lists of values for fields that an arm does not
     set itself, where null removes a field. An arm with train: false is not trained: it is the base model, or its own
-    model_name_or_path, evaluated with options of leash eval such as prompt_ending or max_new_tokens. In table and
-    figure, base is the model before training, which is always evaluated, so no arm may have this name or label.
+    model_name_or_path, evaluated with options of leash eval such as prompt_ending or max_new_tokens. The models that
+    an arm trains can be evaluated again with other options: evals: {forced: {decoding: budget_forcing}} adds a row
+    whose name ends with "forced". In table and figure, base is the model before training, which is always evaluated,
+    so no arm may have this name or label.
 
     Args:
         comparison (`str`): File that describes the comparison.
@@ -149,6 +151,8 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
     """Yields the evaluations of a finished run; `log` has the curves of its training."""
     for name, request in run.requests.items():
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
+        if request.variant is not None:  # the curves belong to the other evaluation of the same training
+            log_of_request = NO_LOG
         yield FinishedEvaluation(
             run,
             request,

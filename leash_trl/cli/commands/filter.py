@@ -1,4 +1,5 @@
-"""`leash filter`: keeps the training problems that a model solves sometimes, with pass rates and correct lengths."""
+"""`leash filter`: keeps the training problems that a model solves sometimes, with pass rates and correct lengths, or
+with their shortest correct completions."""
 
 import json
 from collections import Counter
@@ -6,15 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.evaluation.filter import filtered_rows
-from leash_trl.evaluation.runs import read_lines, samples_path, truncation_warning
+from leash_trl.evaluation.runs import read_lines, read_run, samples_path, truncation_warning
+from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
 from leash_trl.files import write_whole
+from leash_trl.run_folder import checkpoint_path
 
 
 DATASET_FILE = "dataset/train.jsonl"
+SHORTEST_CORRECT_FILE = "shortest_correct/train.jsonl"
 
 
 @dataclass(kw_only=True)
@@ -26,9 +32,12 @@ class FilterArguments(SamplingArguments):
             or a Hub id.
         num_samples (`int`): Number of completions per problem, k.
         min_passes (`int`): Smallest number of right completions of a problem to keep.
-        max_passes (`int`): Largest number of right completions of a problem to keep (default: k - 1).
+        max_passes (`int`): Largest number of right completions of a problem to keep (default: k - 1; k with
+            shortest_correct).
         target_quantile (`float`): Adds a column target_length with this quantile of the lengths of a problem's right
             completions. Problems without right completions are left out.
+        shortest_correct (`bool`): Writes, instead, a file for trl sft, with a column completion that has the shortest
+            right completion of a problem that ended by itself. Problems without one are left out.
     """
 
     dataset_name: str
@@ -36,6 +45,7 @@ class FilterArguments(SamplingArguments):
     min_passes: int = 1
     max_passes: int | None = None
     target_quantile: float | None = None
+    shortest_correct: bool = False
 
 
 def main(argv: list[str]) -> None:
@@ -47,7 +57,9 @@ def main(argv: list[str]) -> None:
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder = Path(arguments.output_dir)
     num_samples = arguments.num_samples
-    max_passes = num_samples - 1 if arguments.max_passes is None else arguments.max_passes
+    max_passes = arguments.max_passes
+    if max_passes is None:  # fine-tuning has no use for differences between the completions of a problem
+        max_passes = num_samples if arguments.shortest_correct else num_samples - 1
     problems_by_name = sample_all(arguments, [arguments.dataset_name], "train")
     name = next(iter(problems_by_name))  # the only data set
     samples = read_lines(samples_path(folder, name))
@@ -61,6 +73,8 @@ def main(argv: list[str]) -> None:
                 target_quantile=arguments.target_quantile,
             )
         )
+        if arguments.shortest_correct:
+            kept = with_completions(kept, samples, arguments)
     print(summary(samples, num_samples, num_kept=len(kept)))
     completions: list[dict[str, Any]] = []
     for problem in samples:
@@ -74,10 +88,39 @@ def main(argv: list[str]) -> None:
         print(f"{num_ungraded} completions could not be graded; problems for which they matter are left out.")
     if not kept:
         raise UserError("nothing is left to train on; use other problems, another model or other bounds")
+    file = folder / (SHORTEST_CORRECT_FILE if arguments.shortest_correct else DATASET_FILE)
     with user_errors():
         lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
-        write_whole(folder / DATASET_FILE, "".join(lines))
-    print(f"Train on it with --dataset_name {folder / DATASET_FILE}; raw generations are in {folder / 'samples'}")
+        write_whole(file, "".join(lines))
+    command = f"leash train --dataset_name {file}"
+    if arguments.shortest_correct:
+        model = checkpoint_path(arguments.model_name_or_path)
+        command = f"trl sft --model_name_or_path {model} --dataset_name {file.parent}"
+    print(f"Train on it with {command}; raw generations are in {folder / 'samples'}")
+
+
+def with_completions(
+    rows: list[dict[str, Any]], samples: list[dict[str, Any]], arguments: FilterArguments
+) -> list[dict[str, Any]]:
+    """Returns the rows whose problems have a right completion that ended by itself, in TRL's prompt-completion format
+    with the shortest such completion; prints how many others are left out.
+
+    Raises:
+        `ValueError`: If the chat template leaves a part of a completion out.
+    """
+    run = read_run(arguments.output_dir)  # the prompts may be those of the model's training
+    path = checkpoint_path(arguments.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
+    texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in samples}
+    complete = []
+    for row in rows:
+        text = texts[row["id"]]
+        if text is not None:
+            options = run["chat_template_kwargs"]
+            complete.append(row | prompt_completion(row["prompt"], text, tokenizer, run["thinking_end"], options))
+    num_unsolved = sum(text is None for text in texts.values())
+    print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
+    return complete
 
 
 def summary(samples: list[dict[str, Any]], num_samples: int, num_kept: int) -> str:
