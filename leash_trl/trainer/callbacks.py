@@ -20,6 +20,7 @@ from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.trainer.advice import give_advice, list_advice
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.trl_settings import (
@@ -152,7 +153,11 @@ class DualStepCallback(TrainerCallback):
         # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
         return optimizer.step_was_skipped or _loss_scale(optimizer) < self._loss_scale
 
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        give_advice(state, self.method, self._length_of)
+
     def on_train_end(self, args, state, control, **kwargs):
+        list_advice(state)
         if self._num_blank >= MOST_BLANK:
             raise TrainingError(
                 f"{self._blank_reason} of {self._num_blank} batches in a row; correct the function or the data, and "
@@ -257,6 +262,7 @@ class LengthControlCallback(DualStepCallback):
         for row in (logs, state.log_history[-1]):
             for name, value in self._metrics.items():
                 row.setdefault(name, value)
+        super().on_log(args, state, control)
 
 
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:
