@@ -1,7 +1,8 @@
 """Advice on a run: what lasts is said once, with field, value and remedy, and nothing where all goes well."""
 
+import pandas as pd
 import pytest
-from conftest import log_rows, logged
+from conftest import ROOT, log_rows, logged
 from stock_run import stock_trainer
 
 from leash_trl.length_control.leash import Leash
@@ -102,6 +103,52 @@ def test_each_budget_has_its_own_advice():
 def test_lengths_have_the_unit_of_what_is_limited():
     rows = log(40, violation=0.25, **{"lambda": 1.0})
     assert "30 tool calls" in advice_of(rows, unit="tool calls")["lambda_at_max"]
+
+
+def advice_at_any_time(table, method):
+    """What a run was told in all: its first updates by rule. `table` has the columns of its log."""
+    columns = {name: f"leash/{name}" for name in table if name != "step"}
+    rows = table.dropna(axis="columns", how="all").rename(columns=columns).to_dict("records")
+    first_updates = {}
+    for end in range(1, len(rows) + 1):
+        for rule in advice_of(rows[:end], method):
+            first_updates.setdefault(rule, rows[end - 1]["step"])
+    return first_updates
+
+
+GYM_RUNS = [  # of 64 and, with the floor, 32 completions an update; else as in recipes/gym/settled.yaml
+    ("leash 16", Leash()),
+    ("leash_predictive 24", LeashPredictive()),
+    ("leash_predictive 36 both sides", LeashPredictive(lambda_min=-1.0)),
+    ("leash_predictive 14 floor 0.9", LeashPredictive(min_accuracy=0.9)),
+]
+
+
+@pytest.mark.parametrize(("run", "method"), GYM_RUNS, ids=[run for run, _ in GYM_RUNS])
+def test_runs_of_the_gym_that_go_well_are_told_nothing(run, method):
+    logs = pd.read_csv(ROOT / "tests" / "fixtures" / "gym_logs.csv")
+    assert advice_at_any_time(logs[logs["run"] == run].drop(columns="run"), method) == {}
+
+
+def test_runs_of_the_gym_to_the_end_are_told_nothing():
+    """Three of LEASH and three without a penalty, 400 updates, as means over ten."""
+    curves = pd.read_csv(ROOT / "recipes" / "gym" / "settled.csv").rename(columns={"tokens": "mean_length"})
+    for _, run in curves.groupby(["arm", "seed"]):
+        table = run.drop(columns=["arm", "seed"])
+        table["violation"] = table["mean_length"] / 36 - 1
+        assert advice_at_any_time(table, Leash()) == {}
+
+
+def test_of_the_runs_of_smollm2_the_one_that_stayed_short_is_told_the_remedy_that_helped_it():
+    """predictive-40-320 fell below its target of 40; with lambda_min -1 its length and accuracy came back."""
+    curves = pd.read_csv(ROOT / "recipes" / "smollm2_135m" / "curves.csv")
+    told = {}
+    for run, table in curves.groupby("run"):
+        table = table[["step", "mean_length", "accuracy", "lambda"]]
+        target = 55 if "-55-" in run else 40
+        method = LeashPredictive(lambda_min=-1.0) if "both_sides" in run else LeashPredictive()
+        told[run] = advice_at_any_time(table.assign(violation=table["mean_length"] / target - 1), method)
+    assert {run: advice for run, advice in told.items() if advice} == {"predictive-40-320": {"lambda_at_min": 66}}
 
 
 def texts(warned):
