@@ -6,13 +6,13 @@ Rules read only logged rows, which checkpoints keep, so a resumed run gets the a
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any, NamedTuple
 
+import pandas as pd
 from transformers import TrainerState
 
 from leash_trl.completions.costs import unit_of
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import NEGLIGIBLE, LengthControl
 from leash_trl.run_folder import ADVICE_ENTRY
 
 
@@ -31,52 +31,38 @@ class Course(NamedTuple):
     """What a run, or one of its budgets, has logged so far.
 
     Args:
-        rows (`Sequence[Mapping]`): Logged rows of policy updates, the newest last.
+        log (`DataFrame`): Logged values by key, with the step of the update as index.
         method ([`~leash_trl.LengthControl`]): The method, for its hyper-parameters.
         unit (`str`): What lengths count.
         budget (`str`): End of the keys of a budget, such as `/low`; empty for the whole run.
     """
 
-    rows: Sequence[Mapping[str, Any]]
+    log: pd.DataFrame
     method: LengthControl
     unit: str
     budget: str = ""
 
-    def between(self, key: str, after: int, until: int) -> list[float]:
-        """Returns what was logged under a key after one step and until another."""
-        values = [row.get(key + self.budget) for row in self.rows if after < row["step"] <= until]
-        return [value for value in values if value is not None]  # TRL logs None for what no batch had
+    def values(self, key: str) -> "pd.Series[float]":
+        """Returns all values of a key; empty if it was not logged."""
+        return self.log.get(key + self.budget, pd.Series(dtype=float))
 
-    def last(self, key: str, updates: int = LASTING) -> list[float]:
-        """Returns the values of the last updates; none before there were as many."""
-        newest = self.rows[-1]["step"]
-        if newest < updates:
-            return []
-        return self.between(key, newest - updates, newest)
+    def last(self, key: str, updates: int = LASTING) -> "pd.Series[float]":
+        """Returns the values of the last updates; empty before there were as many."""
+        newest = self.log.index[-1]
+        return self.values(key).loc[newest - updates + 1 :] if newest >= updates else pd.Series(dtype=float)
 
     def mean(self, key: str, updates: int = LASTING) -> float:
         """Returns the mean of the last updates; NaN if there is no value."""
-        return _mean(self.last(key, updates))
+        return self.last(key, updates).mean()
 
     def first_mean(self, key: str, updates: int) -> float:
-        """Returns the mean of the first updates; NaN unless they were over before the last `updates`."""
-        end = max(LASTING, self.rows[0]["step"])
-        if self.rows[-1]["step"] - updates < end:
-            return math.nan
-        return _mean(self.between(key, 0, end))
+        """Returns the mean of the first twenty updates; NaN unless they were over before the last `updates`."""
+        is_over = self.log.index[-1] >= LASTING + updates
+        return self.values(key).loc[:LASTING].mean() if is_over else math.nan
 
     def stays_at(self, key: str, bound: float, updates: int = LASTING) -> bool:
-        """Returns whether all of the last updates had this value, but for rounding."""
-        values = self.last(key, updates)
-        return bool(values) and all(math.isclose(value, bound, rel_tol=1e-6, abs_tol=1e-6) for value in values)
-
-    @property
-    def mean_length(self) -> str:
-        return f"{self.mean('leash/mean_length'):.4g} {self.unit}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else math.nan
+        """Returns whether all of the last updates had this value."""
+        return (self.last(key, updates) - bound).abs().max() < NEGLIGIBLE
 
 
 def lambda_at_max(course: Course) -> str | None:
@@ -85,11 +71,12 @@ def lambda_at_max(course: Course) -> str | None:
     if not (course.stays_at("leash/lambda", bound) and excess > OFF_TARGET):
         return None
     is_held_by_floor = course.mean("leash/price_share") < 1.0  # which then limits the penalty, not lambda
-    is_stuck = course.mean("leash/mean_length") > NO_SHORTER * course.mean("leash/mean_length", 2 * LASTING)
+    length = course.mean("leash/mean_length")
+    is_stuck = length > NO_SHORTER * course.mean("leash/mean_length", 2 * LASTING)
     if is_held_by_floor or not is_stuck:
         return None
     return (
-        f"lambda has been at lambda_max={bound:g} for {LASTING} updates, but answers have {course.mean_length}, "
+        f"lambda has been at lambda_max={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
         f"{excess:.0%} above target_length; raise lambda_max or target_length"
     )
 
@@ -99,11 +86,12 @@ def lambda_at_min(course: Course) -> str | None:
     excess = course.mean("leash/violation")
     if not (course.stays_at("leash/lambda", bound) and excess < -OFF_TARGET):
         return None
+    length = course.mean("leash/mean_length")
     remedy = "set length_control leash_predictive with lambda_min -1, or lower target_length"
     if bound < 0:
         remedy = "lower target_length"
     return (
-        f"lambda has been at lambda_min={bound:g} for {LASTING} updates, but answers have {course.mean_length}, "
+        f"lambda has been at lambda_min={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
         f"{-excess:.0%} below target_length; {remedy}"
     )
 
@@ -182,15 +170,16 @@ def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, u
     rows = [row for row in log_history if "leash/mean_length" in row]
     if not rows:
         return {}
-    budgets = {key.removeprefix("leash/lambda") for key in rows[-1] if key.startswith("leash/lambda/")}
+    log = pd.DataFrame(rows).set_index("step")
     advice = {}
-    for budget in ("", *sorted(budgets)):
-        course = Course(rows, method, unit, budget)
+    lengths = [key for key in log if key.startswith("leash/mean_length")]  # that of the run, and those of its budgets
+    for key in lengths:
+        budget = key.removeprefix("leash/mean_length")
+        course = Course(log, method, unit, budget)
         for rule in RULES:
             text = rule(course)
             if text is not None:
-                whose = f"in budget {budget[1:]}, " if budget else ""
-                advice[rule.__name__ + budget] = whose + text
+                advice[rule.__name__ + budget] = f"budget {budget[1:]}: {text}" if budget else text
     return advice
 
 

@@ -96,7 +96,7 @@ def test_each_budget_has_its_own_advice():
     rows = log(40, **low, **high, **{"lambda": 0.6})
     advice = advice_of(rows, Leash(multiplier_per="effort"))
     assert [*advice] == ["lambda_at_max/low"]
-    assert "low, lambda" in advice["lambda_at_max/low"]
+    assert "low: lambda" in advice["lambda_at_max/low"]
     assert "24 tokens" in advice["lambda_at_max/low"]
 
 
