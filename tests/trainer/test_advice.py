@@ -11,9 +11,11 @@ from leash_trl.length_control.thinkprune import ThinkPrune
 from leash_trl.trainer.advice import advice_on
 
 
-def log(num_updates, every=1, **values):
+def log(num_updates, every=1, lam=None, **values):
     """A log of these values under `leash/`, with a row for every so many updates."""
     keys = {f"leash/{name}": value for name, value in values.items()}
+    if lam is not None:
+        keys["leash/lambda"] = lam
     return [{"step": step, "leash/mean_length": 30.0, **keys} for step in range(every, num_updates + 1, every)]
 
 
@@ -26,8 +28,8 @@ FELL = log(20, accuracy=0.8) + log(70, accuracy=0.7)[20:]
 
 # the log at whose last update a rule speaks for the first time, and what it must name
 LOGS = [
-    ("lambda_at_max", Leash(lambda_max=0.5), log(40, violation=0.25, **{"lambda": 0.5}), ["lambda_max=0.5", "25%"]),
-    ("lambda_at_min", Leash(), log(20, violation=-0.2, **{"lambda": 0.0}), ["lambda_min=0", "20%", "lambda_min -1"]),
+    ("lambda_at_max", Leash(lambda_max=0.5), log(40, violation=0.25, lam=0.5), ["lambda_max=0.5", "25%"]),
+    ("lambda_at_min", Leash(), log(20, violation=-0.2, lam=0.0), ["lambda_min=0", "20%", "lambda_min -1"]),
     ("short_answers_wrong", Leash(), TURNED, ["length_accuracy_correlation is 0.30", "-0.30", "target_length"]),
     ("truncated", Leash(), log(20, truncated_share=0.25), ["0.25", "max_completion_length"]),
     ("without_signal", Leash(), log(20, zero_signal_share=0.5, accuracy=0.6), ["0.50", "dynamic_sampling_rounds"]),
@@ -46,32 +48,31 @@ def test_a_rule_speaks_when_it_has_lasted_and_not_one_update_before(rule, method
 
 
 def test_updates_count_and_not_rows():
-    values = {"violation": 0.25, "lambda": 1.0}
-    assert advice_of(log(32, every=8, **values)) == {}
-    assert [*advice_of(log(40, every=8, **values))] == ["lambda_at_max"]
+    assert advice_of(log(32, every=8, violation=0.25, lam=1.0)) == {}
+    assert [*advice_of(log(40, every=8, violation=0.25, lam=1.0))] == ["lambda_at_max"]
 
 
 def test_one_update_off_the_bound_is_enough_to_wait():
-    rows = log(40, violation=0.25, **{"lambda": 1.0})
+    rows = log(40, violation=0.25, lam=1.0)
     rows[30]["leash/lambda"] = 0.99
     assert advice_of(rows) == {}
 
 
 def test_a_lambda_at_its_maximum_may_work():
     """A length that falls by 1 % an update falls by 18 % in twenty."""
-    rows = log(40, violation=0.25, **{"lambda": 1.0})
+    rows = log(40, violation=0.25, lam=1.0)
     assert [*advice_of(rows)] == ["lambda_at_max"]
     falling = [{**row, "leash/mean_length": 60.0 * 0.99 ** row["step"]} for row in rows]
     assert advice_of(falling) == {}
 
 
 def test_lengths_that_a_floor_keeps_above_the_target_are_not_those_of_lambda():
-    rows = log(40, violation=0.25, price_share=0.5, **{"lambda": 1.0})
+    rows = log(40, violation=0.25, price_share=0.5, lam=1.0)
     assert advice_of(rows, Leash(min_accuracy=0.9)) == {}
 
 
 def test_the_remedy_of_a_method_that_already_lengthens_answers_is_another_target():
-    rows = log(20, violation=-0.2, **{"lambda": -1.0})
+    rows = log(20, violation=-0.2, lam=-1.0)
     text = advice_of(rows, LeashPredictive(lambda_min=-1.0))["lambda_at_min"]
     assert "target_length" in text
     assert "leash_predictive" not in text
@@ -93,7 +94,7 @@ def test_groups_without_signal_are_known_by_trls_key_in_its_own_trainers():
 def test_each_budget_has_its_own_advice():
     low = {"lambda/low": 1.0, "violation/low": 0.5, "mean_length/low": 24.0}
     high = {"lambda/high": 0.2, "violation/high": 0.5, "mean_length/high": 60.0}
-    rows = log(40, **low, **high, **{"lambda": 0.6})
+    rows = log(40, **low, **high, lam=0.6)
     advice = advice_of(rows, Leash(multiplier_per="effort"))
     assert [*advice] == ["lambda_at_max/low"]
     assert "low: lambda" in advice["lambda_at_max/low"]
@@ -101,7 +102,7 @@ def test_each_budget_has_its_own_advice():
 
 
 def test_lengths_have_the_unit_of_what_is_limited():
-    rows = log(40, violation=0.25, **{"lambda": 1.0})
+    rows = log(40, violation=0.25, lam=1.0)
     assert "30 tool calls" in advice_of(rows, unit="tool calls")["lambda_at_max"]
 
 
