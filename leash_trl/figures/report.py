@@ -297,20 +297,16 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     )
     settings = {run.attrs["label"]: run_settings(path) for path, run in zip(paths, runs, strict=True)}
-    advice = []
+    blocks = [_table(numbers_caption, [final_numbers(run) for run in runs])]
     for run in runs:
-        for given in run.attrs["advice"]:
-            advice.append({"run": run.attrs["label"], "from step": str(given["step"]), "advice": given["text"]})
-    blocks = [
-        _table(numbers_caption, [final_numbers(run) for run in runs]),
+        blocks += [f"{run.attrs['label']}, update {said['step']}: {said['text']}." for said in run.attrs["advice"]]
+    blocks += [
         _picture(
             "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
         ),
         _picture("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
         _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
     ]
-    if advice:
-        blocks.insert(1, _table("What the logs of the runs said while they trained.", advice))
     return Section("Training", blocks, headline=() if is_evaluated else [NOT_EVALUATED])
 
 

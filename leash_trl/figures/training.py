@@ -69,7 +69,7 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
     curves.attrs = {
         "label": label,
         "length_of": state.get("length_of", "completion"),
-        "advice": [*entries.get(ADVICE_ENTRY, {}).values()],
+        "advice": entries.get(ADVICE_ENTRY, []),
     }
     return curves
 

@@ -183,12 +183,18 @@ def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, u
     return advice
 
 
+def given_advice(state: TrainerState) -> list[dict[str, Any]]:
+    """Returns the advice that a run was given, in order, each with `name`, `step` and `text`."""
+    return list(state.stateful_callbacks.get(ADVICE_ENTRY, []))
+
+
 def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
     """Warns of each new piece of advice once, and keeps it in the trainer state for checkpoints and reports."""
-    given = state.stateful_callbacks.get(ADVICE_ENTRY, {})
+    given = given_advice(state)
+    names = [advice["name"] for advice in given]
     for name, text in advice_on(state.log_history, method, unit_of(length_of)).items():
-        if name not in given:
-            given = {**given, name: {"step": state.global_step, "text": text}}
+        if name not in names:
+            given.append({"name": name, "step": state.global_step, "text": text})
             _warn(state, f"update {state.global_step}: {text}")
     if given:
         state.stateful_callbacks[ADVICE_ENTRY] = given
@@ -196,7 +202,7 @@ def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> N
 
 def list_advice(state: TrainerState) -> None:
     """Repeats all advice at the end of a run."""
-    for advice in state.stateful_callbacks.get(ADVICE_ENTRY, {}).values():
+    for advice in given_advice(state):
         _warn(state, f"advice of this run, update {advice['step']}: {advice['text']}")
 
 
@@ -207,5 +213,4 @@ def _warn(state: TrainerState, message: str) -> None:
 
 def advice_metrics(state: TrainerState) -> dict[str, float]:
     """Returns the update at which each piece of advice was given, by log key: what every tracker can show."""
-    given = state.stateful_callbacks.get(ADVICE_ENTRY, {})
-    return {f"leash/advice/{name}": float(advice["step"]) for name, advice in given.items()}
+    return {f"leash/advice/{advice['name']}": float(advice["step"]) for advice in given_advice(state)}

@@ -57,7 +57,7 @@ class DualStepCallback(TrainerCallback):
     a loss scale (fp16), the optimizer skips that update instead, and the dual step is postponed to the next update. A
     batch in which no completion of any process has a reward from which the method trains changes nothing; after ten
     such batches in a row, the run saves a checkpoint and ends. The state is kept in `state.stateful_callbacks`, which
-    transformers saves in `trainer_state.json` and restores when a run is resumed.
+    transformers saves in `trainer_state.json` and restores when a run is resumed. Advice on the run is kept beside it.
 
     Args:
         length_of (`str`): What the method controls; a checkpoint of another cost is refused.

@@ -141,10 +141,9 @@ def test_a_target_that_changed_is_told_by_steps():
 
 
 def test_a_run_shows_what_it_was_told_while_it_trained(tmp_path):
-    advice = {"truncated": {"step": 20, "text": "raise max_completion_length"}}
+    advice = [{"name": "truncated", "step": 20, "text": "raise max_completion_length"}]
     run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0}], advice=advice)
-    _, told, _ = tables(training_section([run]))
-    assert told.to_dict("records") == [{"run": "run", "from step": "20", "advice": "raise max_completion_length"}]
+    assert "run, update 20: raise max_completion_length." in training_section([run]).blocks
 
 
 def test_settings_are_the_recipe(tmp_path):
