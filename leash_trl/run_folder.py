@@ -25,6 +25,7 @@ LOCK_FILE = ".leash.lock"
 RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
+ADVICE_ENTRY = "Advice"  # the same of the advice on a run
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:

@@ -297,8 +297,10 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     )
     settings = {run.attrs["label"]: run_settings(path) for path, run in zip(paths, runs, strict=True)}
-    blocks = [
-        _table(numbers_caption, [final_numbers(run) for run in runs]),
+    blocks = [_table(numbers_caption, [final_numbers(run) for run in runs])]
+    for run in runs:
+        blocks += [f"{run.attrs['label']}, update {said['step']}: {said['text']}." for said in run.attrs["advice"]]
+    blocks += [
         _picture(
             "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
         ),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from leash_trl.completions.costs import unit_of
 from leash_trl.figures import style
-from leash_trl.run_folder import STATE_ENTRY, TargetSpan, read_trainer_state, target_spans
+from leash_trl.run_folder import ADVICE_ENTRY, STATE_ENTRY, TargetSpan, read_trainer_state, target_spans
 
 
 LENGTH = "leash/mean_length"
@@ -40,8 +40,8 @@ def load_curves(path: str | Path) -> pd.DataFrame:
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, with NaN for missing
-        values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder, and
-        `length_of`, what its lengths are.
+        values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder,
+        `length_of`, what its lengths are, and `advice`, what was said of it, each with `step` and `text`.
     """
     path = Path(path)
     # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
@@ -64,8 +64,13 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
     curves = curves.apply(pd.to_numeric, errors="coerce").dropna(axis="columns", how="all")
     curves = curves.rename_axis("step").sort_index()
-    state = trainer_state.get("stateful_callbacks", {}).get(STATE_ENTRY, {})
-    curves.attrs = {"label": label, "length_of": state.get("length_of", "completion")}
+    entries = trainer_state.get("stateful_callbacks", {})
+    state = entries.get(STATE_ENTRY, {})
+    curves.attrs = {
+        "label": label,
+        "length_of": state.get("length_of", "completion"),
+        "advice": entries.get(ADVICE_ENTRY, []),
+    }
     return curves
 
 

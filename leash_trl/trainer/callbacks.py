@@ -20,6 +20,7 @@ from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.targets import check_thinking_ends
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.trainer.advice import give_advice, list_advice
 from leash_trl.trainer.finite import check_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
 from leash_trl.trainer.trl_settings import (
@@ -56,7 +57,7 @@ class DualStepCallback(TrainerCallback):
     a loss scale (fp16), the optimizer skips that update instead, and the dual step is postponed to the next update. A
     batch in which no completion of any process has a reward from which the method trains changes nothing; after ten
     such batches in a row, the run saves a checkpoint and ends. The state is kept in `state.stateful_callbacks`, which
-    transformers saves in `trainer_state.json` and restores when a run is resumed.
+    transformers saves in `trainer_state.json` and restores when a run is resumed. Advice on the run is kept beside it.
 
     Args:
         length_of (`str`): What the method controls; a checkpoint of another cost is refused.
@@ -155,7 +156,11 @@ class DualStepCallback(TrainerCallback):
         # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
         return optimizer.step_was_skipped or _loss_scale(optimizer) < self._loss_scale
 
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        give_advice(state, self.method, self._length_of)
+
     def on_train_end(self, args, state, control, **kwargs):
+        list_advice(state)
         if self._num_untrained >= MAX_UNTRAINED:
             raise TrainingError(
                 f"{self._untrained_reason} of {self._num_untrained} batches in a row; correct the function or the "
@@ -260,6 +265,7 @@ class LengthControlCallback(DualStepCallback):
         for row in (logs, state.log_history[-1]):
             for name, value in self._metrics.items():
                 row.setdefault(name, value)
+        super().on_log(args, state, control)
 
 
 def run_settings(args, reward: LengthControlledReward, model, processing_class, **kwargs) -> RunSettings:

@@ -40,6 +40,7 @@ from leash_trl.model_facts import eos_token_ids
 from leash_trl.rewards.calling import event_loop, with_thinking_markers
 from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
+from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, SampledBatch, part_of_process
 from leash_trl.trainer.generation_batch import GenerationBatch
@@ -402,6 +403,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self._log_length_control(rollouts, concatenated([part.score for part in sampled.generated]))
         metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
         metrics["leash/generated_tokens"] = [self.generated_tokens]
+        for name, step in advice_metrics(self.state).items():
+            metrics[name] = [step]
 
         is_first_batch = self.state.global_step == 0 and self._step == 0
         if is_first_batch:

@@ -35,6 +35,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rew
 from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
+from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.trl_settings import AdvantageKind
 
@@ -240,6 +241,7 @@ class LengthControlledReward:
         log_metric = columns.get("log_metric")
         if log_metric is not None:
             metrics = log_entries(self.method, rollouts, score, self.version) | mean_rewards(rewards_NK, names)
+            metrics |= advice_metrics(columns["trainer_state"])
             for name, value in metrics.items():
                 log_metric(name, value)
         log_extra = columns.get("log_extra")

@@ -140,6 +140,12 @@ def test_a_target_that_changed_is_told_by_steps():
     assert (changed["target"], changed["steps to target"]) == ("46, 24 from step 2", "")
 
 
+def test_a_run_shows_what_it_was_told_while_it_trained(tmp_path):
+    advice = [{"name": "truncated", "step": 20, "text": "raise max_completion_length"}]
+    run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0}], advice=advice)
+    assert "run, update 20: raise max_completion_length." in training_section([run]).blocks
+
+
 def test_settings_are_the_recipe(tmp_path):
     run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0}])
     (run / "leash_recipe.yaml").write_text("learning_rate: 0.1\n")

@@ -33,11 +33,12 @@ def evaluated(folder: Path, label="run", **benchmarks):
     return load_evaluated_run(write_evaluation(folder / label, label, benchmarks))
 
 
-def write_training(folder: Path, rows, method="leash", step=None):
+def write_training(folder: Path, rows, method="leash", step=None, advice=()):
     """A run of leash train that logged these rows, from step 1 on unless they tell theirs; the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [{"step": number, **row} for number, row in enumerate(rows, 1)]
     callbacks = {"LengthControl": {"method": method, "length_of": "completion", "target_length": 46, "state": {}}}
+    callbacks["Advice"] = [*advice]
     state = {"global_step": step or rows[-1]["step"], "log_history": rows, "stateful_callbacks": callbacks}
     (folder / "trainer_state.json").write_text(json.dumps(state))
     return folder

@@ -42,6 +42,7 @@ def call(reward, *lengths: int, prompts=None, **columns):
     """Scores completions of these lengths that end."""
     ids = [[7] * (length - 1) + [END] for length in lengths]
     prompts = prompts or ["question"] * len(lengths)
+    columns.setdefault("trainer_state", TrainerState())
     return reward(prompts=prompts, completions=[""] * len(lengths), completion_ids=ids, **columns)
 
 

@@ -1,0 +1,216 @@
+"""Advice on a run while it trains: what its log has said for a while, in one line with field, value and remedy.
+
+Rules read only logged rows, which checkpoints keep, so a resumed run gets the advice of the uninterrupted one.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+from transformers import TrainerState
+
+from leash_trl.completions.costs import unit_of
+from leash_trl.length_control.method import NEGLIGIBLE, LengthControl
+from leash_trl.run_folder import ADVICE_ENTRY
+
+
+LASTING = 20  # updates: what ends sooner is noise, or passes by itself
+LONG_LASTING = 50  # updates: accuracy often falls while answers become shorter, and comes back
+NO_SHORTER = 0.95  # mean length of twenty updates over that of forty: it then takes 130 or more to halve it
+OFF_TARGET = 0.1  # violation, above or below: the prompts of a batch alone move its mean length by as much
+CORRELATION_NOISE = 0.1  # two standard deviations of a mean over twenty batches
+ACCURACY_NOISE = 0.05  # the same, with 32 completions a batch
+MUCH_TRUNCATED = 0.25  # share of completions: one in four trains on an answer that it could not end
+MUCH_WITHOUT_SIGNAL = 0.5  # share of groups: half of the generated tokens teach nothing
+SOLVED = 0.9  # accuracy from which on groups without signal are mostly solved problems, as they should be
+
+
+class Course(NamedTuple):
+    """What a run, or one of its budgets, has logged so far.
+
+    Args:
+        log (`DataFrame`): Logged values by key, with the step of the update as index.
+        method ([`~leash_trl.LengthControl`]): The method, for its hyper-parameters.
+        unit (`str`): What lengths count.
+        budget (`str`): End of the keys of a budget, such as `/low`; empty for the whole run.
+    """
+
+    log: pd.DataFrame
+    method: LengthControl
+    unit: str
+    budget: str = ""
+
+    def values(self, key: str) -> "pd.Series[float]":
+        """Returns all values of a key; empty if it was not logged."""
+        return self.log.get(key + self.budget, pd.Series(dtype=float))
+
+    def last(self, key: str, updates: int = LASTING) -> "pd.Series[float]":
+        """Returns the values of the last updates; empty before there were as many."""
+        newest = self.log.index[-1]
+        return self.values(key).loc[newest - updates + 1 :] if newest >= updates else pd.Series(dtype=float)
+
+    def mean(self, key: str, updates: int = LASTING) -> float:
+        """Returns the mean of the last updates; NaN if there is no value."""
+        return self.last(key, updates).mean()
+
+    def first_mean(self, key: str, updates: int) -> float:
+        """Returns the mean of the first twenty updates; NaN unless they were over before the last `updates`."""
+        is_over = self.log.index[-1] >= LASTING + updates
+        return self.values(key).loc[:LASTING].mean() if is_over else math.nan
+
+    def stays_at(self, key: str, bound: float, updates: int = LASTING) -> bool:
+        """Returns whether all of the last updates had this value."""
+        return (self.last(key, updates) - bound).abs().max() < NEGLIGIBLE
+
+
+def lambda_at_max(course: Course) -> str | None:
+    bound = getattr(course.method, "lambda_max", math.nan)
+    excess = course.mean("leash/violation")
+    if not (course.stays_at("leash/lambda", bound) and excess > OFF_TARGET):
+        return None
+    is_held_by_floor = course.mean("leash/price_share") < 1.0  # which then limits the penalty, not lambda
+    length = course.mean("leash/mean_length")
+    is_stuck = length > NO_SHORTER * course.mean("leash/mean_length", 2 * LASTING)
+    if is_held_by_floor or not is_stuck:
+        return None
+    return (
+        f"lambda has been at lambda_max={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
+        f"{excess:.0%} above target_length; raise lambda_max or target_length"
+    )
+
+
+def lambda_at_min(course: Course) -> str | None:
+    bound = getattr(course.method, "lambda_min", math.nan)
+    excess = course.mean("leash/violation")
+    if not (course.stays_at("leash/lambda", bound) and excess < -OFF_TARGET):
+        return None
+    length = course.mean("leash/mean_length")
+    remedy = "set length_control leash_predictive with lambda_min -1, or lower target_length"
+    if bound < 0:
+        remedy = "lower target_length"
+    return (
+        f"lambda has been at lambda_min={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
+        f"{-excess:.0%} below target_length; {remedy}"
+    )
+
+
+def short_answers_wrong(course: Course) -> str | None:
+    first = course.first_mean("leash/length_accuracy_correlation", LASTING)
+    last = course.mean("leash/length_accuracy_correlation")
+    if not (first < -CORRELATION_NOISE and last > CORRELATION_NOISE):
+        return None
+    return (
+        f"length_accuracy_correlation is {last:.2f} over {LASTING} updates, after {first:.2f} in the first ones: now "
+        "the shorter answers are the wrong ones; raise target_length, or set min_accuracy"
+    )
+
+
+def truncated(course: Course) -> str | None:
+    share = course.mean("leash/truncated_share")
+    cuts_on_purpose = course.method.generation_cap(1.0) is not None
+    if cuts_on_purpose or not share >= MUCH_TRUNCATED:
+        return None
+    return (
+        f"truncated_share is {share:.2f} over {LASTING} updates: so many completions were cut before their end; "
+        "raise max_completion_length"
+    )
+
+
+def without_signal(course: Course) -> str | None:
+    share = course.mean("leash/zero_signal_share")
+    if math.isnan(share):
+        share = course.mean("frac_reward_zero_std")  # TRL's, in its own trainers
+    is_solved = course.mean("leash/accuracy") >= SOLVED
+    if is_solved or not share >= MUCH_WITHOUT_SIGNAL:
+        return None
+    return (
+        f"zero_signal_share is {share:.2f} over {LASTING} updates: all answers of so many groups have the same reward "
+        "and teach nothing; set dynamic_sampling_rounds, or choose problems with leash filter"
+    )
+
+
+def accuracy_fell(course: Course) -> str | None:
+    first = course.first_mean("leash/accuracy", LONG_LASTING)
+    last = course.mean("leash/accuracy", LONG_LASTING)
+    if not last < first - ACCURACY_NOISE:
+        return None
+    return (
+        f"accuracy is {last:.3f} over {LONG_LASTING} updates, after {first:.3f} in the first {LASTING}; raise "
+        "target_length, set min_accuracy, or lower learning_rate"
+    )
+
+
+def floor_out_of_reach(course: Course) -> str | None:
+    if not course.stays_at("leash/price_share", 0.0, LONG_LASTING):
+        return None
+    floor = getattr(course.method, "min_accuracy", math.nan)
+    accuracy = course.mean("leash/accuracy")
+    return (
+        f"price_share has been 0 for {LONG_LASTING} updates, so length has no penalty: accuracy is {accuracy:.3f}, "
+        f"and min_accuracy={floor:g} is out of reach; lower it"
+    )
+
+
+RULES = (
+    lambda_at_max,
+    lambda_at_min,
+    short_answers_wrong,
+    truncated,
+    without_signal,
+    accuracy_fell,
+    floor_out_of_reach,
+)
+
+
+def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, unit: str) -> dict[str, str]:
+    """Returns what the newest rows of a log call for, as text by the name of its rule, such as `lambda_at_max`; the
+    name of a budget stands behind it, as in `lambda_at_max/low`."""
+    rows = [row for row in log_history if "leash/mean_length" in row]
+    if not rows:
+        return {}
+    log = pd.DataFrame(rows).set_index("step")
+    advice = {}
+    lengths = [key for key in log if key.startswith("leash/mean_length")]  # that of the run, and those of its budgets
+    for key in lengths:
+        budget = key.removeprefix("leash/mean_length")
+        course = Course(log, method, unit, budget)
+        for rule in RULES:
+            text = rule(course)
+            if text is not None:
+                advice[rule.__name__ + budget] = f"budget {budget[1:]}: {text}" if budget else text
+    return advice
+
+
+def given_advice(state: TrainerState) -> list[dict[str, Any]]:
+    """Returns the advice that a run was given, in order, each with `name`, `step` and `text`."""
+    return list(state.stateful_callbacks.get(ADVICE_ENTRY, []))
+
+
+def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
+    """Warns of each new piece of advice once, and keeps it in the trainer state for checkpoints and reports."""
+    given = given_advice(state)
+    names = [advice["name"] for advice in given]
+    for name, text in advice_on(state.log_history, method, unit_of(length_of)).items():
+        if name not in names:
+            given.append({"name": name, "step": state.global_step, "text": text})
+            _warn(state, f"update {state.global_step}: {text}")
+    if given:
+        state.stateful_callbacks[ADVICE_ENTRY] = given
+
+
+def list_advice(state: TrainerState) -> None:
+    """Repeats all advice at the end of a run."""
+    for advice in given_advice(state):
+        _warn(state, f"advice of this run, update {advice['step']}: {advice['text']}")
+
+
+def _warn(state: TrainerState, message: str) -> None:
+    if state.is_world_process_zero:
+        warnings.warn(message, stacklevel=3)
+
+
+def advice_metrics(state: TrainerState) -> dict[str, float]:
+    """Returns the update at which each piece of advice was given, by log key: what every tracker can show."""
+    return {f"leash/advice/{advice['name']}": float(advice["step"]) for advice in given_advice(state)}
