@@ -227,7 +227,7 @@ def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
 def _score_apart(method: LengthControl, rollouts: Rollouts, size: int) -> Score:
     """Returns the score of completions of which only `size` at a time are in a batch."""
     scores = []
-    for rows in torch.arange(len(rollouts.lengths)).split(size):
+    for rows in torch.arange(len(rollouts.lengths)).view(-1, size):
         part = replace(selected(rollouts, rows), num_generations=size)
         scores.append(method.score(part, RULE))
     score: Score = concatenated(scores)

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 from leash_trl.length_control.accuracy_floor import RunningAccuracy
 from leash_trl.length_control.dual import projected_ascent, violation
-from leash_trl.length_control.method import NEGLIGIBLE, LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control.method import NEGLIGIBLE
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts

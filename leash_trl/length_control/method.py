@@ -9,12 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
 import torch
 
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
+from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.fields import check_values, state_names
-from leash_trl.length_control.fields import hyperparameter as hyperparameter
-from leash_trl.length_control.fields import state_field as state_field
-from leash_trl.length_control.rollouts import Rollouts as Rollouts
-from leash_trl.length_control.rollouts import Score as Score
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 NEGLIGIBLE = 1e-6  # rewards and weights come in float32

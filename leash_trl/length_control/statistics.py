@@ -6,7 +6,8 @@ import torch
 
 from leash_trl.length_control.advantages import ROUNDING_ERROR, standardized
 from leash_trl.length_control.dual import violation
-from leash_trl.length_control.method import LengthControl, Rollouts, Score
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 def _mean(values: torch.Tensor) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.fields import is_number
-from leash_trl.length_control.method import LengthControl, Rollouts
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
 
 
 TARGET_COLUMN = "target_length"
