@@ -208,9 +208,7 @@ class LeashPredictive(Leash):
             lengths, target_lengths, _ = zip(*observed, strict=True)
             has_one_target = len(set(target_lengths)) == 1
             forecast = forecast.aimed_at(target_lengths[0] if has_one_target else None)
-            overshoot = violation(lengths, target_lengths)
-            if not math.isnan(overshoot):  # NaN without any target
-                forecast = forecast.update(overshoot)
+            forecast = forecast.update(violation(lengths, target_lengths))
         elif is_reused:
             lam = forecast.last_lambda
         else:

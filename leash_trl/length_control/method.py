@@ -137,8 +137,6 @@ class LengthControl:
         shaped = self._one_per_completion("shaped_rewards", rollouts)
         penalty = self._one_per_completion("penalty", rollouts)
         needs_number = self.is_trained(rollouts)
-        if self.target_use == "required":
-            needs_number &= ~rollouts.target_lengths.isnan()
         broken = shaped[needs_number & ~shaped.isfinite()]
         if len(broken):
             raise TrainingError(
