@@ -14,11 +14,10 @@ import torch
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, selected
+from leash_trl.length_control.rollouts import FLOAT32_ERROR, Rollouts, Score, concatenated, selected
 from leash_trl.length_control.targets import TARGET_COLUMN, check_target
 
 
-TOLERANCE = 1e-6  # rounding errors of float32 are no faults
 RULE = AdvantageRule()
 NUM_PROMPTS = 3
 MIXED = "right and wrong answers"
@@ -202,7 +201,7 @@ def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
             "shaped rewards; set it to 'group', 'batch' or True"
         )
     means = rollouts.by_group(advantages).mean(dim=1)
-    if method.own_advantages in ("group", "batch") and means.abs().max() > TOLERANCE:
+    if method.own_advantages in ("group", "batch") and means.abs().max() > FLOAT32_ERROR:
         raise ValueError(
             f"own_advantages of length_control {method.name!r} is {method.own_advantages!r}, but the mean of a prompt "
             "is not 0; set it to True"
@@ -235,7 +234,7 @@ def _score_apart(method: LengthControl, rollouts: Rollouts, size: int) -> Score:
 
 
 def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.allclose(first.double(), second.double(), atol=TOLERANCE, equal_nan=True)
+    return torch.allclose(first.double(), second.double(), atol=FLOAT32_ERROR, equal_nan=True)
 
 
 def _check_saving(method: LengthControl, trained: LengthControl, batches: Mapping[str, Rollouts]) -> None:
