@@ -1,5 +1,6 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
+import math
 from statistics import fmean
 
 import torch
@@ -54,6 +55,16 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         statistics = state | _constraint_statistics(method, rollouts, score, rows_N)
         logged |= {f"{key}/{name}": value for key, value in statistics.items()}
     return logged
+
+
+def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, **others: float) -> dict[str, float]:
+    """Returns [`length_statistics`], and others such as `version`, the number of dual steps that the method has done,
+    under their keys in the log.
+
+    What is NaN is left out: it is undefined here, such as the length of wrong answers where there are none.
+    """
+    statistics = length_statistics(method, rollouts, score) | others
+    return {f"leash/{name}": float(value) for name, value in statistics.items() if not math.isnan(value)}
 
 
 def _constraint_statistics(
