@@ -33,7 +33,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import log_entries, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
+from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
 from leash_trl.trainer.trl_settings import AdvantageKind
@@ -162,8 +162,7 @@ class LengthControlledReward:
         check_own_advantages(self.method, settings.advantage, num_processes)
         check_target(self.target_length, self.method, limit)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
-        limits_generation = self.method.generation_cap(1.0) is not None
-        if changes_prompts or limits_generation:
+        if changes_prompts or limits_generation(self.method):
             warnings.warn(
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
                 "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
