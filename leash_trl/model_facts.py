@@ -55,6 +55,11 @@ def context_length(config: "PreTrainedConfig") -> int | None:
     return length
 
 
+def tokenizer_of(processing_class: Any) -> Any:
+    """Returns a trainer's tokenizer, which is its `processing_class` or a part of that processor."""
+    return getattr(processing_class, "tokenizer", processing_class)
+
+
 def eos_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Returns the end tokens of the tokenizer and of a model's generation configuration."""
     return merged_eos_token_ids(model.generation_config.eos_token_id, tokenizer)

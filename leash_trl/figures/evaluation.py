@@ -23,7 +23,7 @@ MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
 
 
-class Curve(NamedTuple):
+class DrawnCurve(NamedTuple):
     """Points of one method or run, with the label and the style in which they are drawn."""
 
     label: str
@@ -81,21 +81,21 @@ def pareto_figure(
     return figure
 
 
-def _curves(points: pd.DataFrame) -> Iterator[Curve]:
+def _curves(points: pd.DataFrame) -> Iterator[DrawnCurve]:
     """Yields the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
     points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
-    yield Curve(points["name"].iloc[0], points[:1], {"color": "black", "marker": "d"})
+    yield DrawnCurve(points["name"].iloc[0], points[:1], {"color": "black", "marker": "d"})
     index = 0
     for name, group in points[1:].groupby("name", sort=False):
         # rows of the same name and target differ in their settings, which only `label` names
         has_repeats = group["target_length"].dropna().duplicated().any()
         for _, part in group.groupby("label" if has_repeats else "name", sort=False):
             label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
-            yield Curve(str(label), part.sort_values(["target_length", "mean_tokens"]), style.marked_style(index))
+            yield DrawnCurve(str(label), part.sort_values(["target_length", "mean_tokens"]), style.marked_style(index))
             index += 1
 
 
-def _draw_curve(axis: Axes, curve: Curve) -> None:
+def _draw_curve(axis: Axes, curve: DrawnCurve) -> None:
     """Draws the points with the intervals of both coordinates; several points are connected."""
     x = curve.points["mean_tokens"]
     y = curve.points["score"]
@@ -106,7 +106,7 @@ def _draw_curve(axis: Axes, curve: Curve) -> None:
     axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
 
 
-def _row_texts(curves: Sequence[Curve]) -> Iterator[str]:
+def _row_texts(curves: Sequence[DrawnCurve]) -> Iterator[str]:
     """Yields the numbers of each point as text."""
     for curve in curves:
         for row in curve.points.to_dict("records"):

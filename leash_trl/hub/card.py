@@ -5,7 +5,6 @@ import json
 import logging
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from leash_trl.completions.costs import unit_of
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
+from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method, hyper_parameters
 from leash_trl.run_folder import STATE_ENTRY, target_spans
@@ -116,7 +116,7 @@ def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str
     """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
     kwargs = mapping_field("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
     length_control = method(**hyper_parameters(method, {**set_fields, "length_control_kwargs": kwargs}))
-    return {field.name: getattr(length_control, field.name) for field in fields(method) if field.init}
+    return {name: getattr(length_control, name) for name in hyperparameter_names(method)}
 
 
 def _hub_id(name: Any) -> str | None:

@@ -4,8 +4,8 @@ import math
 
 import torch
 
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class ADLP(LengthControl):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class ACOER(LengthControl):

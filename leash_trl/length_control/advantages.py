@@ -11,7 +11,7 @@ import torch
 
 Scaling = Literal["group", "batch", "none"]  # standard deviation that advantages are divided by, as in TRL
 ROUNDING_ERROR = 1e-12  # shaped rewards that differ by no more than this are equal
-NEGLIGIBLE = 1e-6  # advantages up to this may be rounding errors divided by a tiny standard deviation
+NEGLIGIBLE_ADVANTAGE = 1e-6  # may be rounding errors divided by a tiny standard deviation
 
 
 def mean_and_std(
@@ -90,7 +90,7 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
     lowest_P = shaped_PG.nan_to_num(nan=torch.inf).amin(dim=1)
     largest_advantage_P = advantages.view(-1, num_generations).abs().amax(dim=1)
     differs_P = highest_P - lowest_P > ROUNDING_ERROR
-    return differs_P & (largest_advantage_P > NEGLIGIBLE)
+    return differs_P & (largest_advantage_P > NEGLIGIBLE_ADVANTAGE)
 
 
 def group_advantages(

@@ -8,9 +8,7 @@ import torch
 
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
-
-
-NEGLIGIBLE = 1e-6  # rewards and weights come in float32; positive rewards that differ by a smaller share are equal
+from leash_trl.length_control.rollouts import FLOAT32_ERROR
 
 
 class CorrectnessRule:
@@ -77,7 +75,7 @@ class CorrectnessRule:
                 "correctness_func is None, so it is not known which answers are correct, and accuracy is neither "
                 f"logged nor shown; set it to one of {', '.join(self._names)}, or to another function"
             )
-        gives_partial_credit = self.highest > self.lowest * (1.0 + NEGLIGIBLE)
+        gives_partial_credit = self.highest > self.lowest * (1.0 + FLOAT32_ERROR)
         if not gives_partial_credit:
             return None
         values = f"{self.lowest:.3g} and {self.highest:.3g}"

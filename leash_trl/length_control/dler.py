@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages, standardized
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
+from leash_trl.length_control import (
+    AdvantageRule,
+    LengthControl,
+    Paper,
+    Rollouts,
+    Score,
+    group_advantages,
+    hyperparameter,
+    standardized,
+)
 
 
 class DLER(LengthControl):

@@ -2,8 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.advantages import standardized
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, standardized
 
 
 class Efficient(LengthControl):

@@ -29,9 +29,9 @@ def state_field(make: Callable[[], Any]) -> Any:
     return field(init=False, compare=False, default_factory=make)
 
 
-def hyperparameter_names(method: type) -> set[str]:
+def hyperparameter_names(method: type) -> list[str]:
     """Returns the names of a method's hyper-parameters, which are the fields that are not state."""
-    return {declared.name for declared in fields(method) if declared.init}
+    return [declared.name for declared in fields(method) if declared.init]
 
 
 def state_names(method: type) -> list[str]:

@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.method import (
+from leash_trl.length_control import (
     AdvantageRule,
     LengthControl,
     Paper,
     Rollouts,
     Score,
+    group_advantages,
     hyperparameter,
 )
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
+from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
 
 
 class GR3(LengthControl):

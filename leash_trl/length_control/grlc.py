@@ -2,8 +2,8 @@
 
 import torch
 
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter
 from leash_trl.length_control.advantages import min_max_scaled
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 def centered_weights(lengths: torch.Tensor) -> torch.Tensor:

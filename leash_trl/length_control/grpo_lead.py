@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.advantages import standardized
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
+from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter, standardized
 
 
 class GRPOLead(LengthControl):

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class HAPO(LengthControl):

@@ -2,8 +2,8 @@
 
 import torch
 
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 from leash_trl.length_control.advantages import min_max_scaled
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 class Kimi(LengthControl):

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class L1Exact(LengthControl):

@@ -2,8 +2,8 @@
 
 import torch
 
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class Laconic(Leash):

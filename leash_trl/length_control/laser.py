@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 
 
 # rewards before the bonus of a wrong answer that ends, and of one that is truncated

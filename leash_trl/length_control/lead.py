@@ -7,14 +7,16 @@ from statistics import fmean, pvariance
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages, mean_and_std, standardized
-from leash_trl.length_control.method import (
+from leash_trl.length_control import (
     AdvantageRule,
     LengthControl,
     Paper,
     Rollouts,
     Score,
+    group_advantages,
     hyperparameter,
+    mean_and_std,
+    standardized,
     state_field,
 )
 

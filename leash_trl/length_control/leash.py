@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 from leash_trl.length_control.accuracy_floor import RunningAccuracy
 from leash_trl.length_control.dual import projected_ascent, violation
-from leash_trl.length_control.method import NEGLIGIBLE, LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control.rollouts import FLOAT32_ERROR
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
@@ -200,7 +201,7 @@ class Leash(LengthControl):
         """Returns a warning if the task rewards are not on the paper's scale of -1 to +1, else `None`."""
         task_rewards = rollouts.task_rewards
         largest = task_rewards.nan_to_num().abs().max()
-        if largest > 1 + NEGLIGIBLE:
+        if largest > 1 + FLOAT32_ERROR:
             return f"task rewards reach {largest:.3g}, but are clipped to [-1, 1]: lower reward_weights"
         rewards_of_wrong = task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
         if len(rewards_of_wrong) and (rewards_of_wrong >= 0).all():  # at -1, clipping cancels the penalty

@@ -14,10 +14,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control import (
+    AdvantageRule,
+    LengthControl,
+    Rollouts,
+    Score,
+    group_advantages,
+    hyperparameter,
+    state_field,
+)
 from leash_trl.length_control.dual import clipped, violation
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter, state_field
 
 
 # Chosen on simulated systems of CHOICE_SEED (recipes/gym/length_plants.py) and on seed 51 of the gym.
@@ -201,9 +208,7 @@ class LeashPredictive(Leash):
             lengths, target_lengths, _ = zip(*observed, strict=True)
             has_one_target = len(set(target_lengths)) == 1
             forecast = forecast.aimed_at(target_lengths[0] if has_one_target else None)
-            overshoot = violation(lengths, target_lengths)
-            if not math.isnan(overshoot):  # NaN without any target
-                forecast = forecast.update(overshoot)
+            forecast = forecast.update(violation(lengths, target_lengths))
         elif is_reused:
             lam = forecast.last_lambda
         else:

@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Rollouts, hyperparameter
+from leash_trl.length_control import LengthControl, Rollouts, hyperparameter
 
 
 def solve_rate_penalties(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -7,17 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 import torch
+from torch.nn.functional import normalize
 
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.advantages import AdvantageRule as AdvantageRule
+from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.fields import check_values, state_names
-from leash_trl.length_control.fields import hyperparameter as hyperparameter
-from leash_trl.length_control.fields import state_field as state_field
-from leash_trl.length_control.rollouts import Rollouts as Rollouts
-from leash_trl.length_control.rollouts import Score as Score
-
-
-NEGLIGIBLE = 1e-6  # rewards and weights come in float32
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 class Paper(NamedTuple):
@@ -140,8 +135,6 @@ class LengthControl:
         shaped = self._one_per_completion("shaped_rewards", rollouts)
         penalty = self._one_per_completion("penalty", rollouts)
         needs_number = self.is_trained(rollouts)
-        if self.target_use == "required":
-            needs_number &= ~rollouts.target_lengths.isnan()
         broken = shaped[needs_number & ~shaped.isfinite()]
         if len(broken):
             raise TrainingError(
@@ -188,16 +181,13 @@ class LengthControl:
         have beside correctness; else `None`."""
         if rollouts.correctness_rewards is None:
             return None
-        # the share of `correctness_func` in the task rewards is its reward times a weight, here by least squares
-        task_N = rollouts.task_rewards.nan_to_num()
-        deciding_N = rollouts.correctness_rewards.double().nan_to_num()
-        weight = (task_N @ deciding_N) / (deciding_N @ deciding_N).clamp(min=NEGLIGIBLE)
-        deciding_alone = replace(rollouts, task_rewards=weight * deciding_N)
-        other_rewards_N = task_N - deciding_alone.task_rewards
-        has_others = bool((other_rewards_N.abs() > NEGLIGIBLE).any())
-        base_N = self.base_rewards(rollouts).nan_to_num()
-        base_without_others_N = self.base_rewards(deciding_alone).nan_to_num()
-        if has_others and torch.equal(base_N, base_without_others_N):
+        # without other functions, the task rewards are those of `correctness_func` times a weight
+        direction_N = normalize(rollouts.task_rewards.nan_to_num(), dim=0)
+        deciding_direction_N = normalize(rollouts.correctness_rewards.double().nan_to_num(), dim=0)
+        has_others = not torch.allclose(direction_N, deciding_direction_N)
+        without_task_rewards = replace(rollouts, task_rewards=torch.zeros_like(rollouts.task_rewards))
+        base_without_N = self.base_rewards(without_task_rewards)
+        if has_others and torch.allclose(self.base_rewards(rollouts), base_without_N, equal_nan=True):
             return (
                 f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
             )

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from leash_trl.length_control import LengthControl, Rollouts
 from leash_trl.length_control.dual import clipped
 from leash_trl.length_control.fields import is_number
-from leash_trl.length_control.method import LengthControl, Rollouts
 
 
 class Band(NamedTuple):

@@ -1,6 +1,6 @@
 """No length control: plain GRPO, the baseline of every comparison."""
 
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control import LengthControl
 
 
 class NoControl(LengthControl):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
+from leash_trl.length_control import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter
 from leash_trl.length_control.mai import solve_rate_penalties
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter
 
 
 class PrimeRL(LengthControl):

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 
 
+FLOAT32_ERROR = 1e-6  # rewards and their weights come in float32; those that differ by a smaller share are equal
+
+
 @dataclass(frozen=True)
 class Rollouts:
     """The N = P·G completions of one generation batch, ordered by prompt; all tensors have shape `(N,)`.

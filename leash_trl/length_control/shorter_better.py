@@ -2,7 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, hyperparameter
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter
 
 
 class ShorterBetter(LengthControl):

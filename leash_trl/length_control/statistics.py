@@ -1,12 +1,15 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
+import math
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import torch
 
 from leash_trl.length_control.advantages import ROUNDING_ERROR, standardized
 from leash_trl.length_control.dual import violation
-from leash_trl.length_control.method import LengthControl, Rollouts, Score
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 def _mean(values: torch.Tensor) -> float:
@@ -22,37 +25,31 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     clipping. Means ignore unknown values and are NaN if there are no others. If the method has several budgets, each
     has its own keys, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
-    lengths_N = rollouts.lengths.double()
+    budget_names = method.budgets(rollouts) or []  # of each completion
+    states = {name: method.budget_statistics(name) for name in budget_names}
     all_rows_N = torch.ones_like(rollouts.is_truncated)  # True for every completion
-    logged = dict(method.statistics())
-    budget_names = method.budgets(rollouts) or []  # the budget of each completion
-    state_of_budgets = {name: method.budget_statistics(name) for name in budget_names}
-    if budget_names:  # means over completions
-        for key in state_of_budgets[budget_names[0]]:
-            logged[key] = fmean(state_of_budgets[name][key] for name in budget_names)
-    logged |= _constraint_statistics(method, rollouts, score, all_rows_N)
-    if rollouts.is_correctness_known:
-        is_wrong_N = rollouts.is_scorable & ~rollouts.is_correct
-        logged["paying_share"] = _mean(score.penalty[rollouts.is_correct] > 0)
-        logged["mean_correct_length"] = _mean(lengths_N[rollouts.is_correct])
-        logged["mean_wrong_length"] = _mean(lengths_N[is_wrong_N])
-        logged["length_accuracy_correlation"] = length_accuracy_correlation(rollouts)
-    logged["mean_effective_penalty"] = _mean(score.base - score.shaped)
-    if rollouts.num_tokens is not None:
-        logged["mean_completion_length"] = _mean(rollouts.num_tokens)
-    logged["p95_length"] = lengths_N.quantile(0.95).item()
-    logged["max_length"] = lengths_N.max().item()
-    logged["truncated_share"] = _mean(rollouts.is_truncated)
-    logged["task_reward"] = _mean(rollouts.task_rewards)
-    logged["shaped_reward"] = _mean(score.shaped)
-    # a reward is clipped where it is not the base reward minus the penalty
-    is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
-    logged["clipped_share"] = _mean(is_clipped_N[~torch.isnan(score.shaped)])
-    for name, state in state_of_budgets.items():
+    logged = (
+        method.statistics()
+        | _mean_state([states[name] for name in budget_names])
+        | _constraint_statistics(method, rollouts, score, all_rows_N)
+        | _correctness_statistics(rollouts, score)
+        | _batch_statistics(rollouts, score)
+    )
+    for name, state in states.items():
         rows_N = torch.tensor([budget == name for budget in budget_names])
         statistics = state | _constraint_statistics(method, rollouts, score, rows_N)
         logged |= {f"{key}/{name}": value for key, value in statistics.items()}
     return logged
+
+
+def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, **others: float) -> dict[str, float]:
+    """Returns [`length_statistics`], and others such as `version`, the number of dual steps that the method has done,
+    under their keys in the log.
+
+    What is NaN is left out: it is undefined here, such as the length of wrong answers where there are none.
+    """
+    statistics = length_statistics(method, rollouts, score) | others
+    return {f"leash/{name}": float(value) for name, value in statistics.items() if not math.isnan(value)}
 
 
 def _constraint_statistics(
@@ -72,6 +69,43 @@ def _constraint_statistics(
     if rollouts.is_correctness_known:
         logged["accuracy"] = _mean(rollouts.correctness[rows_N])
     return logged
+
+
+def _mean_state(states: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the means over completions, whose budgets have these states; nothing if there are no budgets."""
+    keys = states[0] if states else {}
+    return {key: fmean(state[key] for state in states) for key in keys}
+
+
+def _correctness_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
+    """Returns statistics of the correct and the wrong completions; nothing if it is not known which they are."""
+    if not rollouts.is_correctness_known:
+        return {}
+    is_wrong_N = rollouts.is_scorable & ~rollouts.is_correct
+    return {
+        "paying_share": _mean(score.penalty[rollouts.is_correct] > 0),
+        "mean_correct_length": _mean(rollouts.lengths[rollouts.is_correct]),
+        "mean_wrong_length": _mean(rollouts.lengths[is_wrong_N]),
+        "length_accuracy_correlation": length_accuracy_correlation(rollouts),
+    }
+
+
+def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
+    """Returns statistics that exist once per batch."""
+    lengths_N = rollouts.lengths.double()
+    # a reward is clipped where it is not the base reward minus the penalty
+    is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
+    logged = {"mean_effective_penalty": _mean(score.base - score.shaped)}
+    if rollouts.num_tokens is not None:
+        logged["mean_completion_length"] = _mean(rollouts.num_tokens)
+    return logged | {
+        "p95_length": lengths_N.quantile(0.95).item(),
+        "max_length": lengths_N.max().item(),
+        "truncated_share": _mean(rollouts.is_truncated),
+        "task_reward": _mean(rollouts.task_rewards),
+        "shaped_reward": _mean(score.shaped),
+        "clipped_share": _mean(is_clipped_N[~torch.isnan(score.shaped)]),
+    }
 
 
 def length_accuracy_correlation(rollouts: Rollouts) -> float:

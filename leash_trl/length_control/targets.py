@@ -9,7 +9,8 @@ import numpy as np
 
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.fields import is_number
-from leash_trl.length_control.method import LengthControl, Rollouts
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
 
 
 TARGET_COLUMN = "target_length"
@@ -52,6 +53,11 @@ def row_target(row: Mapping[str, Any]) -> float | None:
     return target
 
 
+def limits_generation(method: LengthControl) -> bool:
+    """Returns whether the method, with its hyper-parameters, lowers the generation limit of training batches."""
+    return method.generation_cap(1.0) is not None
+
+
 def check_target(target: float | None, method: LengthControl, generation_limit: float) -> None:
     """Checks a target in tokens, of the run or of a prompt, and whether the method works with the run's settings.
 
@@ -67,10 +73,10 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     if not (is_number(target) and target > 0):
         raise ValueError(f"target_length is {target!r}, but must be a number of tokens above 0, such as 4096")
     # a target at the generation limit makes sense only for methods that stop generation at the target
-    stops_at_target = type(method).generation_cap is not LengthControl.generation_cap
-    is_too_long = target > generation_limit if stops_at_target else target >= generation_limit
+    may_be_limit = limits_generation(method)
+    is_too_long = target > generation_limit if may_be_limit else target >= generation_limit
     if is_too_long and method.target_use != "none":
-        bound = "at most" if stops_at_target else "below"
+        bound = "at most" if may_be_limit else "below"
         raise ValueError(
             f"target_length is {target:g}, but must be {bound} the {generation_limit} tokens of max_completion_length "
             "or generation_kwargs"
@@ -95,7 +101,7 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
 def check_method_controls(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
     """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
     completions, and methods that ask for a length in the prompt ask for tokens."""
-    if length_of != "completion" and method.generation_cap(1.0) is not None:
+    if length_of != "completion" and limits_generation(method):
         raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
     if not is_in_tokens and method.prompt_suffix(1.0, math.inf):
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from dataclasses import field
 
-from leash_trl.length_control.method import LengthControl, Paper, state_field
+from leash_trl.length_control import LengthControl, Paper, state_field
 
 
 class ThinkPrune(LengthControl):

@@ -78,12 +78,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     """
 
     _buffered_inputs: list[dict[str, Any]] | None
+    _tokenizer: Any  # TRL: GRPOTrainer.__init__ sets it, with a processor to that of the processor
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         avoid_faulty_cudnn_attention()
-        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)  # a processor has one
-        self._pad_token_id: int = tokenizer.pad_token_id
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()
         # the virtual tokens of prompt learning are to the left of the padding
@@ -165,7 +164,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
         """Returns this process's micro-batches of a window whose rows may be distributed freely."""
-        rows = batch_fields.joined(window, self._pad_token_id)
+        rows = batch_fields.joined(window, self._tokenizer.pad_token_id)
         # of this process, or with regrouping of all processes, whose rows are numbered together from here on
         facts = self._of_all(batch_fields.row_facts(rows))
         prompt_lengths, completion_lengths, num_loss_tokens, has_signal = facts.T.tolist()
@@ -246,7 +245,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             values = self.accelerator.pad_across_processes(
                 values,
                 dim=1,
-                pad_index=batch_fields.padding_value(name, self._pad_token_id),
+                pad_index=batch_fields.padding_value(name, self._tokenizer.pad_token_id),
                 pad_first=batch_fields.PADDING[name].side == "left",
             )
         return self.accelerator.gather(values)

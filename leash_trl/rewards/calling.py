@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from leash_trl.completions.thinking import ThinkingMarkers
+from leash_trl.errors import TrainingError
 
 
 def with_thinking_markers(functions: Iterable[Any], markers: ThinkingMarkers) -> list[Any]:
@@ -42,7 +43,8 @@ def reward_table(
         num_completions (`int`): N.
 
     Raises:
-        `ValueError`: If a function does not return one reward per completion, or an infinite one.
+        `ValueError`: If a function does not return one reward per completion.
+        `TrainingError`: If one returns an infinite reward.
 
     Example:
         >>> def is_short(completions):
@@ -64,12 +66,19 @@ def reward_table(
                 "each, with None for what it cannot score"
             )
         columns.append(column)
-        if torch.tensor(column, dtype=torch.float32).isinf().any():  # trainers store rewards so, and the loss is NaN
-            raise ValueError(
-                f"{name} returned a reward that is infinite in float32, but must return finite numbers, with None for "
-                "what it cannot score"
+    rewards_NK = torch.tensor(columns, dtype=torch.float64).T
+    check_finite(rewards_NK, names)
+    return rewards_NK
+
+
+def check_finite(rewards_NK: torch.Tensor, names: Sequence[str]) -> None:
+    """Raises `TrainingError` if a function returned an infinite reward, with which the loss would become NaN."""
+    for rewards_N, name in zip(rewards_NK.T, names, strict=True):
+        if rewards_N.float().isinf().any():  # trainers store rewards in float32
+            raise TrainingError(
+                f"the reward function {name!r} returned a reward that is infinite in float32, but must return finite "
+                "numbers, with None for what it cannot score"
             )
-    return torch.tensor(columns, dtype=torch.float64).T
 
 
 async def _awaited(returned: Sequence[Any]) -> list[Any]:

@@ -170,6 +170,7 @@ def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, u
     rows = [row for row in log_history if "leash/mean_length" in row]
     if not rows:
         return {}
+    rows = rows[:LASTING] + rows[LASTING:][-LONG_LASTING:]  # all that a rule reads
     log = pd.DataFrame(rows).set_index("step")
     advice = {}
     lengths = [key for key in log if key.startswith("leash/mean_length")]  # that of the run, and those of its budgets

@@ -17,12 +17,13 @@ from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, concatenated
+from leash_trl.length_control.statistics import log_entries
 from leash_trl.length_control.targets import check_thinking_ends
-from leash_trl.model_facts import eos_token_ids
+from leash_trl.model_facts import eos_token_ids, tokenizer_of
 from leash_trl.run_folder import STATE_ENTRY
 from leash_trl.trainer.advice import give_advice, list_advice
 from leash_trl.trainer.finite import check_gradients
-from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, log_entries
+from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings
 from leash_trl.trainer.trl_settings import (
     advantage_kind,
     completions_per_call,
@@ -232,7 +233,7 @@ class LengthControlCallback(DualStepCallback):
             warnings.warn(warning, stacklevel=3)
         rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
         score = self.method.score(rollouts, RULE)
-        self._metrics = log_entries(self.method, rollouts, score, self.version)
+        self._metrics = log_entries(self.method, rollouts, score, version=self.version)
         if self.version == 0:
             if self.reward.cost.name == "thinking":
                 check_thinking_ends(rollouts, self.reward.thinking_end)
@@ -273,7 +274,7 @@ def run_settings(args, reward: LengthControlledReward, model, processing_class, 
     check_whole_groups(args, reward.method)
     check_aggregation(args, reward)
     sizes = group_sizes(args)
-    tokenizer = getattr(processing_class, "tokenizer", processing_class)
+    tokenizer = tokenizer_of(processing_class)
     markers = thinking_markers(args, tokenizer, reward.thinking_end)
     counts_thinking = reward.cost.name == "thinking"
     return RunSettings(

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 from transformers import GenerationConfig
@@ -11,6 +11,7 @@ from leash_trl.completions.costs import Cost, find_cost
 from leash_trl.completions.thinking import check_thinking_end
 from leash_trl.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
+from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
 from leash_trl.length_control.none import NoControl
@@ -159,7 +160,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def make_length_control(self) -> LengthControl:
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
         method = find_method(self.length_control)
-        names = _hyperparameter_names(method)
+        names = hyperparameter_names(method)
         kwargs = cast(dict[str, Any], self.length_control_kwargs or {})
         unknown = sorted(kwargs.keys() - names)
         if unknown:
@@ -278,7 +279,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def _warnings(self, method: LengthControl) -> list[str]:
         """Returns warnings of settings that have no effect with this method, or that defeat it."""
         messages = []
-        names = _hyperparameter_names(type(method))
+        names = hyperparameter_names(type(method))
         ignored = []
         for name in SHARED_FIELDS:
             value = getattr(self, name)
@@ -303,8 +304,3 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"mask_truncated_completions is True, but {method.name} learns from truncated ones; set it to False"
             )
         return messages
-
-
-def _hyperparameter_names(method: type[LengthControl]) -> set[str]:
-    """Returns the names of the arguments that a method takes, without those of its state."""
-    return {field.name for field in fields(method) if field.init}

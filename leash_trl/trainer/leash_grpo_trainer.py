@@ -31,13 +31,12 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 from leash_trl.completions.costs import costs_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.thinking import ThinkingTokens
-from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, weighted_task_rewards
-from leash_trl.length_control.statistics import length_statistics, table_columns
+from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
-from leash_trl.rewards.calling import event_loop, with_thinking_markers
+from leash_trl.rewards.calling import check_finite, event_loop, with_thinking_markers
 from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advice_metrics
@@ -145,7 +144,6 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self.reward_funcs = with_thinking_markers(self.reward_funcs, self.thinking_markers)
         unwrapped = self.accelerator.unwrap_model(self.model)
-        tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
             self._dynamic_sampling = DynamicSampling(self.train_dataset, args)
@@ -153,8 +151,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self._add_saving_callbacks(dual_step)
         self._thinking_tokens: ThinkingTokens | None = None  # only looked for where the thinking is controlled
         if args.length_of == "thinking":
-            self._thinking_tokens = ThinkingTokens(tokenizer, self.thinking_markers)
-        self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
+            self._thinking_tokens = ThinkingTokens(self._tokenizer, self.thinking_markers)
+        self._end_ids = {*eos_token_ids(unwrapped, self._tokenizer), self._tokenizer.pad_token_id}
         self._generation = GenerationBatch()
         checks.check_trainer(self)
 
@@ -199,7 +197,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             generate=self._new_generation,
             score=self._score,
             accelerator=self.accelerator,
-            pad_token_id=self._pad_token_id,
+            pad_token_id=self._tokenizer.pad_token_id,
         )
         return self._training_batch(sampled)
 
@@ -295,12 +293,11 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         tool_mask: Sequence[Sequence[int]] | None,
     ) -> list[CompletionFacts]:
         """Returns the sizes of the completions of this process, in tokens that the model generated."""
-        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         all_facts = []
         for row, (prompt, completion) in enumerate(zip(prompt_ids, completion_ids, strict=True)):
             is_opened = False
             if self._thinking_tokens is not None:
-                end_of_prompt = tokenizer.decode(prompt[-NUM_END_TOKENS:])
+                end_of_prompt = self._tokenizer.decode(prompt[-NUM_END_TOKENS:])
                 is_opened = self.thinking_markers.is_opened_by(end_of_prompt)
             facts = completion_facts(
                 completion,
@@ -332,8 +329,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if self.environments is not None:
             arguments["environments"] = self.environments
         cost = self.args.cost
-        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
-        lengths = costs_of(cost, self._generation.facts, arguments, tokenizer.decode)
+        lengths = costs_of(cost, self._generation.facts, arguments, self._tokenizer.decode)
         warn_of_no_cost(lengths, cost, self.thinking_markers)
         return lengths
 
@@ -343,12 +339,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         `rewards_per_func` of shape `(N, K)` has the rewards of all processes, which TRL has gathered; without a weight
         is only the last function, if it is there to decide correctness.
         """
-        for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
-            if rewards.isinf().any():  # the loss would become NaN
-                raise TrainingError(
-                    f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
-                    "finite numbers, with None for what it cannot score"
-                )
+        check_finite(rewards_per_func, self.reward_func_names)
         rewards_NK = rewards_per_func.double().cpu()
         num_weighted = len(self.reward_funcs) - len(self.correctness.extra)
         weights = self.reward_weights[:num_weighted].cpu()
@@ -413,6 +404,5 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         return batch
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
-        for name, value in length_statistics(self.length_control, rollouts, score).items():
-            if not math.isnan(value):  # NaN: undefined here, such as the length of wrong answers
-                self._metrics[self._mode][f"leash/{name}"].append(value)
+        for key, value in log_entries(self.length_control, rollouts, score).items():
+            self._metrics[self._mode][key].append(value)

@@ -32,8 +32,8 @@ from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
-from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target
+from leash_trl.length_control.statistics import log_entries, table_columns
+from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
@@ -163,8 +163,7 @@ class LengthControlledReward:
         check_own_advantages(self.method, settings.advantage, num_processes)
         check_target(self.target_length, self.method, limit)
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
-        limits_generation = self.method.generation_cap(1.0) is not None
-        if changes_prompts or limits_generation:
+        if changes_prompts or limits_generation(self.method):
             warnings.warn(
                 f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
                 "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
@@ -240,8 +239,8 @@ class LengthControlledReward:
 
         log_metric = columns.get("log_metric")
         if log_metric is not None:
-            metrics = log_entries(self.method, rollouts, score, self.version) | mean_rewards(rewards_NK, names)
-            metrics |= advice_metrics(columns["trainer_state"])
+            metrics = log_entries(self.method, rollouts, score, version=self.version)
+            metrics |= mean_rewards(rewards_NK, names) | advice_metrics(columns["trainer_state"])
             for name, value in metrics.items():
                 log_metric(name, value)
         log_extra = columns.get("log_extra")
@@ -368,13 +367,6 @@ def mean_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, fl
         if scored:
             means[f"rewards/{name}"] = fmean(scored)
     return means
-
-
-def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
-    """Returns the statistics of some completions under the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, with
-    `version`, the number of dual steps that the method had done."""
-    statistics = {**length_statistics(method, rollouts, score), "version": float(version)}
-    return {f"leash/{key}": value for key, value in statistics.items() if not math.isnan(value)}
 
 
 def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bool) -> torch.Tensor:

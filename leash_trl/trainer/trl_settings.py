@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from trl import GRPOConfig, RLOOConfig
 
 from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
-from leash_trl.model_facts import question_prompt
+from leash_trl.model_facts import question_prompt, tokenizer_of
 
 
 AdvantageKind = Literal["centered", "leave_one_out"]
@@ -76,5 +76,5 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
     prompt = question_prompt(processing_class, **chat_template_kwargs)
     markers = ThinkingMarkers(thinking_end).after_prompt(prompt)
-    warn_of_hidden_markers(getattr(processing_class, "tokenizer", processing_class), markers)
+    warn_of_hidden_markers(tokenizer_of(processing_class), markers)
     return markers

@@ -184,14 +184,6 @@ def test_where_completions_have_several_targets_none_has_changed():
     assert method.forecast("") == before._replace(target=None).update(2.0).predict(lam, 0.9)
 
 
-def test_completions_without_a_target_teach_nothing():
-    method = LeashPredictive()
-    lam = next_lambda(method, [15, 15])
-    before = method.forecast("")
-    next_lambda(method, [15, 15], math.nan)
-    assert method.forecast("")[:5] == before.predict(lam, 0.9)[:5]
-
-
 @pytest.mark.parametrize(("column", "name"), [(None, ""), ("effort", "low")])
 def test_the_momentum_is_the_optimizers(column, name):
     method = LeashPredictive(adam_beta1=0.5, multiplier_per=column)

@@ -63,9 +63,13 @@ def test_targets_are_logged_only_for_methods_that_have_one(method, has_target):
     assert ("satisfaction_rate" in logged) == has_target
 
 
+class TargetOfSomePrompts(NoControl):
+    target_use = "optional"
+
+
 def test_a_completion_at_its_target_satisfies_it_and_one_without_a_target_does_not_count():
     targets = [100.0, 100.0, 100.0, 100.0, NAN, NAN]
-    logged = statistics([1, -1, 1, 1, 1, 1], [99, 100, 101, 300, 1, 1], targets)
+    logged = statistics([1, -1, 1, 1, 1, 1], [99, 100, 101, 300, 1, 1], targets, TargetOfSomePrompts())
     assert logged["satisfaction_rate"] == 0.5
 
 

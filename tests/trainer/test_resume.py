@@ -19,7 +19,7 @@ from stock_run import stock_trainer
 from transformers import TrainerCallback
 
 from leash_trl.cli.main import main
-from leash_trl.length_control.method import LengthControl, state_field
+from leash_trl.length_control import LengthControl, state_field
 from leash_trl.run_folder import TRAINER_STATE_FILE, length_control_state, only_run_in, whole_checkpoints
 from leash_trl.trainer.finite import check_finite, check_gradients
 from leash_trl.trainer.resume import starting_point

@@ -121,6 +121,7 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
           weight: 0.4
           warmup_steps: 0
     """
+    from leash_trl.length_control.fields import hyperparameter_names
     from leash_trl.length_control.methods import METHODS
 
     is_ours = method in METHODS.values()
@@ -129,11 +130,7 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     if method.target_use == "required":
         recipe["target_length"] = EXAMPLE_TARGET
     with_defaults = method()
-    recipe["length_control_kwargs"] = {
-        hyperparameter.name: getattr(with_defaults, hyperparameter.name)
-        for hyperparameter in fields(method)
-        if hyperparameter.init  # the other fields are state
-    }
+    recipe["length_control_kwargs"] = {name: getattr(with_defaults, name) for name in hyperparameter_names(method)}
     return yaml.safe_dump(recipe, sort_keys=False).strip()
 
 
