@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -38,7 +37,7 @@ class Run:
     rollouts: list[list[Completion]]
 
     @property
-    def rows(self) -> list[dict[str, float]]:
+    def rows(self):
         """What each step logged, without times."""
         rows = []
         for row in log_rows(self.trainer):
@@ -46,7 +45,7 @@ class Run:
         return rows
 
 
-def train(output_dir: Path, resume: bool = False, **overrides) -> Run:
+def train(output_dir, resume=False, **overrides):
     trainer = colocate_run.make_trainer(str(output_dir), **overrides)
     llm = trainer.vllm_generation.llm
     generate = llm.generate
@@ -71,7 +70,7 @@ def run_process():
     into it."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
-    def run(*words: str) -> subprocess.CompletedProcess:
+    def run(*words):
         command = [sys.executable, colocate_run.__file__, *words]
         return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
@@ -86,7 +85,7 @@ def _weights_can_be_replaced(run_process):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Run:
+def whole(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole"))
 
 

@@ -20,7 +20,7 @@ def form(**kwargs):
     return []
 
 
-def rule(*batches, functions=(score,), chosen=None) -> CorrectnessRule:
+def rule(*batches, functions=(score,), chosen=None):
     """The rule for these functions after it has seen these batches of deciding rewards."""
     names = [function.__name__ for function in functions]
     made = CorrectnessRule(functions, names, chosen, getattr(chosen, "__name__", ""))

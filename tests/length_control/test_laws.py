@@ -26,12 +26,12 @@ def same(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-7, equal_nan=True)
 
 
-def same_scores(actual: Score, expected: Score) -> None:
+def same_scores(actual, expected):
     for field in fields(Score):
         same(getattr(actual, field.name), getattr(expected, field.name))
 
 
-def exactly_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+def exactly_equal(first, second):
     return torch.equal(first.nan_to_num(NOT_NAN), second.nan_to_num(NOT_NAN))
 
 

@@ -14,7 +14,7 @@ RULE = AdvantageRule()
 ANY = toy_rollouts([-1, -1], [5, 6])
 
 
-def off(method: Toggle) -> Toggle:
+def off(method):
     """The method at the first batch of a period without a budget, before any question was solved."""
     for _ in range(method.period):
         method.observe(ANY)

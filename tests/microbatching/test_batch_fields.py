@@ -7,7 +7,7 @@ from leash_trl.microbatching import batch_fields
 
 
 @pytest.fixture
-def batch() -> dict[str, torch.Tensor]:
+def batch():
     """Two rows: prompts of 1 and 2 tokens in 4 columns, completions of 3 and 1 tokens in 5."""
     return {
         "prompt_ids": torch.tensor([[0, 0, 0, 7], [0, 0, 8, 9]]),

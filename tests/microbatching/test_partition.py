@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from leash_trl.microbatching import partition as microbatch
 
 
-def costs_of(parts, prompts, completions) -> list[int]:
+def costs_of(parts, prompts, completions):
     """Positions of each micro-batch: rows times the longest prompt and the longest completion."""
     costs = []
     for part in parts:
@@ -21,7 +20,7 @@ def costs_of(parts, prompts, completions) -> list[int]:
     return costs
 
 
-def all_cuts(num_rows: int, num_parts: int) -> Iterator[list[list[int]]]:
+def all_cuts(num_rows, num_parts):
     """All ways to cut `num_rows` rows into runs."""
     for inner in itertools.combinations(range(1, num_rows), num_parts - 1):
         ends = [0, *inner, num_rows]
@@ -73,7 +72,7 @@ def windows(draw):
     )
 
 
-def arranged(window: Window) -> microbatch.Arrangement:
+def arranged(window):
     return microbatch.arrange(
         window.prompts, window.completions, window.is_needed, window.num_steps, window.num_processes
     )

@@ -7,7 +7,7 @@ cut off at a limit. A second run answers the same problems a little better and a
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -26,11 +26,11 @@ class World(NamedTuple):
     spread: float = 0.5
 
 
-def _beta(a: float, b: float, rng: np.random.Generator, size: int) -> np.ndarray:
+def _beta(a, b, rng, size):
     return rng.beta(a, b, size)
 
 
-def _mixed(never: float, always: float, rng: np.random.Generator, size: int) -> np.ndarray:
+def _mixed(never, always, rng, size):
     """Shares of problems that are never and always solved, and any rates of the others."""
     quantile = rng.random(size)
     rates = rng.random(size)
@@ -51,18 +51,18 @@ WORLDS = {
 }
 
 
-def _parts_right(num_parts: int, rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+def _parts_right(num_parts, rates, rng, num_samples):
     """Partial credit: the share of a completion's parts that are right."""
     return rng.binomial(num_parts, rates[:, None], (len(rates), num_samples)) / num_parts
 
 
-def _similarities(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+def _similarities(rates, rng, num_samples):
     """Similarities to the gold, of any value, most of them near 1."""
     noise = rng.normal(size=(len(rates), num_samples))
     return 1 / (1 + np.exp(-2 - 2 * rates[:, None] - 0.5 * noise))
 
 
-def _format_and_answer(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+def _format_and_answer(rates, rng, num_samples):
     """A fifth of the credit for the form, the rest for the answer."""
     shape = (len(rates), num_samples)
     return 0.2 * (rng.random(shape) < 0.97) + 0.8 * (rng.random(shape) < rates[:, None])
@@ -79,12 +79,12 @@ REWARD_WORLDS = {
 }
 
 
-def _mean_rewards(name: str, rng: np.random.Generator, size: int, num_samples: int) -> np.ndarray:
+def _mean_rewards(name, rng, size, num_samples):
     draw_rates, draw_rewards = REWARD_WORLDS[name]
     return draw_rewards(draw_rates(rng, size), rng, num_samples).mean(axis=1)
 
 
-def reward_coverage(name: str, size: int, num_samples: int, num_draws: int) -> float:
+def reward_coverage(name, size, num_samples, num_draws):
     """Share of draws whose interval of the mean reward over `size` problems holds the truth."""
     truth = _mean_rewards(name, np.random.default_rng(12345), 100_000, num_samples).mean()
     rng = np.random.default_rng([size, num_samples, *name.encode()])
@@ -93,7 +93,7 @@ def reward_coverage(name: str, size: int, num_samples: int, num_draws: int) -> f
     return float(np.mean([low <= truth <= high for _, low, high in drawn]))
 
 
-def _completions(rng, rates, log_lengths, num_samples: int, limit: float) -> tuple[np.ndarray, np.ndarray]:
+def _completions(rng, rates, log_lengths, num_samples, limit):
     """Share of right completions and mean tokens of each problem; wrong answers are longer."""
     shape = (len(rates), num_samples)
     is_right = rng.random(shape) < rates[:, None]
@@ -101,7 +101,7 @@ def _completions(rng, rates, log_lengths, num_samples: int, limit: float) -> tup
     return (is_right & (lengths <= limit)).mean(axis=1), np.minimum(lengths, limit).mean(axis=1)
 
 
-def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) -> tuple[np.ndarray, ...]:
+def draw(rng, world, size, num_samples):
     """Shares of right completions and mean tokens of each problem: of the baseline, and of the run."""
     rates = world.solve_rates(rng, size)
     odds = rates / np.maximum(1 - rates, 1e-12) * np.exp(0.3 + 0.5 * rng.normal(size=size))
@@ -111,7 +111,7 @@ def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) ->
     return *base, *_completions(rng, odds / (1 + odds), shorter, num_samples, world.limit)
 
 
-def estimates(benchmarks: Sequence[tuple[np.ndarray, ...]], num_samples: int) -> dict[str, Estimate]:
+def estimates(benchmarks, num_samples):
     """Each statistic of some benchmarks' draws, as `leash eval` computes it."""
     parts: dict[str, list[Estimate]] = {"accuracy": [], "tokens": [], "Δ accuracy": [], "Δ tokens": []}
     for shares, lengths, run_shares, run_lengths in benchmarks:
@@ -125,7 +125,7 @@ def estimates(benchmarks: Sequence[tuple[np.ndarray, ...]], num_samples: int) ->
 
 
 @cache
-def _truth(name: str, num_samples: int) -> tuple[np.ndarray, ...]:
+def _truth(name, num_samples):
     return draw(np.random.default_rng(12345), WORLDS[name], 100_000, num_samples)
 
 
@@ -137,7 +137,7 @@ class Coverage(NamedTuple):
     relative_width: float
 
 
-def coverage(names: Sequence[str], size: int, num_samples: int, num_draws: int) -> dict[str, Coverage]:
+def coverage(names, size, num_samples, num_draws):
     """How the intervals of the mean over these benchmarks cover, by statistic."""
     rng = np.random.default_rng([size, num_samples, *"".join(names).encode()])
     truth = estimates([_truth(name, num_samples) for name in names], num_samples)
@@ -153,13 +153,13 @@ def coverage(names: Sequence[str], size: int, num_samples: int, num_draws: int) 
     return coverages
 
 
-def seed_coverage(num_seeds: int, num_draws: int) -> float:
+def seed_coverage(num_seeds, num_draws):
     """Share of draws whose interval over seeds holds the method's mean on these problems."""
     means = 0.85 + 0.03 * np.random.default_rng(num_seeds).normal(size=(num_draws, num_seeds))
     return float(np.mean([low <= 0.85 <= high for _, low, high in map(intervals.mean_over_seeds, means)]))
 
 
-def main() -> None:
+def main():
     """Prints the table."""
     print("# Coverage of the 95 % intervals, in %\n\nPrinted by `python tests/support/interval_simulation.py`.")
     print(f"Means over {len(WORLDS)} populations of problems, of 1000 draws each; in brackets the worst.\n")

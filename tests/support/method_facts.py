@@ -6,12 +6,9 @@ from itertools import permutations
 from random import Random
 from typing import Any, Literal
 
-import torch
 from toy_rollouts import toy_rollouts
 
-from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import Rollouts
 
 
 LIMIT = 200
@@ -90,17 +87,17 @@ FACTS = {
 }
 
 
-def method_named(name: str) -> LengthControl:
+def method_named(name):
     """The method of a line of `FACTS`, in its first state."""
     return METHODS[name.split(":")[0]](**FACTS[name].settings)
 
 
-def batch_of(rewards, lengths, targets, num_generations) -> Rollouts:
+def batch_of(rewards, lengths, targets, num_generations):
     truncated = [length == LIMIT for length in lengths]
     return toy_rollouts(rewards, lengths, targets, num_generations, truncated, limit=LIMIT)
 
 
-def warm(method: LengthControl) -> LengthControl:
+def warm(method):
     """The method after two policy updates on batches whose questions come again."""
     rewards = [1, -1, 1, -1, 1, 1, -1, 1]
     targets = [50.0, 50.0, 50.0, 50.0, 80.0, 80.0, 80.0, 80.0]
@@ -114,7 +111,7 @@ def warm(method: LengthControl) -> LengthControl:
     return method
 
 
-def random_batch(random: Random) -> Rollouts:
+def random_batch(random):
     """Groups of 2 to 4, of one answer or of several, with lengths that often meet, or lie on a target or the limit."""
     num_generations = random.randint(2, 4)
     num_prompts = random.randint(1, 3)
@@ -136,7 +133,7 @@ BATCHES = [random_batch(Random(seed)) for seed in range(16)]
 WARM = {name: warm(method_named(name)) for name in FACTS}
 
 
-def pairs(batch: Rollouts, is_chosen: torch.Tensor):
+def pairs(batch, is_chosen):
     """Row numbers of all pairs of a shorter and a longer chosen completion of the same prompt."""
     lengths = batch.lengths.tolist()
     chosen_rows = is_chosen.nonzero().flatten().tolist()

@@ -108,7 +108,7 @@ def test_every_trainer_of_trl_that_takes_reward_functions_is_in_the_table():
     assert tested == classes - {"AsyncGRPOTrainer"}  # for which there is test_async_grpo
 
 
-def defaults_of(config_class) -> dict:
+def defaults_of(config_class):
     return {field.name: field.default for field in dataclasses.fields(config_class)}
 
 
@@ -161,7 +161,7 @@ def test_a_trainer_refuses_the_methods_that_it_cannot_serve(case, tiny_model_pat
         assert "\n" not in message
 
 
-def used_lambdas(trainer) -> list[tuple[float, float]]:
+def used_lambdas(trainer):
     """Number of dual steps and lambda of each batch of the last training."""
     return [(row["leash/version"], row["leash/lambda"]) for row in log_rows(trainer, "leash/lambda")]
 
@@ -228,7 +228,7 @@ def test_an_end_of_thinking_that_no_completion_of_the_first_update_has_ends_the_
     assert trainer.state.global_step == 1
 
 
-def plus_one(completions, **kwargs) -> list[float]:
+def plus_one(completions, **kwargs):
     return [1.0] * len(completions)
 
 

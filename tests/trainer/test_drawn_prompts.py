@@ -15,17 +15,17 @@ from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_groups, ref
 from leash_trl.trainer.generation_batch import GenerationBatch
 
 
-def letters(count: int) -> list[dict]:
+def letters(count):
     return [{"prompt": letter} for letter in "abcdefghijklmnopqrstuvwxyz"[:count]]
 
 
-def make_sampling(rows, prompts_in_batch=2, **changes) -> DynamicSampling:
+def make_sampling(rows, prompts_in_batch=2, **changes):
     fields = {"seed": 3, "shuffle_dataset": False, **changes}
     sizes = {"generation_batch_size": prompts_in_batch * 4, "num_generations": 4}
     return DynamicSampling(rows, SimpleNamespace(**fields, **sizes))
 
 
-def drawn_for(sampling, batch, count, without=()) -> str:
+def drawn_for(sampling, batch, count, without=()):
     """The letters drawn for a batch, of which so many were done before."""
     sampling.batches = batch
     return "".join(row["prompt"] for row in sampling.draw(count, without))

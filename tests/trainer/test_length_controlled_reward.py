@@ -34,18 +34,18 @@ MODEL = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
 
 
-def plus_one(completions, **kwargs) -> list[float]:
+def plus_one(completions, **kwargs):
     return [1.0] * len(completions)
 
 
-def call(reward, *lengths: int, prompts=None, **columns):
+def call(reward, *lengths, prompts=None, **columns):
     """Scores completions of these lengths that end."""
     ids = [[7] * (length - 1) + [END] for length in lengths]
     prompts = prompts or ["question"] * len(lengths)
     return reward(prompts=prompts, completions=[""] * len(lengths), completion_ids=ids, **columns)
 
 
-def settings(limit=100.0, advantage=None) -> RunSettings:
+def settings(limit=100.0, advantage=None):
     """Settings of a run with groups of two in training, and without groups in evaluation."""
     return RunSettings(
         num_generations=2,
@@ -73,7 +73,7 @@ def begun(reward):
     return reward
 
 
-def metrics_of_call(reward, *lengths: int, **columns) -> dict[str, float]:
+def metrics_of_call(reward, *lengths, **columns):
     """What a call logs."""
     metrics = {}
     call(reward, *lengths, log_metric=metrics.__setitem__, **columns)
