@@ -4,7 +4,6 @@ import pytest
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     BudgetForcing,
     DecodingStrategy,
@@ -12,7 +11,6 @@ from leash_trl.evaluation.decoding import (
     make_strategy,
     step_seed,
 )
-from leash_trl.model_facts import prompt_ids
 
 
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
@@ -35,21 +33,6 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes():
     assert step_seed(3, 0) == 3
     # int.from_bytes(blake2b(b"3:1", digest_size=8).digest(), "big") % 2**63
     assert step_seed(3, 1) == 5773548458216236088
-
-
-def test_the_gym_thinks_the_same_thoughts_until_its_thinking_is_cut(problems):
-    engine = TransformersEngine.from_pretrained("gym", batch_size=64)
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=256)
-    prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:8])
-    forcing = BudgetForcing(max_thinking_tokens=20, final_answer=" So the answer is ", wait=" Wait, ")
-    plain = DecodingStrategy().complete(engine, prompts, range(8), settings)
-    forced = forcing.complete(engine, prompts, range(8), settings)
-    (end,) = engine.tokenizer.encode("</think>")
-    num_thoughts = [before.token_ids.index(end) for before in plain]
-    assert max(num_thoughts) > 20
-    for before, after, size in zip(plain, forced, num_thoughts, strict=True):
-        assert after.token_ids[: min(size, 20)] == before.token_ids[: min(size, 20)]
-        assert after.token_ids[min(size, 20)] == end
 
 
 def test_a_strategy_is_made_again_from_its_record():

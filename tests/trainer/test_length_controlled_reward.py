@@ -9,18 +9,15 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
 import torch
-from stock_run import TAKEN, lambda_in
 from transformers import TrainerState
 from trl import GRPOConfig
-from trl.experimental.async_grpo import AsyncGRPOConfig
 
-from leash_trl import LengthControlCallback, LengthControlledReward
+from leash_trl import LengthControlledReward
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import concatenated
@@ -255,30 +252,6 @@ def test_a_write_that_is_killed_leaves_nothing_torn(monkeypatch):
     assert call(copy, 15, 15) == [0.75, 0.75]
     call(copy, 9, 9)
     assert [rollouts.lengths.tolist() for rollouts in reward.pop_scored()] == [[15, 15], [9, 9]]
-
-
-def test_what_a_worker_scored_since_the_last_update_moves_lambda_once(tmp_path, tokenizer):
-    args = AsyncGRPOConfig(
-        output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=2, per_device_train_batch_size=4
-    )
-    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5, lambda_lr=0.1), target_length=10)
-    callback = LengthControlCallback(reward)
-    state = TrainerState()
-    run = {"model": MODEL, "processing_class": tokenizer, "optimizer": TAKEN}
-    callback.on_train_begin(args, state, None, **run)
-    copy = pickle.loads(pickle.dumps(reward))
-    lam = 0.5
-    for lengths in ([11, 12, 13], [], [16]):  # of the groups that are scored before an update
-        for length in lengths:
-            excess = max(0, length / 10 - 1)
-            assert call(copy, length, length) == pytest.approx([1 - lam * excess] * 2, abs=1e-12)
-        callback.on_step_begin(args, state, None)
-        callback.on_step_end(args, state, None, **run)
-        if lengths:
-            lam += 0.1 * (fmean(lengths) / 10 - 1)
-        entry = state.stateful_callbacks["LengthControl"]
-        assert lambda_in(entry) == pytest.approx(lam, abs=1e-12)
-    assert entry["version"] == 3
 
 
 def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_each(tmp_path, tokenizer):
