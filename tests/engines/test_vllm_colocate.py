@@ -47,7 +47,7 @@ def train(output_dir, resume=False, **overrides):
     trainer = colocate_run.make_trainer(str(output_dir), **overrides)
     llm = trainer.vllm_generation.llm
     generate = llm.generate
-    rollouts: list[list[Completion]] = []
+    rollouts = []
 
     def recording(*args, **kwargs):
         outputs = generate(*args, **kwargs)

@@ -203,10 +203,15 @@ def test_a_method_without_a_target_is_the_same_with_any(name):
     assert_alike(name, lambda batch: replace(batch, target_lengths=7 * batch.target_lengths))
 
 
+def two_prompts(rewards):
+    """Three completions of each of two prompts, with these rewards."""
+    return batch_of(rewards, [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
+
+
 @every_method
 def test_a_method_warns_of_reward_functions_that_it_ignores(name):
     method = method_named(name)
-    batch = batch_of([1, -1, -1, 1, math.nan, -1], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
+    batch = two_prompts([1, -1, -1, 1, math.nan, -1])
     bonus = batch.lengths / 100
     with_bonus = replace(batch, correctness_rewards=batch.task_rewards, task_rewards=batch.task_rewards + bonus)
     warning = LengthControl.reward_warning(method, with_bonus)
@@ -220,11 +225,12 @@ def test_a_method_warns_of_reward_functions_that_it_ignores(name):
 def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
     method = method_named(name)
     right, wrong = FACTS[name].base
-    zero_or_one = batch_of([1, 0, 0, 1, math.nan, 0], [10, 20, 30, 40, 50, 60], [50.0] * 6, num_generations=3)
-    minus_or_plus_one = replace(zero_or_one, task_rewards=2 * zero_or_one.task_rewards - 1)
+    zero_or_one = two_prompts([1, 0, 0, 1, math.nan, 0])
+    minus_or_plus_one = two_prompts([1, -1, -1, 1, math.nan, -1])
     expected = torch.tensor([right, wrong, wrong, right, math.nan, wrong], dtype=torch.float64)
     for batch in (zero_or_one, minus_or_plus_one):
-        same(method.score(batch, RULES["group"]).base, expected)
+        score = method.score(batch, RULES["group"])
+        same(score.base, expected)
     same(method.shaped_rewards(minus_or_plus_one), method.shaped_rewards(zero_or_one))
 
 

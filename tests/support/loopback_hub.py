@@ -11,7 +11,6 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,10 +52,10 @@ class LoopbackHub:
 
     def __init__(self):
         self.token = f"hf_{secrets.token_hex(17)}"
-        self.private: set[str] = set()
-        self.requests: list[bytes] = []
-        self.branches: dict[str, dict[str, list[Commit]]] = {}
-        self.faults: list[tuple[str, Callable[[], object]]] = []  # by pattern of a path, what happens to a request
+        self.private = set()
+        self.requests = []
+        self.branches = {}
+        self.faults = []  # by pattern of a path, what happens to a request
 
     def act_out_fault(self, path):
         """Does once what is to happen to a request for this path, if anything."""

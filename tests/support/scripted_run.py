@@ -1,7 +1,5 @@
 """Runs whose completions are fixed by prompt and place in the batch, the same for one and for two processes."""
 
-from typing import Any
-
 from conftest import gym_tokenizer, log_rows, quiet
 from gradient_run import scripted_rollout
 
@@ -16,7 +14,7 @@ REFILLED = {
     "dynamic_sampling_rounds": 2,
     "save_steps": 3,
 }
-SCENARIOS: dict[str, dict[str, Any]] = {
+SCENARIOS = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
     "thinking": {"length_of": "thinking", "min_accuracy": 0.2},

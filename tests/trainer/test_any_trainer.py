@@ -208,16 +208,6 @@ def test_a_second_call_of_train_goes_on(tiny_model_path, tmp_path):
     assert used_lambdas(trainer) == [pytest.approx((1, lambda_at_the_end), rel=1e-6)]
 
 
-def test_a_resumed_trainer_starts_from_its_checkpoint_whoever_used_its_reward(tiny_model_path, tmp_path):
-    reward = LengthControlledReward(parity_reward, "leash", target_length=6)
-    fields = {"reward": reward, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-    whole = stock_trainer("GRPO", tiny_model_path, tmp_path / "whole", **fields)
-    whole.train()
-    resumed = stock_trainer("GRPO", tiny_model_path, tmp_path / "resumed", **fields)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
-    assert used_lambdas(resumed) == used_lambdas(whole)
-
-
 def test_an_end_of_thinking_that_no_completion_of_the_first_update_has_ends_the_run(tiny_model_path, tmp_path):
     reward = LengthControlledReward(
         parity_reward, "leash", target_length=6, length_of="thinking", thinking_end="[/THINK]"

@@ -59,7 +59,7 @@ def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, 
     rows = letters(26)
     sampling = make_sampling(rows, size, seed=seed, shuffle_dataset=is_shuffled)
     order = list(RepeatSampler(rows, 1, shuffle=is_shuffled, seed=seed))
-    used: set[str] = set()
+    used = set()
     for batch, count in enumerate(counts[: 26 // size]):
         current = {rows[index]["prompt"] for index in order[batch * size : (batch + 1) * size]}
         used |= current
