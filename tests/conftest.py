@@ -47,7 +47,7 @@ SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
+def shared_data():
     """The folder of public data beside the project; tests that need it skip where it is absent."""
     if not (SHARED / "data").is_dir():
         pytest.skip("../shared/data is not here")
@@ -68,7 +68,7 @@ def tokenizer():
 
 
 @pytest.fixture(scope="session")
-def tiny_model_path(tmp_path_factory, tokenizer) -> str:
+def tiny_model_path(tmp_path_factory, tokenizer):
     """A one-layer random model; with `EOS_BIAS` its completions end after some twenty tokens."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -92,7 +92,7 @@ def tiny_model_path(tmp_path_factory, tokenizer) -> str:
     return str(path)
 
 
-def keep_imports_out_of_collections() -> None:
+def keep_imports_out_of_collections():
     """Every `train` ends with a garbage collection, which takes longest over the modules that will stay anyway."""
     import peft  # noqa: F401
 
@@ -109,22 +109,22 @@ def problems():
     return gym_problems("train", 64)
 
 
-def eos_bias(tokenizer) -> dict:
+def eos_bias(tokenizer):
     """Generation arguments that make a random model stop early now and then."""
     return {"sequence_bias": [[[tokenizer.eos_token_id], 2.0]]}
 
 
-def log_rows(trainer, key: str = "loss") -> list[dict]:
+def log_rows(trainer, key="loss"):
     """The logged rows that hold a key: by default those of policy updates."""
     return [row for row in trainer.state.log_history if key in row]
 
 
-def logged(trainer, key: str) -> list[float]:
+def logged(trainer, key):
     """All that was logged under a key."""
     return [row[key] for row in log_rows(trainer, key)]
 
 
-def generation_batches(trainer) -> list[dict]:
+def generation_batches(trainer):
     """Fills while the trainer trains: each generation batch as TRL gets it, its groups in order."""
     batches = []
     original = trainer._generate_and_score_completions
@@ -138,12 +138,12 @@ def generation_batches(trainer) -> list[dict]:
     return batches
 
 
-def parity_reward(completion_ids, **kwargs) -> list[float]:
+def parity_reward(completion_ids, **kwargs):
     """+1 or -1 by the parity of the token ids: right and wrong answers in every group, whatever the model says."""
     return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
 
 
-def quiet(output_dir, **settings) -> dict:
+def quiet(output_dir, **settings):
     """Settings of a small, quiet run on the CPU."""
     defaults = {
         "output_dir": str(output_dir),

@@ -73,12 +73,12 @@ def random_model():
     return speed.random_model(speed.Settings("gym" if ON_CPU else "smollm2-135m", "bfloat16"))
 
 
-def is_bad(tensor: torch.Tensor | None) -> bool:
+def is_bad(tensor):
     """Whether a number of it is infinite or NaN."""
     return tensor is not None and not bool(tensor.isfinite().all())
 
 
-def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBackend]) -> str:
+def pass_of(model, ids, mask, backends):
     """Forward and backward of a micro-batch: "finite", or of how many weights the gradient is not; or that torch
     refuses these backends."""
     model.zero_grad()
@@ -93,7 +93,7 @@ def pass_of(model, ids: torch.Tensor, mask: torch.Tensor, backends: list[SDPBack
     return "finite" if num_bad == 0 else f"{num_bad} of {len(gradients)} gradients not finite"
 
 
-def attention(measured: list[str], folder: Path) -> None:
+def attention(measured, folder):
     """Left-padded micro-batches of SmolLM2's architecture, bfloat16, LoRA, by the attention that torch may choose."""
     model = get_peft_model(random_model(), LORA)
     generator = torch.Generator().manual_seed(0)
@@ -101,7 +101,7 @@ def attention(measured: list[str], folder: Path) -> None:
     measured.append(f"the package avoids cuDNN's attention here: {is_cudnn_attention_faulty()}")
     is_finite = {}
     for name, backends in CHOICES.items():
-        widths_by_outcome: dict[str, list[int]] = {}
+        widths_by_outcome = {}
         for width in (64, 192, 320, 65, 128):  # the first three are of cuDNN's fault
             ids = torch.randint(5, model.config.vocab_size, (4, width), generator=generator).to(model.device)
             mask = (torch.arange(width) >= num_padding).long().to(model.device)
@@ -134,7 +134,7 @@ class Watch(TrainerCallback):
     on_step_end = on_pre_optimizer_step
 
 
-def updates(measured: list[str], folder: Path, cudnn: bool) -> None:
+def updates(measured, folder, cudnn):
     """Updates of LeashGRPOTrainer without a penalty; they may end with cuDNN's attention on. Prompts are padded to 64
     tokens and completions to 128, so that the widest micro-batches are of the fault's width."""
     settings = {
@@ -186,7 +186,7 @@ def updates(measured: list[str], folder: Path, cudnn: bool) -> None:
 LOGGED = ("step", "loss", "grad_norm", "leash/lambda", "leash/mean_length", "num_tokens")
 
 
-def logged_by(output_dir: Path) -> list[dict[str, float]]:
+def logged_by(output_dir):
     """What each step of a run of eight logged."""
     state = json.loads((output_dir / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))
     rows = []
@@ -196,12 +196,12 @@ def logged_by(output_dir: Path) -> list[dict[str, float]]:
     return rows
 
 
-def killed(measured: list[str], folder: Path) -> None:
+def killed(measured, folder):
     """SIGKILL in the middle of step 6, then resume from the checkpoint of step 4. The steps before it, computed twice
     without resuming, say whether the kernels that `full_determinism` takes give equal bits on the card at all."""
     changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "full_determinism": True})
 
-    def code_of(name: str, *words: str) -> int:
+    def code_of(name, *words):
         script = ROOT / "tests" / "support" / "killable_run.py"
         command = [sys.executable, script, CHECKPOINT, folder / name, "--changes", changes, *words]
         return subprocess.run(command).returncode
@@ -223,7 +223,7 @@ def killed(measured: list[str], folder: Path) -> None:
     assert len({row["leash/lambda"] for row in whole}) > 1, "lambda has not moved"
 
 
-def words_of(options: dict[str, object]) -> list[str]:
+def words_of(options):
     """Options as words of a command line."""
     words = []
     for name, value in options.items():
@@ -231,7 +231,7 @@ def words_of(options: dict[str, object]) -> list[str]:
     return words
 
 
-def speed_of(benchmark: str, folder: Path, **options: object) -> dict[str, dict]:
+def speed_of(benchmark, folder, **options):
     """The report that recipes/speed.py writes of its benchmark `step` or `rollout`."""
     words = words_of({"output_dir": folder} | options)
     subprocess.run([sys.executable, speed.__file__, benchmark, *words])
@@ -241,7 +241,7 @@ def speed_of(benchmark: str, folder: Path, **options: object) -> dict[str, dict]
     return report
 
 
-def planned_gib(max_length: int) -> float:
+def planned_gib(max_length):
     """What `leash plan` makes of the settings of the benchmark."""
     options = {
         "model_name_or_path": "gym" if ON_CPU else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
@@ -259,7 +259,7 @@ def planned_gib(max_length: int) -> float:
     return plan.memory_table(settings)["training"].sum() / plan.GIB
 
 
-def step(measured: list[str], folder: Path, max_length: int) -> None:
+def step(measured, folder, max_length):
     """A step of R1-Distill-Qwen-1.5B's architecture, of both trainers."""
     lengths = [int(share * max_length) for share in LENGTH_SHARES]
     pd.DataFrame({"length": lengths}).to_csv(folder / "lengths.csv", index=False)
@@ -298,7 +298,7 @@ def step(measured: list[str], folder: Path, max_length: int) -> None:
         assert 1 <= planned / memory <= 1.35
 
 
-def rollout(measured: list[str], folder: Path, cudnn: bool) -> None:
+def rollout(measured, folder, cudnn):
     """Sampling with transformers at SmolLM2's architecture."""
     options = {"model_name_or_path": "gym" if ON_CPU else "smollm2-135m", "dtype": "bfloat16", "max_length": 128}
     report = speed_of("rollout", folder, cudnn_attention=cudnn, steps=1, **options)
@@ -332,19 +332,19 @@ TOGETHER = ["attention", "updates", "updates-cudnn", "killed"]
 ROUNDS = [TOGETHER, ["step-8192"], ["rollout-cudnn"], ["rollout"], ["step-16384"]]
 
 
-def write(*lines: str) -> None:
+def write(*lines):
     with open(FOLDER / "table.md", "a", encoding="utf-8") as table:
         print(*lines, sep="\n", file=table)
 
 
-def run_part(name: str) -> None:
+def run_part(name):
     """Runs a part in this process, which it makes the leader of a group, and writes its row."""
     os.setpgrp()
     with open(FOLDER / "log", "ab") as log:
         os.dup2(log.fileno(), 1)  # stdout
         os.dup2(log.fileno(), 2)  # stderr
     start = time.monotonic()
-    measured: list[str] = []
+    measured = []
     result = "passed"
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as folder:
         try:
@@ -358,14 +358,14 @@ def run_part(name: str) -> None:
     write_row(name, time.monotonic() - start, "; ".join(measured), result)
 
 
-def write_row(name: str, seconds: float, measured: str, result: str) -> None:
+def write_row(name, seconds, measured, result):
     cells = []
     for text in (name, f"{seconds:.0f}", measured, result):
         cells.append(" ".join(text.replace("|", "/").split()))  # on one line, in one cell
     write(f"| {' | '.join(cells)} |")
 
 
-def run_side_by_side(names: list[str], end: float) -> None:
+def run_side_by_side(names, end):
     """Runs parts in processes of their own until each has ended or its time is over, `end` at the latest."""
     context = multiprocessing.get_context("spawn")
     start = time.monotonic()
@@ -388,7 +388,7 @@ def run_side_by_side(names: list[str], end: float) -> None:
             process.kill()
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=[*PARTS])
     parser.add_argument("--on_cpu", action="store_true")

@@ -1,7 +1,6 @@
 """What a folder is: a model, an adapter, a run that has not ended, a whole checkpoint."""
 
 import json
-import re
 
 import pytest
 
@@ -47,17 +46,6 @@ def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
         checkpoint_path(str(run))
     with pytest.raises(ValueError, match="holds no model"):
         checkpoint_path(str(run / "checkpoint-14"))
-
-
-@pytest.mark.parametrize("name", ["./missing", "runs/missing", "a/b/c", "~/missing"])
-@pytest.mark.parametrize("path_of", [checkpoint_path, complete_model_path])
-def test_a_model_that_does_not_exist_is_called_that(name, path_of, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "runs").mkdir()
-    with pytest.raises(ValueError, match=f"model .*{re.escape(name)}"):
-        path_of(name, "model")
-    assert path_of("missing/runs") == "missing/runs"
 
 
 def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):

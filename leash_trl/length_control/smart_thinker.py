@@ -2,8 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.advantages import mean_and_std
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts
+from leash_trl.length_control import LengthControl, Paper, Rollouts, mean_and_std
 
 
 TINY = 1e-6  # tokens, below the fraction of the coefficient, as in the release

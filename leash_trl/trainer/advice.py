@@ -12,7 +12,8 @@ import pandas as pd
 from transformers import TrainerState
 
 from leash_trl.completions.costs import unit_of
-from leash_trl.length_control.method import NEGLIGIBLE, LengthControl
+from leash_trl.length_control.advantages import ROUNDING_ERROR
+from leash_trl.length_control.method import LengthControl
 from leash_trl.run_folder import ADVICE_ENTRY
 
 
@@ -62,7 +63,7 @@ class Course(NamedTuple):
 
     def stays_at(self, key: str, bound: float, updates: int = LASTING) -> bool:
         """Returns whether all of the last updates had this value."""
-        return (self.last(key, updates) - bound).abs().max() < NEGLIGIBLE
+        return (self.last(key, updates) - bound).abs().max() < ROUNDING_ERROR
 
 
 def lambda_at_max(course: Course) -> str | None:

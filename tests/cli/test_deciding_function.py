@@ -52,7 +52,7 @@ def sample_words(files, tmp_path):
     return words_of
 
 
-def graded(folder) -> list:
+def graded(folder):
     completions = []
     for line in (folder / "samples" / "sums.jsonl").read_text().splitlines():
         completions.extend(json.loads(line)["completions"])

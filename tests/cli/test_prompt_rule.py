@@ -42,21 +42,21 @@ ROWS = {
 }
 
 
-def rows_of(kind: str) -> list[dict]:
+def rows_of(kind):
     return [ROWS[kind](text, str(i + 1)) for i, text in enumerate(QUESTIONS)]
 
 
-def trained_on(*words: str, evaluates: bool = False):
+def trained_on(*words, evaluates=False):
     """What `leash train` trains on, and what it evaluates on meanwhile."""
     script_args, _, _, dataset_args = arguments_of(given_fields([*ON_GYM, *words]))
     return load_training_data(script_args, dataset_args, evaluates=evaluates)
 
 
-def trained_prompts(*words: str) -> list:
+def trained_prompts(*words):
     return trained_on(*words)[0]["prompt"][:]
 
 
-def sampled_prompts(file: str, kind: str = "benchmark", model: str = "gym", **options) -> list:
+def sampled_prompts(file, kind="benchmark", model="gym", **options):
     """What `leash eval`, or `leash filter` for the kind `train`, asks."""
     sampling = SamplingArguments(output_dir="", model_name_or_path=model, **options)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model))

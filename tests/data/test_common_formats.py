@@ -15,7 +15,7 @@ USER = {"role": "user", "content": QUESTION}
 ANSWER = {"role": "assistant", "content": "7"}
 
 
-def line(row) -> str:
+def line(row):
     return json.dumps(row) + "\n"
 
 

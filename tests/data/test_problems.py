@@ -17,11 +17,11 @@ def write(tmp_path):
     return lambda rows, name="rows.jsonl": write_rows(tmp_path / name, rows)
 
 
-def problem(question: str, answer: str, **extra) -> dict:
+def problem(question, answer, **extra):
     return {"problem": question, "answer": answer, **extra}
 
 
-def questions(problems) -> list[str]:
+def questions(problems):
     return [prompt[-1]["content"] for prompt in problems["prompt"]]
 
 

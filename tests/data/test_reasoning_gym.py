@@ -1,7 +1,6 @@
 """Tasks of reasoning-gym as a source of problems, with their own reward."""
 
 import json
-from pathlib import Path
 
 import pytest
 from reasoning_gym.factory import create_dataset
@@ -19,7 +18,7 @@ PARTS = [
 ]
 
 
-def questions(rows) -> list[str]:
+def questions(rows):
     return [prompt[0]["content"] for prompt in rows["prompt"]]
 
 
@@ -108,7 +107,7 @@ SMALL = ["--model_name_or_path", "gym", "--max_new_tokens", "16", "--num_samples
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory) -> Path:
+def kept(tmp_path_factory):
     """The training rows that `leash filter` writes: all, since they may be solved 0 to 2 times of 2."""
     folder = tmp_path_factory.mktemp("kept")
     bounds = ["--min_passes", "0", "--max_passes", "2"]
@@ -116,7 +115,7 @@ def kept(tmp_path_factory) -> Path:
     return folder / "dataset" / "train.jsonl"
 
 
-def evaluate(output_dir: Path, *words: str) -> int:
+def evaluate(output_dir, *words):
     return main(["eval", *SMALL, "--output_dir", str(output_dir), "--benchmarks", *words])
 
 

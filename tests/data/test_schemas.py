@@ -12,7 +12,7 @@ from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
 from leash_trl.data.schemas import SCHEMAS, columns_to_read, detect_schema, row_id
 
 
-def read(row: dict) -> tuple:
+def read(row):
     """Id, question and gold."""
     return row_id(row), *detect_schema(row).read(row)
 
@@ -85,7 +85,7 @@ def test_what_no_problem_can_be_made_of_is_an_error_that_names_the_column(row, b
         read({**row, **broken})
 
 
-def choices_of(prompt: str) -> dict[str, str]:
+def choices_of(prompt):
     return {line[0]: line[3:] for line in prompt.split("\n\n")[1].splitlines()}
 
 

@@ -19,7 +19,7 @@ def folder(tmp_path):
     return tmp_path / "folder"
 
 
-def questions(rows) -> list[str]:
+def questions(rows):
     return [row["prompt"][-1]["content"] for row in rows]
 
 

@@ -32,10 +32,19 @@ def sampled(model, tokenizer, prompts, limit=256, **warpers):
 
 
 def random_model(kind, **fields):
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
-    ends = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    defaults = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "bos_token_id": 2,
+    }
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model(kind, vocab_size=64, num_hidden_layers=4, **{**sizes, **ends, **fields})
+    config = transformers.AutoConfig.for_model(kind, **(defaults | fields))
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for weights in model.parameters():
@@ -52,8 +61,15 @@ def random_model(kind, **fields):
         ("gpt2", {"n_embd": 32, "n_layer": 4, "n_head": 4}),
         (
             "deepseek_v3",  # keys are wider than values
-            {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 4}
-            | {"first_k_dense_replace": 4, "num_key_value_heads": 4},
+            {
+                "kv_lora_rank": 8,
+                "q_lora_rank": 8,
+                "qk_nope_head_dim": 4,
+                "qk_rope_head_dim": 4,
+                "v_head_dim": 4,
+                "first_k_dense_replace": 4,
+                "num_key_value_heads": 4,
+            },
         ),
     ],
 )

@@ -4,7 +4,6 @@ import pytest
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     BudgetForcing,
     DecodingStrategy,
@@ -12,7 +11,6 @@ from leash_trl.evaluation.decoding import (
     make_strategy,
     step_seed,
 )
-from leash_trl.model_facts import prompt_ids
 
 
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
@@ -26,30 +24,20 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     engine = ScriptedEngine(tokenizer, texts)
     strategy = BudgetForcing(max_thinking_tokens=2, num_ignore=1, final_answer="", wait="")
     completions = strategy.complete(engine, [[6], [7], [8]], [0, 1, 2], SamplingSettings(max_new_tokens=10))
-    assert [completion.token_ids[-2:] for completion in completions] == [[13, 1], [15, 1], [18, 1]]
-    rows = [[request.prompt_ids[0] for request in requests] for requests in engine.calls]
-    assert rows == [[6, 7, 8], [6, 7, 8], [6, 8]]
+    sixth, seventh, eighth = completions
+    assert sixth.token_ids[-2:] == [13, 1]
+    assert seventh.token_ids[-2:] == [15, 1]
+    assert eighth.token_ids[-2:] == [18, 1]
+    first_call, second_call, third_call = engine.calls
+    assert [request.prompt_ids[0] for request in first_call] == [6, 7, 8]
+    assert [request.prompt_ids[0] for request in second_call] == [6, 7, 8]
+    assert [request.prompt_ids[0] for request in third_call] == [6, 8]
 
 
 def test_each_step_has_a_seed_of_its_own_that_never_changes():
     assert step_seed(3, 0) == 3
     # int.from_bytes(blake2b(b"3:1", digest_size=8).digest(), "big") % 2**63
     assert step_seed(3, 1) == 5773548458216236088
-
-
-def test_the_gym_thinks_the_same_thoughts_until_its_thinking_is_cut(problems):
-    engine = TransformersEngine.from_pretrained("gym", batch_size=64)
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=256)
-    prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:8])
-    forcing = BudgetForcing(max_thinking_tokens=20, final_answer=" So the answer is ", wait=" Wait, ")
-    plain = DecodingStrategy().complete(engine, prompts, range(8), settings)
-    forced = forcing.complete(engine, prompts, range(8), settings)
-    (end,) = engine.tokenizer.encode("</think>")
-    num_thoughts = [before.token_ids.index(end) for before in plain]
-    assert max(num_thoughts) > 20
-    for before, after, size in zip(plain, forced, num_thoughts, strict=True):
-        assert after.token_ids[: min(size, 20)] == before.token_ids[: min(size, 20)]
-        assert after.token_ids[min(size, 20)] == end
 
 
 def test_a_strategy_is_made_again_from_its_record():

@@ -50,11 +50,16 @@ def test_a_function_is_called_as_in_training(is_chat):
         arguments.update(columns)
         return [1] * len(completion_ids)
 
-    first, second = ROWS["prompt"] if is_chat else "ab"
+    if is_chat:
+        first, second = ROWS["prompt"]
+        completions = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    else:
+        first, second = "ab"
+        completions = TEXTS
     verdicts(looks, rows={**ROWS, "prompt": [first, second], "completion": ["", ""]})
     assert arguments == {
         "prompts": [first, first, second, second],
-        "completions": [[{"role": "assistant", "content": text}] for text in TEXTS] if is_chat else TEXTS,
+        "completions": completions,
         "answer": ["x", "x", "y", "y"],
         "id": [7, 7, 8, 8],
     }
@@ -171,9 +176,12 @@ def test_a_run_without_rewards_is_compared_by_what_both_have(tmp_path):
 
 @pytest.mark.parametrize(("lowest", "is_bounded"), [(0.0, True), (-1.0, True), (-2.0, False)])
 def test_intervals_of_rewards_stay_within_bounds_that_both_runs_keep(tmp_path, lowest, is_bounded):
-    base = evaluated(tmp_path, "base", own=[[rewarded(lowest)], [rewarded(lowest)], [rewarded(0.9)]])
-    better = evaluated(tmp_path, "better", own=[[rewarded(1.0)]] * 3)
-    change = changes(better, base).set_index("metric").loc["reward_change"].iloc[0]
+    low = [rewarded(lowest)]
+    full = [rewarded(1.0)]
+    base = evaluated(tmp_path, "base", own=[low, low, [rewarded(0.9)]])
+    better = evaluated(tmp_path, "better", own=[full, full, full])
+    differences = changes(better, base).set_index("metric")
+    change = differences.loc["reward_change"].iloc[0]
     assert (change["high"] <= 1 - lowest) == is_bounded
     assert better.estimate("reward").low < 1.0  # three full credits do not make a fourth certain
 

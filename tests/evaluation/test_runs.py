@@ -42,9 +42,12 @@ def run(tmp_path):
 
 def values(run, benchmark):
     """Values of metrics by name, with k or the budget where there is one, as in `pass@2`."""
+    values_by_name = {}
     rows = run.results[run.results["benchmark"] == benchmark]
-    names = rows["metric"] + rows["at"].map(lambda at: "" if math.isnan(at) else f"@{at:g}")
-    return dict(zip(names, rows["value"], strict=True))
+    for metric, at, value in zip(rows["metric"], rows["at"], rows["value"], strict=True):
+        name = metric if math.isnan(at) else f"{metric}@{at:g}"
+        values_by_name[name] = value
+    return values_by_name
 
 
 def test_benchmark_by_hand(run):
@@ -75,9 +78,13 @@ def test_thinking_and_answer_have_rows_where_one_of_the_benchmarks_thinks(tmp_pa
     thought = problem(0, completion("1", 30, True, num_thinking_tokens=20), name="t")
     plain = problem(0, completion("1", 6, True), name="q")
     run = evaluated_run(tmp_path / "run", {"aime": [thought], "amc": [plain]})
-    benchmarks = ("aime", "amc", "overall")
-    assert [values(run, name)["thinking_tokens"] for name in benchmarks] == [20, 0, 10]
-    assert [values(run, name)["answer_tokens"] for name in benchmarks] == [10, 6, 8]
+    aime, amc, overall = (values(run, name) for name in ("aime", "amc", "overall"))
+    assert aime["thinking_tokens"] == 20
+    assert aime["answer_tokens"] == 10
+    assert amc["thinking_tokens"] == 0
+    assert amc["answer_tokens"] == 6
+    assert overall["thinking_tokens"] == 10
+    assert overall["answer_tokens"] == 8
     assert {"aime thinking tokens", "amc thinking tokens"} <= {*summary_table([run])}
 
 
@@ -143,30 +150,38 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     differences = changes(new, run)
     gain = mean_share_difference(np.array([0.0, 1 / 4]), 4)
     assert change(differences, "aime", "accuracy_change") == gain
-    assert change(differences, "aime", "tokens_change") == mean_amount(np.array([0.0, 15 - 31.0]), -math.inf)
-    ratio = ratio_minus_one([np.array([50.0, 15.0])], [np.array([50.0, 31.0])])
+    tokens = np.array([50.0, 15.0])
+    base_tokens = np.array([50.0, 31.0])
+    difference = mean_amount(tokens - base_tokens, -math.inf)
+    assert change(differences, "aime", "tokens_change") == difference
+    ratio = ratio_minus_one([tokens], [base_tokens])
     assert change(differences, "aime", "relative_tokens_change") == ratio
     no_gain = change(differences, "amc", "accuracy_change")
     assert change(differences, "overall", "accuracy_change") == mean_over_benchmarks([no_gain, gain])
 
 
 def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
-    easy, hard, solved = [row | {"completions": row["completions"][2:]} for row in (EASY, HARD, SOLVED)]
+    easy, hard, solved = (row | {"completions": row["completions"][2:]} for row in (EASY, HARD, SOLVED))
     fewer = evaluated_run(tmp_path / "fewer", {"aime": [easy, hard], "amc": [solved]})
+    differences = changes(fewer, run)
     gains = np.array([-1 / 4, 1 / 4])
-    assert change(changes(fewer, run), "aime", "accuracy_change") == mean_share_difference(gains, 2)
+    assert change(differences, "aime", "accuracy_change") == mean_share_difference(gains, 2)
 
 
 def test_problems_of_an_own_reward_need_no_solution(tmp_path):
-    rewarded = {"own": [{**EASY, "solution": None}, {**HARD, "solution": None}]}
-    run = evaluated_run(tmp_path / "run", rewarded)
-    assert change(changes(run, run), "own", "accuracy_change") == mean_share_difference(np.zeros(2), 4)
+    rewarded = [{**EASY, "solution": None}, {**HARD, "solution": None}]
+    run = evaluated_run(tmp_path / "run", {"own": rewarded})
+    differences = changes(run, run)
+    no_gain = mean_share_difference(np.zeros(2), 4)
+    assert change(differences, "own", "accuracy_change") == no_gain
 
 
 def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
-    base = evaluated_run(tmp_path / "base", {"aime": [EASY, problem(2, *HARD["completions"])]})
+    graded_problem = problem(2, *HARD["completions"])
+    base = evaluated_run(tmp_path / "base", {"aime": [EASY, graded_problem]})
     run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED]})
-    assert change(changes(run, base), "aime", "accuracy_change") == (0, -1, 1)
+    differences = changes(run, base)
+    assert change(differences, "aime", "accuracy_change") == (0, -1, 1)
 
 
 @pytest.mark.parametrize(

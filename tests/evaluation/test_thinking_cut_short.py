@@ -58,12 +58,16 @@ def test_completions_by_hand(complete, spelled, strategy, texts, expected):
 def test_each_step_of_forcing_goes_on_from_all_that_was_said(complete, spelled):
     engine, _ = complete(forcing(num_ignore=1), ["?????E", "???E", "7$"])
     first, second, answer = engine.asked(5)
-    assert [request.prompt_ids for request in (first, second)] == [(5,), (5, *spelled("?????W"))]
+    assert first.prompt_ids == (5,)
+    assert second.prompt_ids == (5, *spelled("?????W"))
     assert answer.prompt_ids == (5, *spelled("?????W???E"))
     # one token more than is left of the budget of 10; and what is left of 100 tokens
     assert [request.max_new_tokens for request in (first, second, answer)] == [11, 6, 90]
-    assert [request.stop_token_ids for request in (first, answer)] == [{*spelled("E")}, set()]
-    assert [request.seed for request in (first, second, answer)] == [1, step_seed(1, 1), step_seed(1, 2)]
+    assert first.stop_token_ids == {*spelled("E")}
+    assert answer.stop_token_ids == set()
+    assert first.seed == 1
+    assert second.seed == step_seed(1, 1)
+    assert answer.seed == step_seed(1, 2)
 
 
 @pytest.mark.parametrize(

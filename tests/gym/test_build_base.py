@@ -5,7 +5,6 @@ from itertools import takewhile
 
 import pandas as pd
 import pytest
-import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
@@ -20,7 +19,7 @@ def test_the_build_trains_every_stage_and_writes_a_checkpoint(build_base, tokeni
     stages = [stage._replace(steps=2) for stage in build_base.STAGES]
     monkeypatch.setattr(build_base, "BATCH_SIZE", 4)
 
-    def weights_after(stages) -> dict[str, torch.Tensor]:
+    def weights_after(stages):
         monkeypatch.setattr(build_base, "STAGES", stages)
         build_base.build_checkpoint(tmp_path)
         return AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()

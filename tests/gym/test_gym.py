@@ -49,7 +49,7 @@ class Step(NamedTuple):
     total: int
 
 
-def passes_of(trace: str) -> list[list[Step]]:
+def passes_of(trace):
     """The steps that a trace writes, pass by pass; the first pass, then one for each recheck."""
     passes = []
     for text in re.split(r"recheck|check again", trace):
@@ -57,7 +57,7 @@ def passes_of(trace: str) -> list[list[Step]]:
     return passes
 
 
-def totals_of(problem) -> list[int]:
+def totals_of(problem):
     """The right totals after the first term, the term labeled a, the term labeled b, ..."""
     return list(accumulate(problem.terms))
 

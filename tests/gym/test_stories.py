@@ -21,7 +21,7 @@ GAINS = {"finds", "buys", "gets", "wins", "takes"}
 LOSSES = {"loses", "sells", "gives", "breaks", "throws"}
 
 
-def answer_of_a_reader(question: str) -> int:
+def answer_of_a_reader(question):
     """The answer of somebody who reads the story word by word."""
     start, *changes, _ = question.split(". ")  # the last sentence is the question
     total = int(re.search(r"has (\d+) ", start)[1])
@@ -37,7 +37,7 @@ def answer_of_a_reader(question: str) -> int:
     return total
 
 
-def questions_of(name: str) -> list[str]:
+def questions_of(name):
     return [messages[0]["content"] for messages in load_problems(name)["prompt"]]
 
 

@@ -57,10 +57,12 @@ def test_every_scale_by_hand(scale):
     first, second = SCALES[scale]
     rewards = torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, 0.0, 0.0])
     centered = doubles(1, 1, -1, -1, 0.5, 0.5, -0.5, -0.5)
-    stds = doubles(first, first, first, first, second, second, second, second)
-    close(group_advantages(rewards, 4, scale, epsilon=1e-14), centered / stds)
-    with_epsilon = 1 if scale == "none" else 1 / (first + 0.25)
-    close(group_advantages(rewards, 4, scale, epsilon=0.25)[0], with_epsilon)
+    stds = doubles(first, second).repeat_interleave(4)
+    advantages = group_advantages(rewards, 4, scale, epsilon=1e-14)
+    close(advantages, centered / stds)
+    advantages = group_advantages(rewards, 4, scale, epsilon=0.25)
+    expected = 1 if scale == "none" else 1 / (first + 0.25)
+    close(advantages[0], expected)
 
 
 @given(st.floats(-1, 1), st.integers(2, 64))
@@ -72,8 +74,11 @@ def test_equal_rewards_give_no_advantage_worth_the_name(reward, size):
 
 
 def test_what_is_below_a_millionth_is_a_rounding_error_and_what_is_above_is_a_signal():
-    rewards = doubles(1, 0, 1, 0)
-    for size, is_signal in ((0.9e-6, False), (2e-6, True)):
-        assert has_signal(rewards, doubles(0, 0, size, -size), 2).tolist() == [False, is_signal]
-    for spread, is_signal in ((0.9e-12, False), (2e-12, True)):
-        assert has_signal(doubles(1, 0, 0, spread), doubles(1, -1, 1, -1), 2).tolist() == [True, is_signal]
+    rewards = doubles(1, 0)
+    assert not has_signal(rewards, doubles(0.9e-6, -0.9e-6), 2)
+    assert has_signal(rewards, doubles(2e-6, -2e-6), 2)
+    advantages = doubles(1, -1)
+    assert not has_signal(doubles(0, 0.9e-12), advantages, 2)
+    assert has_signal(doubles(0, 2e-12), advantages, 2)
+    two_prompts = has_signal(doubles(1, 0, 0, 0), doubles(1, -1, 1, -1), 2)
+    assert two_prompts.tolist() == [True, False]

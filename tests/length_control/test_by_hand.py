@@ -56,12 +56,6 @@ CASES = {
         toy_rollouts([1, -1, 1, 1, 0, 1], [100, 200, 300, 7, 7, 7], num_generations=3),
         [1.25, 0, 0.75, 1, 0, 1],
     ),
-    # range 100 to 300: lambda 0.5, -0.5 and 0.5 - 150/200
-    "kimi": (
-        Kimi(weight=0.4),
-        toy_rollouts([1, 1, -1], [100, 300, 250]),
-        [1 + 0.4 * 0.5, 1 - 0.4 * 0.5, -0.4 * 0.25],
-    ),
     # targets 60 and 40; a correct answer that is truncated is correct all the same
     "laser": (
         Laser(alpha=0.25),

@@ -13,22 +13,27 @@ EASY_AND_HARD = toy_rollouts([1, 1, 0, 1, 0, 1], [60, 50, 10, 60, 10, 101], targ
 
 def test_easy_prompts_have_the_easy_limit():
     # of the first prompt, 60 is above the limit of 50
-    assert DLER(easy_limit=50).shaped_rewards(EASY_AND_HARD).tolist() == [0, 1, 0, 1, 0, 0]
-    assert DLER().shaped_rewards(EASY_AND_HARD).tolist() == [1, 1, 0, 1, 0, 0]
+    shaped = DLER(easy_limit=50).shaped_rewards(EASY_AND_HARD)
+    assert shaped.tolist() == [0, 1, 0, 1, 0, 0]
+    shaped = DLER().shaped_rewards(EASY_AND_HARD)
+    assert shaped.tolist() == [1, 1, 0, 1, 0, 0]
 
 
 def test_a_prompt_is_easy_only_above_the_threshold():
+    method = DLER(easy_limit=50)
     half = toy_rollouts([1, 1, 0, 0], [60, 40, 10, 10], target=100.0)
-    assert DLER(easy_limit=50).limits(half).tolist() == [100.0] * 4
+    assert method.limits(half).tolist() == [100.0] * 4
     # of three scorable answers two are correct, but one of them is truncated
     truncated = toy_rollouts(
         [1, 1, 0, math.nan], [60, 40, 10, 10], target=100.0, truncated=[True, False, False, False]
     )
-    assert DLER(easy_limit=50).limits(truncated).tolist() == [100.0] * 4
+    assert method.limits(truncated).tolist() == [100.0] * 4
 
 
 def test_the_easy_limit_raises_no_target():
-    assert DLER(easy_limit=50).limits(toy_rollouts([1, 1], [20, 30], target=30.0)).tolist() == [30.0, 30.0]
+    solved = toy_rollouts([1, 1], [20, 30], target=30.0)
+    limits = DLER(easy_limit=50).limits(solved)
+    assert limits.tolist() == [30.0, 30.0]
 
 
 def test_generation_is_cut_at_whole_tokens_of_the_target_unless_turned_off():

@@ -30,7 +30,7 @@ def test_right_and_wrong_answers_are_compared_with_each_other():
     # the unscorable answer counts as neither, so two wrong ones share -4; in the other groups, all are alike
     rewards = [1, -1, -1, math.nan, 1, 1, 1, math.nan, -1, -1, -1, math.nan]
     rollouts = toy_rollouts(rewards, [10, 10, 90, 50] * 3, num_generations=4, limit=100)
-    close(advantages_of(rollouts), [4, -2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    close(advantages_of(rollouts), [4, -2, -2] + [0] * 9)
 
 
 def test_a_small_temperature_neither_overflows_nor_loses_the_group():
@@ -41,9 +41,12 @@ def test_a_small_temperature_neither_overflows_nor_loses_the_group():
 def released_gradient(scores, is_right, lengths, limit, tau, temperature):
     """Gradient of the released objective with respect to the scores, one group."""
     scores = scores.clone().requires_grad_()
-    weights = torch.softmax((1 - lengths[is_right] / limit) / temperature, dim=0)
-    objective = (weights * scores[is_right]).sum() - tau * torch.logsumexp(scores[~is_right] / tau, dim=0)
-    return torch.autograd.grad(objective, scores)[0]
+    length_rewards = 1 - lengths[is_right] / limit
+    weights = torch.softmax(length_rewards / temperature, dim=0)
+    gain = (weights * scores[is_right]).sum()
+    loss = tau * torch.logsumexp(scores[~is_right] / tau, dim=0)
+    (gradient,) = torch.autograd.grad(gain - loss, scores)
+    return gradient
 
 
 def test_for_large_tau_it_is_the_gradient_of_the_released_objective_times_group_size():
@@ -58,7 +61,8 @@ def test_for_large_tau_it_is_the_gradient_of_the_released_objective_times_group_
         "limit": 800,
         "temperature": 0.1,
     }
-    advantages = advantages_of(toy_rollouts(is_right.tolist(), lengths, limit=800))
+    rollouts = toy_rollouts(is_right.tolist(), lengths, limit=800)
+    advantages = advantages_of(rollouts)
     close(advantages, 8 * released_gradient(**group, tau=1e9), rtol=1e-6)
     # at the release's tau, scores in [-1, 0] change the weight of a wrong answer by at most e^0.1
     released = 8 * released_gradient(**group, tau=10.0)

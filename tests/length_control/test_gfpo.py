@@ -23,11 +23,6 @@ def test_the_shortest_of_each_group_are_kept_but_never_an_unscorable_completion(
     assert kept_rows(GFPO(num_kept=4)) == [0, 1, 2, 3, 4, 6, 7]
 
 
-def test_token_efficiency_keeps_the_highest_rewards_per_token():
-    # 0.025, 0.05, -0.05, 0; 0.04, none, -0.02, 0.01
-    assert kept_rows(GFPO(num_kept=2, metric="token_efficiency")) == [0, 1, 4, 7]
-
-
 # kept rewards 0.5, -1 (mean -0.25) and 1, -1 (mean 0)
 # all four: mean -0.125, variance (0.390625 + 0.765625 + 1.265625 + 0.765625) / 4
 BATCH_STD = math.sqrt(0.796875)

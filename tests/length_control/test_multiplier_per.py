@@ -1,14 +1,10 @@
-"""One multiplier per budget: by hand, and equal to LEASH where there is one value."""
-
-from random import Random
+"""One multiplier per budget, by hand."""
 
 import pytest
-import torch
 from toy_rollouts import toy_rollouts, updated
 
 from leash_trl.length_control import AdvantageRule
-from leash_trl.length_control.leash import Leash, LeashC
-from leash_trl.length_control.leash_predictive import LeashPredictive
+from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.statistics import length_statistics
 
 
@@ -47,22 +43,6 @@ def test_a_multiplier_whose_prompts_are_not_sampled_stays_and_a_new_value_starts
     late = batch([800, 800], ["high", "high"])
     assert updated(method, LOW).penalty(late).tolist() == [0.25, 0.25]
     assert updated(method, late).lambdas == {"low": 0.75, "high": 0.75}
-
-
-@pytest.mark.parametrize("method_class", [Leash, LeashPredictive, LeashC])
-def test_with_one_value_it_is_the_plain_method_to_the_last_bit(method_class):
-    plain = method_class()
-    per_value = method_class(multiplier_per="effort")
-    random = Random(0)
-    for _ in range(50):
-        rewards = random.choices([-1.0, 1.0], k=8)
-        lengths = random.choices(range(1, 900), k=8)
-        targets = random.choices(range(1, 401), k=8)
-        rollouts = toy_rollouts(rewards, lengths, targets, num_generations=2, columns={"effort": ["only"] * 8})
-        score = vars(per_value.score(rollouts, AdvantageRule()))
-        for name, expected in vars(plain.score(rollouts, AdvantageRule())).items():
-            assert torch.equal(score[name], expected)
-        assert updated(per_value, rollouts).lam == updated(plain, rollouts).lam
 
 
 def test_every_budget_is_logged_by_name(method):

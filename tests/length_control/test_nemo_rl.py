@@ -5,20 +5,11 @@ import math
 import pytest
 from toy_rollouts import close, toy_rollouts
 
-from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.nemo_rl import Band, NemoRL, band_of
 
 
 NAN = math.nan
 BAND = {"a": 10, "b": 20, "f": 0.5}
-
-
-def test_the_band_by_hand():
-    # 400 lies 300/900 within the band: 1 - 0.4/3
-    rollouts = toy_rollouts([1, 1, 1, 0, NAN], [100, 400, 2000, 400, 400])
-    method = NemoRL(profile_band={"a": 100, "b": 1000, "f": 0.6})
-    close(method.shaped_rewards(rollouts), [1, 1 - 0.4 / 3, 0.6, 0, NAN])
-    close(method.score(rollouts, AdvantageRule()).penalty, [0, 0.4 / 3, 0.4, 0, NAN])
 
 
 CONFIGURED = Band(100, 200, 0.5)

@@ -31,11 +31,12 @@ def test_the_length_of_a_completion_counts_its_answer_too_where_only_its_thinkin
 
 def test_rows_are_joined_and_selected_with_their_columns():
     first = toy_rollouts([1, 0], [1, 2], target=9.0, columns={"effort": ["low", "low"]})
-    second = toy_rollouts([1, 1, 0, 0], [3, 4, 5, 6], num_generations=2, columns={"effort": ["a", "a", "b", "b"]})
+    second = toy_rollouts([1, 0], [3, 4], columns={"effort": ["high", "high"]})
     both = concatenated([first, second])
-    assert both.lengths.tolist() == [1, 2, 3, 4, 5, 6]
-    assert both.columns["effort"] == ["low", "low", "a", "a", "b", "b"]
-    picked = selected(both, torch.tensor([4, 5, 0, 1]))
-    assert picked.lengths.tolist() == [5, 6, 1, 2]
-    assert picked.columns["effort"] == ["b", "b", "low", "low"]
+    assert both.lengths.tolist() == [1, 2, 3, 4]
+    assert both.columns["effort"] == ["low", "low", "high", "high"]
+    rows = torch.tensor([2, 3, 0, 1])
+    picked = selected(both, rows)
+    assert picked.lengths.tolist() == [3, 4, 1, 2]
+    assert picked.columns["effort"] == ["high", "high", "low", "low"]
     close(picked.target_lengths, [NAN, NAN, 9, 9])

@@ -14,7 +14,7 @@ RULE = AdvantageRule()
 ANY = toy_rollouts([-1, -1], [5, 6])
 
 
-def off(method: Toggle) -> Toggle:
+def off(method):
     """The method at the first batch of a period without a budget, before any question was solved."""
     for _ in range(method.period):
         method.observe(ANY)
@@ -23,26 +23,27 @@ def off(method: Toggle) -> Toggle:
 
 
 def test_the_report_by_hand():
-    # question 7: correct lengths 10, 20, 40; their median is 20; 3 of 4 correct, so the budget holds: 40 earns 0
-    # question 8: 1 of 4 correct, less than the threshold of 0.5: spared
-    rewards = [1, 1, -1, 1, 1, -1, -1, -1]
-    lengths = [10, 20, 30, 40, 90, 5, 5, 5]
-    batch = toy_rollouts(rewards, lengths, num_generations=4, questions=[7, 7, 7, 7, 8, 8, 8, 8])
+    # first question: correct lengths 10, 20, 40; their median is 20; 3 of 4 correct, so the budget holds: 40 earns 0
+    # second question: 1 of 4 correct, less than the threshold of 0.5: spared
+    batch = toy_rollouts([1, 1, -1, 1, 1, -1, -1, -1], [10, 20, 30, 40, 90, 5, 5, 5], num_generations=4)
     method = Toggle(period=3, percentile=50.0)
-    close(method.score(batch, RULE).shaped, [1, 1, 0, 0, 1, 0, 0, 0])
-    close(method.score(batch, RULE).penalty, [0, 0, 0, 1, 0, 0, 0, 0])
-    close(off(method).score(batch, RULE).shaped, [1, 1, 0, 1, 1, 0, 0, 0])
-    close(method.score(batch, RULE).penalty, [0] * 8)
+    score = method.score(batch, RULE)
+    close(score.shaped, [1, 1, 0, 0, 1, 0, 0, 0])
+    close(score.penalty, [0, 0, 0, 1, 0, 0, 0, 0])
+    score_without_budget = off(method).score(batch, RULE)
+    close(score_without_budget.shaped, [1, 1, 0, 1, 1, 0, 0, 0])
+    close(score_without_budget.penalty, [0] * 8)
 
 
 def test_a_budget_is_estimated_once_from_any_phase_and_stays():
     method = off(Toggle(period=1, percentile=100.0))
-    method.observe(toy_rollouts([-1, -1], [5, 6], questions=[9, 9]))
-    method.observe(toy_rollouts([1, -1], [50, 6], questions=[9, 9]))
-    method.observe(toy_rollouts([1, 1], [10, 90], questions=[9, 9]))
+    method.observe(ANY)
+    method.observe(toy_rollouts([1, -1], [50, 6]))
+    method.observe(toy_rollouts([1, 1], [10, 90]))
     assert method.statistics() == {"budget_on": 0.0, "questions_with_budget": 1.0}
     method.step()
-    close(method.shaped_rewards(toy_rollouts([1, 1, 1], [50, 51, 10], questions=[9, 9, 9])), [1, 0, 1])
+    shaped = method.shaped_rewards(toy_rollouts([1, 1, 1], [50, 51, 10]))
+    close(shaped, [1, 0, 1])
 
 
 def test_the_budget_holds_from_the_threshold_on_as_in_the_formula():

@@ -7,7 +7,7 @@ from leash_trl.microbatching import batch_fields
 
 
 @pytest.fixture
-def batch() -> dict[str, torch.Tensor]:
+def batch():
     """Two rows: prompts of 1 and 2 tokens in 4 columns, completions of 3 and 1 tokens in 5."""
     return {
         "prompt_ids": torch.tensor([[0, 0, 0, 7], [0, 0, 8, 9]]),
@@ -40,20 +40,27 @@ def test_a_width_holds_its_row_and_at_least_one_column():
 
 
 def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_has_a_signal(batch):
-    assert batch_fields.row_facts(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
-    batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    assert batch_fields.row_facts(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]
+    first, second = batch_fields.row_facts(batch).tolist()
+    assert first == [1, 3, 3, 0]
+    assert second == [2, 1, 1, 1]
+    batch["tool_mask"] = torch.ones(2, 5, dtype=torch.long)
+    batch["tool_mask"][0, 1] = 0
+    first, second = batch_fields.row_facts(batch).tolist()
+    assert first == [1, 3, 2, 0]
+    assert second == [2, 1, 1, 1]
 
 
 def test_joining_undoes_a_split_into_rows_of_their_own_width(batch):
-    ratios = [
-        [0.5, 0.75, 0.25, 1.0, 1.0],
-        [2.0, 1.0, 1.0, 1.0, 1.0],
-    ]
-    batch["importance_sampling_ratio"] = torch.tensor(ratios)
-    batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    first_row: dict[str, torch.Tensor] = {}
-    second_row: dict[str, torch.Tensor] = {}
+    batch["importance_sampling_ratio"] = torch.tensor(
+        [
+            [0.5, 0.75, 0.25, 1.0, 1.0],
+            [2.0, 1.0, 1.0, 1.0, 1.0],
+        ]
+    )
+    batch["tool_mask"] = torch.ones(2, 5, dtype=torch.long)
+    batch["tool_mask"][0, 1] = 0
+    first_row = {}
+    second_row = {}
     for name, values in batch.items():
         is_whole = name == "num_items_in_batch"
         first_values = values if is_whole else values[[0]]
@@ -116,10 +123,13 @@ def test_relative_models_do_not_see_the_left_edge(model_type):
         for parameter in model.parameters():
             parameter.mul_(4)  # attention that is not flat, so that positions matter
         ids = torch.randint(3, 64, (1, 20))
-        padded = torch.cat([torch.zeros(1, 5, dtype=torch.long), ids], dim=1)
-        alone = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        behind_padding = model(input_ids=padded, attention_mask=(padded > 0).long()).logits[:, 5:]
-        reversed_order = model(input_ids=ids.flip(1), attention_mask=torch.ones_like(ids)).logits.flip(1)
+        mask = torch.ones_like(ids)
+        padding = torch.zeros(1, 5, dtype=torch.long)
+        padded_ids = torch.cat([padding, ids], dim=1)
+        padded_mask = torch.cat([padding, mask], dim=1)
+        alone = model(input_ids=ids, attention_mask=mask).logits
+        behind_padding = model(input_ids=padded_ids, attention_mask=padded_mask).logits[:, 5:]
+        reversed_order = model(input_ids=ids.flip(1), attention_mask=mask).logits.flip(1)
     size = alone.abs().max()
     assert (alone - behind_padding).abs().max() < 1e-4 * size
     assert (alone - reversed_order).abs().max() > 1e-2 * size

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import logged, quiet
-from gradient_run import FLOAT64_METHODS, IMPORTANCE, GradientRecorder, scripted
+from gradient_run import FLOAT64_METHODS, IMPORTANCE, scripted
 from peft import LoraConfig, PromptTuningConfig
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from trl import GRPOConfig, GRPOTrainer
@@ -73,7 +73,7 @@ def stock(train):
     return functools.cache(functools.partial(train, GRPOTrainer))
 
 
-def difference(ours: GradientRecorder, theirs: GradientRecorder) -> float:
+def difference(ours, theirs):
     """Greatest relative distance between the gradients of the same update, of two updates."""
     assert len(ours.gradients) == len(theirs.gradients) == 2
     distances = []

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from leash_trl.microbatching import partition as microbatch
 
 
-def costs_of(parts, prompts, completions) -> list[int]:
+def costs_of(parts, prompts, completions):
     """Positions of each micro-batch: rows times the longest prompt and the longest completion."""
     costs = []
     for part in parts:
@@ -21,7 +20,7 @@ def costs_of(parts, prompts, completions) -> list[int]:
     return costs
 
 
-def all_cuts(num_rows: int, num_parts: int) -> Iterator[list[list[int]]]:
+def all_cuts(num_rows, num_parts):
     """All ways to cut `num_rows` rows into runs."""
     for inner in itertools.combinations(range(1, num_rows), num_parts - 1):
         ends = [0, *inner, num_rows]
@@ -30,18 +29,22 @@ def all_cuts(num_rows: int, num_parts: int) -> Iterator[list[list[int]]]:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), min_size=1, max_size=9), st.data())
 def test_no_cut_within_the_cap_computes_fewer_positions(lengths, data):
-    num_parts = data.draw(st.integers(1, len(lengths)))
-    lengths = sorted(lengths, key=lambda pair: (-pair[1], -pair[0]))
-    prompts = [prompt for prompt, _ in lengths]
-    completions = [completion for _, completion in lengths]
-    possible_costs = [costs_of(cut, prompts, completions) for cut in all_cuts(len(lengths), num_parts)]
+    num_rows = len(lengths)
+    num_parts = data.draw(st.integers(1, num_rows))
+    # the longest completions first, and of equal ones the longest prompts
+    pairs = sorted(((completion, prompt) for prompt, completion in lengths), reverse=True)
+    completions, prompts = zip(*pairs, strict=True)
+    possible_costs = [costs_of(cut, prompts, completions) for cut in all_cuts(num_rows, num_parts)]
 
-    smallest_maximum = min(max(costs) for costs in possible_costs)
-    by_number = math.ceil(len(lengths) / num_parts) * (max(prompts) + max(completions))
+    smallest_maximum = min(map(max, possible_costs))
+    most_rows = math.ceil(num_rows / num_parts)
+    by_number = most_rows * (max(prompts) + max(completions))
     cap = min(1.25 * smallest_maximum, by_number)
-    costs = costs_of(microbatch.partition(prompts, completions, num_parts), prompts, completions)
+    parts = microbatch.partition(prompts, completions, num_parts)
+    costs = costs_of(parts, prompts, completions)
     assert max(costs) <= cap
-    assert sum(costs) == min(sum(others) for others in possible_costs if max(others) <= cap)
+    sums_within_cap = [sum(others) for others in possible_costs if max(others) <= cap]
+    assert sum(costs) == min(sums_within_cap)
 
 
 @dataclass
@@ -73,7 +76,7 @@ def windows(draw):
     )
 
 
-def arranged(window: Window) -> microbatch.Arrangement:
+def arranged(window):
     return microbatch.arrange(
         window.prompts, window.completions, window.is_needed, window.num_steps, window.num_processes
     )
@@ -115,9 +118,12 @@ def test_the_largest_micro_batches_come_first(window):
 
 
 def test_the_shortest_fill_what_would_be_empty():
-    assert microbatch.rows_to_compute([False, False, True, False], [9, 2, 50, 1], least=3) == [1, 2, 3]
-    assert microbatch.rows_to_compute([True, True, False], [5, 5, 1], least=1) == [0, 1]
-    assert microbatch.rows_to_compute([True, True, True, False], [5, 5, 5, 9], least=2, multiple_of=2) == [0, 1, 2, 3]
+    rows = microbatch.rows_to_compute([False, False, True, False], [9, 2, 50, 1], least=3)
+    assert rows == [1, 2, 3]
+    rows = microbatch.rows_to_compute([True, True, False], [5, 5, 1], least=1)
+    assert rows == [0, 1]
+    rows = microbatch.rows_to_compute([True, True, True, False], [5, 5, 5, 9], least=2, multiple_of=2)
+    assert rows == [0, 1, 2, 3]
 
 
 def test_large_windows_are_cut_well():

@@ -20,7 +20,7 @@ LORA_RECIPE = str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml")
 LORA = ["--config", LORA_RECIPE, "--num_gpus", "1", "--gpu_memory", "24"]
 
 
-def settings_of(*argv: str) -> plan.Settings:
+def settings_of(*argv):
     """What `leash plan` plans for these words of the command line."""
     arguments, training_args, model_args = parse_plan(argv)
     return make_settings(arguments, training_args, model_args)
@@ -177,7 +177,7 @@ def test_settings_are_those_of_a_recipe_and_the_fields_that_follow(argv, expecte
     assert {name: getattr(settings, name) for name in expected} == expected
 
 
-def run_plan(capsys, *argv: str) -> tuple[int, str, str]:
+def run_plan(capsys, *argv):
     """Exit code, stdout and stderr."""
     code = main(["plan", *argv])
     out, err = capsys.readouterr()

@@ -28,7 +28,7 @@ PRECISIONS = {
 }
 
 
-def config_of(model_type: str, **changes):
+def config_of(model_type, **changes):
     sizes = {
         "vocab_size": 300,
         "hidden_size": 64,
@@ -50,7 +50,7 @@ def model_of(config, precision="float32"):
     return model
 
 
-def settings_of(config, precision="float32", rows=4, length=528, peft_config=None, **changes) -> Settings:
+def settings_of(config, precision="float32", rows=4, length=528, peft_config=None, **changes):
     """A run whose micro-batches have so many rows of so many positions."""
     dtype, is_autocast = PRECISIONS[precision]
     settings = {field.name: 0 for field in fields(Settings)}  # those that do not matter here
@@ -85,18 +85,18 @@ class LiveBytes(TorchDispatchMode):
                 self.count(tensor.untyped_storage())
         return result
 
-    def count(self, storage) -> None:
+    def count(self, storage):
         if storage._cdata not in self.sizes:
             self.sizes[storage._cdata] = storage.nbytes()
             self.now += storage.nbytes()
             self.peak = max(self.peak, self.now)
             weakref.finalize(storage, self.free, storage._cdata)
 
-    def free(self, key: int) -> None:
+    def free(self, key):
         self.now -= self.sizes.pop(key, 0)
 
 
-def measured_peak(model, precision: str, mask: torch.Tensor) -> int:
+def measured_peak(model, precision, mask):
     """Most bytes that one micro-batch holds beside weights and gradients, with TRL's fused head."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in trained:
@@ -137,7 +137,7 @@ def test_what_a_layer_saves_agrees_within_one_percent(model_type, precision, att
     if attention == "sdpa":
         mask[1, -10:] = 0  # with padding, sdpa keeps a mask
 
-    def peak_with(num_layers: int) -> int:
+    def peak_with(num_layers):
         config = config_of(model_type, num_hidden_layers=num_layers)
         return measured_peak(model_of(config, precision), precision, mask)
 

@@ -23,7 +23,7 @@ MODULES = {
 }
 
 
-def imported_names(tree: ast.Module) -> set[str]:
+def imported_names(tree):
     """The modules and packages that are imported anywhere but for types."""
     names = set()
     nodes = [tree]
@@ -44,7 +44,7 @@ def imported_names(tree: ast.Module) -> set[str]:
 
 
 @functools.cache
-def imports(module: str) -> frozenset[str]:
+def imports(module):
     """What a module imports: ours and the packages that hold them by name, others by their first part."""
     reached = set()
     for name in imported_names(ast.parse(MODULES[module].read_text())):
@@ -60,7 +60,7 @@ def imports(module: str) -> frozenset[str]:
 
 
 @functools.cache
-def paths_to_everything(start: str) -> dict[str, list[str]]:
+def paths_to_everything(start):
     """For each module that can be reached, one chain of imports that reaches it."""
     paths = {start: [start]}
     waiting = [start]
@@ -72,7 +72,7 @@ def paths_to_everything(start: str) -> dict[str, list[str]]:
     return paths
 
 
-def is_inside(name: str, package: str) -> bool:
+def is_inside(name, package):
     return name == package or name.startswith(package + ".")
 
 
@@ -88,7 +88,7 @@ def test_no_room_reaches_what_the_law_forbids(room):
             assert not any(is_inside(name, package) for package in forbidden), " -> ".join(path)
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     return module.removeprefix("leash_trl").removeprefix(".").partition(".")[0]
 
 

@@ -31,7 +31,7 @@ def at_the_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def launched(words: list[str]):
+def launched(words):
     """What the launcher makes of `accelerate launch`, and `leash train` of its words; both refuse unknown options."""
     _, *words = words
     arguments = launch.launch_command_parser().parse_args(words)
@@ -65,7 +65,7 @@ def test_accelerate_reads_what_the_config_is_named_after(name, monkeypatch):
     assert {key: getattr(read[0], key) for key in expected} == expected
 
 
-def slurm_option(name: str, option: str) -> str:
+def slurm_option(name, option):
     (value,) = re.findall(rf"^#SBATCH --{option}=(\S+)", SCRIPTS[name].read_text(), re.MULTILINE)
     return value
 
@@ -76,7 +76,7 @@ def run_script(tmp_path):
     records = tmp_path / "records"
     records.mkdir()
 
-    def run(name: str, cwd: Path = ROOT, **environment: str):
+    def run(name, cwd=ROOT, **environment):
         of_slurm = {
             "PATH": f"{ROOT / 'tests' / 'support' / 'cluster'}{os.pathsep}{os.environ['PATH']}",
             "SLURM_NNODES": slurm_option(name, "nodes"),
@@ -130,7 +130,7 @@ def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding
     assert planned.vllm_mode == fields["vllm_mode"] == ("server" if name == "leash_server" else "colocate")
 
 
-def check_served(words: list[str], fields: dict) -> ScriptArguments:
+def check_served(words, fields):
     """Checks that `trl vllm-serve` serves what a trainer with these fields asks for; returns how it does."""
     (served,) = TrlParser(ScriptArguments).parse_args_and_config(words)
     assert served.model == fields["model_name_or_path"]
@@ -200,7 +200,7 @@ class Command(NamedTuple):
     output: list[str]
 
 
-def read_command(block: str, output: str) -> Command:
+def read_command(block, output):
     words = shlex.split(block.replace("\\\n", " "), comments=True)
     environment = {}
     while re.match(r"[A-Z_]+=", words[0]):
@@ -214,7 +214,7 @@ def read_command(block: str, output: str) -> Command:
 BLOCK = re.compile(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
-def commands_of(page: str) -> list[Command]:
+def commands_of(page):
     blocks = BLOCK.findall((ROOT / "recipes" / page).read_text())
     return [read_command(block, output) for block, output in blocks]
 
@@ -222,7 +222,7 @@ def commands_of(page: str) -> list[Command]:
 COMMANDS = commands_of("one_machine_8_gpus.md")
 
 
-def indices_of(name: str) -> list[int]:
+def indices_of(name):
     return [index for index, command in enumerate(COMMANDS) if command.name == name]
 
 
@@ -237,7 +237,7 @@ def test_every_command_of_the_page_is_tested():
     assert sorted(PLANS + LAUNCHES + SERVERS + untested) == [*range(len(COMMANDS))]
 
 
-def processes(launch) -> int:
+def processes(launch):
     """Processes that `accelerate launch` would start: the configuration file's, unless the command says how many."""
     return launch.num_processes or yaml.safe_load(Path(launch.config_file).read_text())["num_processes"]
 

@@ -30,7 +30,7 @@ def test_its_rooms_are_the_folders_of_the_package():
     assert sorted(named) == sorted(folders - {"cli/commands"})
 
 
-def keys_of_methods() -> set[str]:
+def keys_of_methods():
     """What single methods log of their state, with every option that adds a value."""
     laser_d = LaserD()
     laser_d.targets = [1.0, 2.0, 3.0]
@@ -41,7 +41,7 @@ def keys_of_methods() -> set[str]:
     return {f"leash/{key}" for key in keys}
 
 
-def keys_with_thinking() -> set[str]:
+def keys_with_thinking():
     rollouts = replace(toy_rollouts([1.0, -1.0], [4, 8], target=6), num_tokens=torch.tensor([5, 9]))
     method = Leash()
     statistics = length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))

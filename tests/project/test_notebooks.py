@@ -14,15 +14,15 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 ABSOLUTE_PATH = re.compile(r"(?<![\w.-])/(?:home|root|work|tmp|usr|opt|var|mnt|Users)/|[A-Z]:\\\\")
 
 
-def code_cells(notebook) -> list:
+def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def outputs(notebook) -> list:
+def outputs(notebook):
     return [*itertools.chain.from_iterable(cell.outputs for cell in code_cells(notebook))]
 
 
-def noise(notebook) -> list:
+def noise(notebook):
     """Errors, and what was written to stderr: warnings, and progress bars."""
     return [out for out in outputs(notebook) if out.output_type == "error" or out.get("name") == "stderr"]
 

@@ -50,7 +50,7 @@ def installed_wheel(tmp_path_factory):
 def test_the_wheel_holds_every_module_and_recipe_and_nothing_at_the_top(installed_wheel):
     assert {path.name for path in installed_wheel.iterdir() if path.suffix != ".dist-info"} == {"leash_trl"}
 
-    def held(folder: Path, pattern: str) -> set[str]:
+    def held(folder, pattern):
         return {str(path.relative_to(folder)) for path in folder.rglob(pattern)}
 
     assert held(installed_wheel / "leash_trl" / "recipes", "*.yaml") == held(RECIPES, "*.yaml")

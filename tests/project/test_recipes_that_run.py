@@ -28,7 +28,7 @@ def test_the_page_of_an_own_task_runs_from_two_files_to_a_table_a_picture_and_a_
     assert "own_task" in (folder / "report" / "report.html").read_text(encoding="utf-8")
 
 
-def measured(folder: Path, *words: str) -> dict:
+def measured(folder, *words):
     command = [sys.executable, str(ROOT / "recipes" / "speed.py"), *words, "--max_length", "16", "--steps", "1"]
     subprocess.run([*command, "--output_dir", str(folder)], check=True)
     return json.loads((folder / f"{words[0]}.json").read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -13,7 +12,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SIMPLE_FIELD = 14  # nodes of a syntax tree; {", ".join(sorted(names))} has 9
 
 
-def nodes_of(code: str) -> list[ast.AST]:
+def nodes_of(code):
     """The nodes of the syntax tree, each with its `parent`."""
     nodes = [*ast.walk(ast.parse(code))]
     nodes[0].parent = None
@@ -24,12 +23,12 @@ def nodes_of(code: str) -> list[ast.AST]:
 
 
 @functools.cache
-def files_in(folder: str) -> dict[Path, list[ast.AST]]:
+def files_in(folder):
     paths = sorted((ROOT / folder).rglob("*.py"))
     return {path.relative_to(ROOT): nodes_of(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def several_values(node: ast.AST) -> bool:
+def several_values(node):
     """Several values in one assignment, unless they swap places or are constants of one type."""
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=targets), *_], value=ast.Tuple(elts=[_, _, *_] as values)):
@@ -40,7 +39,7 @@ def several_values(node: ast.AST) -> bool:
     return False
 
 
-def starred_literal(node: ast.AST) -> bool:
+def starred_literal(node):
     """A literal that is unpacked into a literal or a call, so that a formatter cannot give each value its line."""
     match node.parent:
         case ast.Starred() | ast.keyword(arg=None):
@@ -50,12 +49,12 @@ def starred_literal(node: ast.AST) -> bool:
     return False
 
 
-def several_loops(node: ast.AST) -> bool:
+def several_loops(node):
     """A comprehension with several loops."""
     return isinstance(node, COMPREHENSIONS) and len(node.generators) > 1
 
 
-def walrus(node: ast.AST) -> bool:
+def walrus(node):
     """An assignment inside an expression, unless it is the condition of an `if` or `while`, or a side of it."""
     holder = node.parent
     if isinstance(holder, ast.Compare | ast.UnaryOp):
@@ -63,12 +62,12 @@ def walrus(node: ast.AST) -> bool:
     return isinstance(node, ast.NamedExpr) and not isinstance(holder, ast.If | ast.While)
 
 
-def nested_conditional(node: ast.AST) -> bool:
+def nested_conditional(node):
     """A conditional expression with another one inside."""
     return isinstance(node, ast.IfExp) and sum(isinstance(inner, ast.IfExp) for inner in ast.walk(node)) > 1
 
 
-def computed_message(node: ast.AST) -> bool:
+def computed_message(node):
     """A text with a computation in a field, whose value should have a name."""
     if not isinstance(node, ast.JoinedStr):
         return False
@@ -76,7 +75,7 @@ def computed_message(node: ast.AST) -> bool:
     return any(len([*ast.walk(field)]) > SIMPLE_FIELD for field in fields)
 
 
-def sentence_as_key(node: ast.AST) -> bool:
+def sentence_as_key(node):
     """A text with fields as a key, as of messages and the conditions for them."""
     return isinstance(node, ast.JoinedStr) and isinstance(node.parent, ast.Dict) and node in node.parent.keys
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leash_trl.rewards.grader.answer import boxed_answer, find_answer, gold_answer, stated_answer
 
 
-def final_answer(completion: str, lenient: bool = False) -> str | None:
+def final_answer(completion, lenient=False):
     answer = find_answer(completion, lenient)
     return answer and answer.text
 

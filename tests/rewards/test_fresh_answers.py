@@ -22,12 +22,12 @@ from leash_trl.rewards.grader.grading import grade
 FILE = Path(__file__).parents[1] / "fixtures" / "grader_fresh_cases.jsonl"
 
 
-def is_in_half(half: int, gold: str, answer: str) -> bool:
+def is_in_half(half, gold, answer):
     """The halves are drawn by a hash, so that an answer stays in its half when others are added."""
     return hashlib.sha256(f"{gold}|{answer}".encode()).digest()[0] % 2 == half
 
 
-def wrongly_graded(half: int, label: str, is_right: bool) -> list[tuple[str, str]]:
+def wrongly_graded(half, label, is_right):
     """The answers with a label (`right` or `wrong`) and their golds on which the grader does not agree with it."""
     answers = []
     golds = []

@@ -11,7 +11,7 @@ from leash_trl.rewards.grader.answer import Answer, stated_answer
 from leash_trl.rewards.grader.grading import grade, quick_verdict, unreadable_solutions
 
 
-def verdict(answer: str, gold: str) -> bool | None:
+def verdict(answer, gold):
     return quick_verdict(stated_answer(answer), stated_answer(gold))
 
 
@@ -132,7 +132,7 @@ def test_unreadable_solutions_are_named_by_row():
     assert list(unreadable_solutions(solutions)) == [1, 3, 6]
 
 
-def rows_of(path) -> list[dict]:
+def rows_of(path):
     return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 

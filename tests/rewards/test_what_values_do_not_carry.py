@@ -8,7 +8,7 @@ from leash_trl.rewards.grader.grading import grade, quick_verdict
 from leash_trl.rewards.grader.words import words_verdict
 
 
-def is_correct(answer: str, gold: str) -> bool | None:
+def is_correct(answer, gold):
     return grade([f"\\boxed{{{answer}}}"], [gold])[0].is_correct
 
 

@@ -6,7 +6,7 @@ from leash_trl.rewards.grader.answer import stated_answer
 from leash_trl.rewards.grader.grading import quick_verdict
 
 
-def verdict(answer: str, gold: str) -> bool | None:
+def verdict(answer, gold):
     return quick_verdict(stated_answer(answer), stated_answer(gold))
 
 

@@ -34,7 +34,7 @@ SAVED_AT = 3
 class Recorded(LengthControlledReward):
     """Writes down each group where it is scored, in the worker's process, and how many each update takes."""
 
-    def __init__(self, log: Path, *args, **kwargs):
+    def __init__(self, log, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.log = log
         self.counts = []
@@ -75,7 +75,7 @@ def attention_on_cpu(
     return out.transpose(1, 2), None
 
 
-def by_hand(folder: Path, lam: float = LAMBDA_INIT) -> tuple[dict, list[dict], list[float]]:
+def by_hand(folder, lam=LAMBDA_INIT):
     """What a run saw, the groups that its worker scored, and lambda before the first and after each update by them."""
     seen = json.loads((folder / "seen.json").read_text(encoding="utf-8"))
     groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -93,7 +93,7 @@ def by_hand(folder: Path, lam: float = LAMBDA_INIT) -> tuple[dict, list[dict], l
     return seen, groups, lambdas
 
 
-def main(url: str, folder: Path, resume: str | None) -> None:
+def main(url, folder, resume):
     """Trains, and writes what was seen to `seen.json`."""
     from peft import LoraConfig
     from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer

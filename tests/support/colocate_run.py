@@ -7,7 +7,6 @@ import sys
 import killable_run
 import pytest
 
-from leash_trl import LeashGRPOTrainer
 from leash_trl.gym import CHECKPOINT
 
 
@@ -17,7 +16,7 @@ NUM_STEPS = 6
 LAMBDA_INIT = LAMBDA_LR = 0.1
 
 
-def set_up(patch: pytest.MonkeyPatch) -> None:
+def set_up(patch):
     """Lets engines start without compiling, and makes the CPU build's weights replaceable; must come before the first
     engine."""
     patch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
@@ -32,7 +31,7 @@ def set_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(generation, "LLM", functools.partial(generation.LLM, dtype="float32", enforce_eager=True))
 
 
-def make_trainer(output_dir: str, kill_in_step: int | None = None, **overrides) -> LeashGRPOTrainer:
+def make_trainer(output_dir, kill_in_step=None, **overrides):
     """A run of six steps on the gym with a checkpoint at every second one."""
     settings = {
         "target_length": TARGET_LENGTH,

@@ -75,11 +75,11 @@ def scripted_rollout(tokenizer, ids_of):
     return rollout
 
 
-def make_rollout(tokenizer, num_dead_groups: int):
+def make_rollout(tokenizer, num_dead_groups):
     """Completions of 1 to 45 tokens, shorter in a second process; those of the first groups repeat one token."""
     digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
 
-    def ids_of(trainer, index: int, code: int) -> list[int]:
+    def ids_of(trainer, index, code):
         is_dead = index // trainer.num_generations < num_dead_groups
         longest = 44 if trainer.accelerator.process_index == 0 else 20
         length = 1 + int(longest * (code % 1000 / 1000) ** 3)  # few are long
@@ -93,7 +93,7 @@ def make_rollout(tokenizer, num_dead_groups: int):
     return scripted_rollout(tokenizer, ids_of)
 
 
-def reward(completion_ids, **kwargs) -> list[float]:
+def reward(completion_ids, **kwargs):
     """-1 for completions of one token repeated, and by parity for the others."""
     rewards = []
     for ids in completion_ids:
@@ -135,7 +135,7 @@ FLOAT64_METHODS = [
 ]
 
 
-def stock_arguments(args: GRPOConfig) -> GRPOConfig:
+def stock_arguments(args):
     """The same settings for TRL's trainer."""
     settings = {field.name: getattr(args, field.name) for field in fields(GRPOConfig) if field.init}
     del settings["generation_batch_size"]  # follows from others, and must not be given beside them
@@ -151,7 +151,7 @@ CASES = {
 }
 
 
-def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool:
+def leaves_batches_with_images_on_one_process(trainer):
     """Whether both processes keep TRL's batches when TRL has dropped the images of one."""
     batches = []
     for batch in trainer._buffered_inputs:
@@ -161,9 +161,7 @@ def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool
     return trainer._rearranged(batches) is batches
 
 
-def scripted(
-    trainer_class, args, model, tokenizer, num_dead_groups: int, peft_config=None
-) -> tuple[GRPOTrainer, GradientRecorder]:
+def scripted(trainer_class, args, model, tokenizer, num_dead_groups, peft_config=None):
     """A trainer on scripted completions, and what keeps its gradients."""
     recorder = GradientRecorder()
     problems = gym_problems("train", 64)
@@ -186,7 +184,7 @@ def scripted(
     return trainer, recorder
 
 
-def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dict:
+def run(model_path, output_dir, is_stock, settings):
     """Two updates of 4 micro-batches of 4 rows per process, with other settings; returns what this process saw."""
     defaults = {
         "lambda_init": 0.0,
@@ -217,7 +215,7 @@ def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dic
     }
 
 
-def run_all(model_path: str, output_dir: str) -> dict[str, list[dict]]:
+def run_all(model_path, output_dir):
     """By case, TRL's trainer and ours; everything is in float64 from here on."""
     for owner, name, method in FLOAT64_METHODS:
         setattr(owner, name, method)

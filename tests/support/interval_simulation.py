@@ -7,30 +7,29 @@ cut off at a limit. A second run answers the same problems a little better and a
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from leash_trl.evaluation import intervals
-from leash_trl.evaluation.intervals import Estimate
 
 
 class World(NamedTuple):
     """A population of problems: (generator, how many) -> chances of a right answer; the limit in tokens, which makes
     what it cuts wrong; and the standard deviation of the problems' log lengths."""
 
-    solve_rates: Callable[[np.random.Generator, int], np.ndarray]
+    solve_rates: Callable
     limit: float
     spread: float = 0.5
 
 
-def _beta(a: float, b: float, rng: np.random.Generator, size: int) -> np.ndarray:
+def _beta(a, b, rng, size):
     return rng.beta(a, b, size)
 
 
-def _mixed(never: float, always: float, rng: np.random.Generator, size: int) -> np.ndarray:
+def _mixed(never, always, rng, size):
     """Shares of problems that are never and always solved, and any rates of the others."""
     quantile = rng.random(size)
     rates = rng.random(size)
@@ -51,21 +50,24 @@ WORLDS = {
 }
 
 
-def _parts_right(num_parts: int, rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+def _parts_right(num_parts, rates, rng, num_samples):
     """Partial credit: the share of a completion's parts that are right."""
     return rng.binomial(num_parts, rates[:, None], (len(rates), num_samples)) / num_parts
 
 
-def _similarities(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+def _similarities(rates, rng, num_samples):
     """Similarities to the gold, of any value, most of them near 1."""
     noise = rng.normal(size=(len(rates), num_samples))
-    return 1 / (1 + np.exp(-2 - 2 * rates[:, None] - 0.5 * noise))
+    logits = 2 + 2 * rates[:, None] + 0.5 * noise
+    return 1 / (1 + np.exp(-logits))
 
 
-def _format_and_answer(rates: np.ndarray, rng: np.random.Generator, num_samples: int) -> np.ndarray:
+def _format_and_answer(rates, rng, num_samples):
     """A fifth of the credit for the form, the rest for the answer."""
     shape = (len(rates), num_samples)
-    return 0.2 * (rng.random(shape) < 0.97) + 0.8 * (rng.random(shape) < rates[:, None])
+    has_form = rng.random(shape) < 0.97
+    has_answer = rng.random(shape) < rates[:, None]
+    return 0.2 * has_form + 0.8 * has_answer
 
 
 # graded rewards in [0, 1]: (generator, how many) -> rates of problems; (rates, generator, completions) -> rewards
@@ -79,53 +81,63 @@ REWARD_WORLDS = {
 }
 
 
-def _mean_rewards(name: str, rng: np.random.Generator, size: int, num_samples: int) -> np.ndarray:
+def _mean_rewards(name, rng, size, num_samples):
     draw_rates, draw_rewards = REWARD_WORLDS[name]
-    return draw_rewards(draw_rates(rng, size), rng, num_samples).mean(axis=1)
+    rates = draw_rates(rng, size)
+    rewards = draw_rewards(rates, rng, num_samples)
+    return rewards.mean(axis=1)
 
 
-def reward_coverage(name: str, size: int, num_samples: int, num_draws: int) -> float:
+def reward_coverage(name, size, num_samples, num_draws):
     """Share of draws whose interval of the mean reward over `size` problems holds the truth."""
     truth = _mean_rewards(name, np.random.default_rng(12345), 100_000, num_samples).mean()
     rng = np.random.default_rng([size, num_samples, *name.encode()])
-    draws = [_mean_rewards(name, rng, size, num_samples) for _ in range(num_draws)]
-    drawn = [intervals.mean_bounded(rewards, low=0.0, high=1.0) for rewards in draws]
-    return float(np.mean([low <= truth <= high for _, low, high in drawn]))
+    num_covered = 0
+    for _ in range(num_draws):
+        rewards = _mean_rewards(name, rng, size, num_samples)
+        _, low, high = intervals.mean_bounded(rewards, low=0.0, high=1.0)
+        num_covered += low <= truth <= high
+    return num_covered / num_draws
 
 
-def _completions(rng, rates, log_lengths, num_samples: int, limit: float) -> tuple[np.ndarray, np.ndarray]:
+def _completions(rng, rates, log_lengths, num_samples, limit):
     """Share of right completions and mean tokens of each problem; wrong answers are longer."""
     shape = (len(rates), num_samples)
     is_right = rng.random(shape) < rates[:, None]
-    lengths = np.exp(log_lengths[:, None] + 0.4 * rng.normal(size=shape) + 0.3 * ~is_right)
-    return (is_right & (lengths <= limit)).mean(axis=1), np.minimum(lengths, limit).mean(axis=1)
+    noise = 0.4 * rng.normal(size=shape)
+    lengths = np.exp(log_lengths[:, None] + noise + 0.3 * ~is_right)
+    is_right &= lengths <= limit
+    lengths = np.minimum(lengths, limit)
+    return is_right.mean(axis=1), lengths.mean(axis=1)
 
 
-def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) -> tuple[np.ndarray, ...]:
+def draw(rng, world, size, num_samples):
     """Shares of right completions and mean tokens of each problem: of the baseline, and of the run."""
     rates = world.solve_rates(rng, size)
-    odds = rates / np.maximum(1 - rates, 1e-12) * np.exp(0.3 + 0.5 * rng.normal(size=size))
-    log_lengths = np.log(3000) + 1.2 * (1 - rates) + world.spread * rng.normal(size=size)
+    gains = np.exp(0.3 + 0.5 * rng.normal(size=size))
+    odds = gains * rates / np.maximum(1 - rates, 1e-12)
+    noise = world.spread * rng.normal(size=size)
+    log_lengths = np.log(3000) + 1.2 * (1 - rates) + noise
     base = _completions(rng, rates, log_lengths, num_samples, world.limit)
     shorter = log_lengths - 0.4 + 0.2 * rng.normal(size=size)
-    return *base, *_completions(rng, odds / (1 + odds), shorter, num_samples, world.limit)
+    run = _completions(rng, odds / (1 + odds), shorter, num_samples, world.limit)
+    return base + run
 
 
-def estimates(benchmarks: Sequence[tuple[np.ndarray, ...]], num_samples: int) -> dict[str, Estimate]:
-    """Each statistic of some benchmarks' draws, as `leash eval` computes it."""
-    parts: dict[str, list[Estimate]] = {"accuracy": [], "tokens": [], "Δ accuracy": [], "Δ tokens": []}
-    for shares, lengths, run_shares, run_lengths in benchmarks:
-        parts["accuracy"].append(intervals.mean_share(shares))
-        parts["tokens"].append(intervals.mean_amount(lengths))
-        parts["Δ accuracy"].append(intervals.mean_share_difference(run_shares - shares, num_samples))
-        parts["Δ tokens"].append(intervals.mean_amount(run_lengths - lengths, -math.inf))
-    means = {name: intervals.mean_over_benchmarks(of_benchmarks) for name, of_benchmarks in parts.items()}
-    _, all_lengths, _, all_run_lengths = zip(*benchmarks, strict=True)
-    return {**means, "Δ tokens (%)": intervals.ratio_minus_one(all_run_lengths, all_lengths)}
+def estimates(benchmark, num_samples):
+    """Each statistic of a benchmark's draw, as `leash eval` computes it."""
+    shares, lengths, run_shares, run_lengths = benchmark
+    return {
+        "accuracy": intervals.mean_share(shares),
+        "tokens": intervals.mean_amount(lengths),
+        "Δ accuracy": intervals.mean_share_difference(run_shares - shares, num_samples),
+        "Δ tokens": intervals.mean_amount(run_lengths - lengths, -math.inf),
+        "Δ tokens (%)": intervals.ratio_minus_one([run_lengths], [lengths]),
+    }
 
 
 @cache
-def _truth(name: str, num_samples: int) -> tuple[np.ndarray, ...]:
+def _truth(name, num_samples):
     return draw(np.random.default_rng(12345), WORLDS[name], 100_000, num_samples)
 
 
@@ -137,36 +149,39 @@ class Coverage(NamedTuple):
     relative_width: float
 
 
-def coverage(names: Sequence[str], size: int, num_samples: int, num_draws: int) -> dict[str, Coverage]:
-    """How the intervals of the mean over these benchmarks cover, by statistic."""
-    rng = np.random.default_rng([size, num_samples, *"".join(names).encode()])
-    truth = estimates([_truth(name, num_samples) for name in names], num_samples)
+def coverage(name, size, num_samples, num_draws):
+    """How the intervals of a benchmark of such problems cover, by statistic."""
+    rng = np.random.default_rng([size, num_samples, *name.encode()])
+    truth = estimates(_truth(name, num_samples), num_samples)
     drawn = []
     for _ in range(num_draws):
-        benchmarks = [draw(rng, WORLDS[name], size, num_samples) for name in names]
-        drawn.append(estimates(benchmarks, num_samples))
+        benchmark = draw(rng, WORLDS[name], size, num_samples)
+        drawn.append(estimates(benchmark, num_samples))
     coverages = {}
-    for name, (true_value, _, _) in truth.items():
-        value, low, high = np.array([by_statistic[name] for by_statistic in drawn]).T
+    for statistic, (true_value, _, _) in truth.items():
+        value, low, high = np.array([by_statistic[statistic] for by_statistic in drawn]).T
         covers = (low <= true_value) & (true_value <= high)
-        coverages[name] = Coverage(covers.mean(), np.mean(high - low) / value.std() / 3.92)
+        best_width = 3.92 * value.std()
+        coverages[statistic] = Coverage(covers.mean(), np.mean(high - low) / best_width)
     return coverages
 
 
-def seed_coverage(num_seeds: int, num_draws: int) -> float:
+def seed_coverage(num_seeds, num_draws):
     """Share of draws whose interval over seeds holds the method's mean on these problems."""
-    means = 0.85 + 0.03 * np.random.default_rng(num_seeds).normal(size=(num_draws, num_seeds))
-    return float(np.mean([low <= 0.85 <= high for _, low, high in map(intervals.mean_over_seeds, means)]))
+    rng = np.random.default_rng(num_seeds)
+    means = 0.85 + 0.03 * rng.normal(size=(num_draws, num_seeds))
+    drawn = map(intervals.mean_over_seeds, means)
+    return np.mean([low <= 0.85 <= high for _, low, high in drawn])
 
 
-def main() -> None:
+def main():
     """Prints the table."""
     print("# Coverage of the 95 % intervals, in %\n\nPrinted by `python tests/support/interval_simulation.py`.")
     print(f"Means over {len(WORLDS)} populations of problems, of 1000 draws each; in brackets the worst.\n")
     statistics = ("accuracy", "tokens", "Δ accuracy", "Δ tokens", "Δ tokens (%)")
     print(f"| problems | completions | {' | '.join(statistics)} |\n|{'---:|' * (2 + len(statistics))}")
     for num_samples, size in itertools.product((1, 16), (3, 5, 10, 30, 100)):
-        coverages = [coverage([name], size, num_samples, 1000) for name in WORLDS]
+        coverages = [coverage(name, size, num_samples, 1000) for name in WORLDS]
         cells = []
         for statistic in statistics:
             shares = [100 * by_statistic[statistic].share for by_statistic in coverages]

@@ -18,7 +18,7 @@ from leash_trl.gym.dataset import gym_problems
 class SpoiledGradient(TrainerCallback):
     """Puts a value into one gradient of one micro-batch of an update, on the main process alone."""
 
-    def __init__(self, update: int, value: float):
+    def __init__(self, update, value):
         self.update = update
         self.value = value
 
@@ -28,9 +28,7 @@ class SpoiledGradient(TrainerCallback):
             last.grad.view(-1)[0] = self.value
 
 
-def make_trainer(
-    model_path, output_dir: str, kill_in_step=None, hub_model_id=None, kill_in_saving=None, **changes
-) -> LeashGRPOTrainer:
+def make_trainer(model_path, output_dir, kill_in_step=None, hub_model_id=None, kill_in_saving=None, **changes):
     """A run of eight steps with a checkpoint at every second one; on the Hub, where one is named.
 
     The checkpoint of step `kill_in_saving` gets its weights but no optimizer; `changes` are to the configuration.

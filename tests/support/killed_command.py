@@ -7,14 +7,14 @@ import signal
 from processes import exit_code
 
 
-def killed_in_a_fork(where: str, command: list[str]) -> int:
+def killed_in_a_fork(where, command):
     """The exit code of a command.
 
     `where` is the method of `LeashGRPOTrainer` at whose call the process dies, or the number of a write: of a flush to
     disk, half a line into the file, or of a file that is put in place, before it is.
     """
 
-    def work() -> None:
+    def work():
         from leash_trl import LeashGRPOTrainer
         from leash_trl.cli.main import main
 
@@ -27,22 +27,22 @@ def killed_in_a_fork(where: str, command: list[str]) -> int:
     return exit_code(work)
 
 
-def _die(*args, **kwargs) -> None:
+def _die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kill_at(num_writes: int) -> None:
+def _kill_at(num_writes):
     fsync = os.fsync
     replace = os.replace
     writes = itertools.count(1)
 
-    def fsync_or_die(descriptor: int) -> None:
+    def fsync_or_die(descriptor):
         fsync(descriptor)
         if next(writes) == num_writes:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 40))
             _die()
 
-    def replace_or_die(*args, **kwargs) -> None:
+    def replace_or_die(*args, **kwargs):
         if next(writes) == num_writes:
             _die()
         replace(*args, **kwargs)

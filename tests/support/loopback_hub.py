@@ -11,11 +11,9 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -52,14 +50,14 @@ class LoopbackHub:
         requests (`list[bytes]`): Paths, headers and bodies that clients sent, `Authorization` headers left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.token = f"hf_{secrets.token_hex(17)}"
-        self.private: set[str] = set()
-        self.requests: list[bytes] = []
-        self.branches: dict[str, dict[str, list[Commit]]] = {}
-        self.faults: list[tuple[str, Callable[[], object]]] = []  # by pattern of a path, what happens to a request
+        self.private = set()
+        self.requests = []
+        self.branches = {}
+        self.faults = []  # by pattern of a path, what happens to a request
 
-    def act_out_fault(self, path: str) -> None:
+    def act_out_fault(self, path):
         """Does once what is to happen to a request for this path, if anything."""
         for fault in self.faults:
             pattern, act = fault
@@ -68,7 +66,7 @@ class LoopbackHub:
                 act()
                 return
 
-    def commits(self, repo_id: str, revision: str = "main") -> list[Commit]:
+    def commits(self, repo_id, revision="main"):
         """The commits up to a branch's head or a commit, the oldest first; the first one is the Hub's own."""
         if repo_id not in self.branches:
             raise HubError(404, "Repository not found", "RepoNotFound")
@@ -78,25 +76,25 @@ class LoopbackHub:
                     return commits[:end]
         raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
-    def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
+    def files(self, repo_id, revision="main"):
         """Path -> content of every file at a branch or a commit."""
         return self.commits(repo_id, revision)[-1].files
 
-    def fail(self, path: str, status: int, times: int = 1) -> None:
+    def fail(self, path, status, times=1):
         """Answers the next requests whose path matches with an error status, 0 for no answer; they have no effect."""
 
-        def refuse() -> None:
+        def refuse():
             raise HubError(status, "a fault of the loopback Hub")
 
         self.faults += [(path, refuse)] * times
 
     @contextmanager
-    def hold(self, path: str) -> Iterator[threading.Event]:
+    def hold(self, path):
         """Lets the next request of a path that matches wait until the `with` block ends; the event says it is here."""
         is_here = threading.Event()
         may_go = threading.Event()
 
-        def wait() -> None:
+        def wait():
             is_here.set()
             may_go.wait(60)
 
@@ -106,7 +104,7 @@ class LoopbackHub:
         finally:
             may_go.set()
 
-    def requests_with(self, secret: str) -> list[bytes]:
+    def requests_with(self, secret):
         """The requests that carry a text, plain or in base64."""
         plain = secret.encode()
         # base64 spells three bytes as four characters, so a text differs by its place; its ends depend on neighbors
@@ -114,7 +112,7 @@ class LoopbackHub:
         return [sent for sent in self.requests if any(spelling in sent for spelling in [plain, *encoded])]
 
     @contextmanager
-    def online(self, home: Path) -> Iterator["LoopbackHub"]:
+    def online(self, home):
         """Runs the Hub and lets this process talk to it, token included, for the length of a `with` block."""
         from huggingface_hub import hf_api
 
@@ -149,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # headers and body are two writes; the second would wait 40 ms for the first
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         authorization = self.headers["Authorization"]
         del self.headers["Authorization"]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -182,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_POST = do_GET
 
-    def answer(self, body: bytes, authorization: str | None) -> dict | list | tuple[bytes, str]:
+    def answer(self, body, authorization):
         """The content of an answer, as JSON, or of a file, with its commit; strangers write nothing."""
         hub = self.server.hub
         path = urlsplit(self.path).path
@@ -212,7 +210,7 @@ class Handler(BaseHTTPRequestHandler):
             return content_of(unquote(file), files), commits[-1].oid
         return {"id": repo_id, "sha": commits[-1].oid, "tags": [], "siblings": [{"rfilename": path} for path in files]}
 
-    def created(self, wanted: dict) -> dict:
+    def created(self, wanted):
         """A new repository."""
         hub = self.server.hub
         repo_id = f"me/{wanted['name']}"
@@ -221,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
             hub.private.add(repo_id)
         return {"url": f"{hub.endpoint}/{repo_id}", "name": repo_id}
 
-    def committed(self, repo_id: str, revision: str, body: bytes) -> dict:
+    def committed(self, repo_id, revision, body):
         """A commit of files, and of deletions: a line without content deletes its file."""
         hub = self.server.hub
         commits = hub.commits(repo_id, unquote(revision))
@@ -238,29 +236,29 @@ class Handler(BaseHTTPRequestHandler):
         url = f"{hub.endpoint}/{repo_id}/commit/{commit.oid}"
         return {"success": True, "commitOid": commit.oid, "commitUrl": url}
 
-    def log_message(self, *args) -> None:
+    def log_message(self, *args):
         pass
 
 
-def content_of(path: str, files: dict[str, bytes]) -> bytes:
+def content_of(path, files):
     if path not in files:
         raise HubError(404, "Entry not found", "EntryNotFound")
     return files[path]
 
 
-def uploadable(path: str, files: dict[str, bytes]) -> dict:
+def uploadable(path, files):
     answer = {"path": path, "uploadMode": "regular", "shouldIgnore": False}
     if path in files:
         answer["oid"] = git_oid(files[path])
     return answer
 
 
-def git_oid(content: bytes) -> str:
+def git_oid(content):
     """Git's name of a blob: SHA-1 in hex."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-def read_environment_again() -> None:
+def read_environment_again():
     """Undoes what the Hub's clients keep of the environment: their constants, connections and shared objects."""
     from huggingface_hub import close_session, constants
 

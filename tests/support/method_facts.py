@@ -1,17 +1,14 @@
 """Facts about every method, and batches of rollouts on which their laws are tested."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from random import Random
 from typing import Any, Literal
 
-import torch
 from toy_rollouts import toy_rollouts
 
-from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import Rollouts
 
 
 LIMIT = 200
@@ -21,19 +18,17 @@ LIMIT = 200
 class Facts:
     """What is particular to a method, with hyper-parameters that fit lengths of 1 to 200 and targets of 50 and 80."""
 
+    settings: dict[str, Any] = field(default_factory=dict)
     # rewards of a right and of a wrong answer before length; `None` where the task rewards are taken as they are
-    base: tuple[float, float] | None
+    base: tuple[float, float] | None = (1, 0)
     # lowest and highest shaped reward
-    bounds: tuple[float, float]
+    bounds: tuple[float, float] = (0, 1)
     # what its own length does to the shaped reward of a wrong answer; where it may gain, longer is not always worse
-    wrong: Literal["unmoved", "pays", "may gain"]
-    settings: dict[str, Any] | None = None
+    wrong: Literal["unmoved", "pays", "may gain"] = "unmoved"
     # False where a right answer can be too short
     right_never_gains: bool = True
     # the length of an unscorable completion is in the statistics of the others
     sees_unscorable: bool = False
-    # the advantages of a prompt sum to 0
-    zero_mean: bool = True
     # of completions that are equally good, the first ones are preferred
     breaks_ties_by_order: bool = False
 
@@ -43,69 +38,68 @@ LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
 
 # A name may come again with a colon and its variant.
 FACTS = {
-    "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
-    "leash:floor": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "min_accuracy": 0.5}),
-    "leash_c": Facts(None, (-1, 1), "unmoved"),
+    "leash": Facts({"lambda_init": 0.3, "lambda_lr": 0.05}, base=None, bounds=(-1, 1)),
+    "leash:floor": Facts({"lambda_init": 0.3, "min_accuracy": 0.5}, base=None, bounds=(-1, 1)),
+    "leash_c": Facts(base=None, bounds=(-1, 1)),
     # lambda is at most 1, the overshoot 200 / 50 - 1
-    "leash_predictive": Facts(None, (-2, 1), "unmoved"),
+    "leash_predictive": Facts(base=None, bounds=(-2, 1)),
     # at most lambda_max = 0.1 times 200 / 50 - 1
-    "laconic": Facts((1, 0), (-0.3, 1), "pays", {"lambda_init": 0.05}),
+    "laconic": Facts({"lambda_init": 0.05}, bounds=(-0.3, 1), wrong="pays"),
     # two-sided: too short is as wrong as too long
-    "l1_exact": Facts((1, 0), (-0.75, 1), "may gain", {"alpha": 0.005}, right_never_gains=False),
-    "l1_max": Facts((1, 0), (0, 1), "unmoved", {"alpha": 0.005}),
+    "l1_exact": Facts({"alpha": 0.005}, bounds=(-0.75, 1), wrong="may gain", right_never_gains=False),
+    "l1_max": Facts({"alpha": 0.005}),
     # what it does to lengths, it does by cutting generation
-    "thinkprune": Facts((1, 0), (0, 1), "unmoved"),
-    "laser": Facts((1, -0.5), (-1, 1.5), "unmoved"),
+    "thinkprune": Facts(),
+    "laser": Facts(base=(1, -0.5), bounds=(-1, 1.5)),
     # the longest response of the batch stands in for targets that no candidate meets
-    "laser_d": Facts((1, -0.5), (-1, 1.5), "unmoved", LASER_D, sees_unscorable=True),
+    "laser_d": Facts(LASER_D, base=(1, -0.5), bounds=(-1, 1.5), sees_unscorable=True),
     # a bonus for long wrong answers
-    "laser_de": Facts((1, -0.5), (-1, 1.5), "may gain", LASER_D, sees_unscorable=True),
-    "kimi": Facts((1, 0), (-0.2, 1.2), "pays"),
-    "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
-    "efficient": Facts((1, 0), (0, 1), "unmoved"),
-    "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
-    "acoer": Facts((1, 0), (0, 1.02), "unmoved"),
-    "alp": Facts((1, 0), (-0.2, 1), "pays", {"beta": 0.001}),
+    "laser_de": Facts(LASER_D, base=(1, -0.5), bounds=(-1, 1.5), wrong="may gain", sees_unscorable=True),
+    "kimi": Facts(bounds=(-0.2, 1.2), wrong="pays"),
+    "dapo_overlong": Facts({"cache_length": None}, base=(1, -1), bounds=(-2, 1), wrong="pays"),
+    "efficient": Facts(),
+    "a_dlp": Facts(bounds=(-0.3, 1), wrong="pays"),
+    "acoer": Facts(bounds=(0, 1.02)),
+    "alp": Facts({"beta": 0.001}, bounds=(-0.2, 1), wrong="pays"),
     # wrong answers feel it in the advantage, by being dropped
-    "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
-    "dler": Facts((1, 0), (0, 1), "unmoved"),
-    "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
+    "gfpo": Facts(base=None, bounds=(-1, 1), breaks_ties_by_order=True),
+    "dler": Facts(),
+    "dler:easy": Facts({"easy_limit": 30}),
     # the longer a wrong answer, the more it earns
-    "cosine": Facts((2, -10), (-10, 2), "may gain"),
-    # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign
-    "grpo_lead": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", zero_mean=False),
-    "prime_rl": Facts((1, 0), (-0.25, 1), "pays"),
-    "mai": Facts((1, 0), (0, 1), "unmoved"),
-    "nemo_rl": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
-    "gr3": Facts((1, 0), (0, 1), "unmoved"),
-    "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
-    "hapo": Facts((1, 0), (-1, 2), "pays"),
+    "cosine": Facts(base=(2, -10), bounds=(-10, 2), wrong="may gain"),
+    # z is at most 3 / sqrt(4) in a group of four
+    "grpo_lead": Facts(base=(1, -1), bounds=(-1, math.exp(0.05 * 1.5))),
+    "prime_rl": Facts(bounds=(-0.25, 1), wrong="pays"),
+    "mai": Facts(),
+    "nemo_rl": Facts({"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
+    "gr3": Facts(),
+    "grlc": Facts(bounds=(-0.5, 1.5), wrong="pays"),
+    "hapo": Facts(bounds=(-1, 2), wrong="pays"),
     # at most 0.005 a token times 199; a wrong answer shorter than the shortest right one gains by being longer
-    "shorter_better": Facts((2, 0), (-1, 2), "may gain", {"beta": 0.005}),
+    "shorter_better": Facts({"beta": 0.005}, base=(2, 0), bounds=(-1, 2), wrong="may gain"),
     # at most the error rate times max e / (max e - mean e), which is at most 1 / the error rate
-    "smart_thinker": Facts((1, 0), (0, 1), "unmoved"),
-    # two-sided, around the mean length of right answers; standardized over tokens
-    "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
-    "drpo": Facts((1, 0), (0, 1), "unmoved"),
-    "toggle": Facts((1, 0), (0, 1), "unmoved"),
-    "toggle:off": Facts((1, 0), (0, 1), "unmoved", {"period": 2}),
-    "toggle:tight": Facts((1, 0), (0, 1), "unmoved", {"accuracy_threshold": 0.0, "percentile": 10.0}),
-    "none": Facts(None, (-1, 1), "unmoved"),
+    "smart_thinker": Facts(),
+    # two-sided, around the mean length of right answers
+    "lead": Facts({"lower_bound": 40}, bounds=(-0.7, 1), wrong="may gain", right_never_gains=False),
+    "drpo": Facts(),
+    "toggle": Facts(),
+    "toggle:off": Facts({"period": 2}),
+    "toggle:tight": Facts({"accuracy_threshold": 0.0, "percentile": 10.0}),
+    "none": Facts(base=None, bounds=(-1, 1)),
 }
 
 
-def method_named(name: str) -> LengthControl:
+def method_named(name):
     """The method of a line of `FACTS`, in its first state."""
-    settings = FACTS[name].settings or {}
-    return METHODS[name.split(":")[0]](**settings)
+    return METHODS[name.split(":")[0]](**FACTS[name].settings)
 
 
-def batch_of(rewards, lengths, targets, num_generations) -> Rollouts:
+def batch_of(rewards, lengths, targets, num_generations):
     truncated = [length == LIMIT for length in lengths]
     return toy_rollouts(rewards, lengths, targets, num_generations, truncated, limit=LIMIT)
 
 
-def warm(method: LengthControl) -> LengthControl:
+def warm(method):
     """The method after two policy updates on batches whose questions come again."""
     rewards = [1, -1, 1, -1, 1, 1, -1, 1]
     targets = [50.0, 50.0, 50.0, 50.0, 80.0, 80.0, 80.0, 80.0]
@@ -119,7 +113,7 @@ def warm(method: LengthControl) -> LengthControl:
     return method
 
 
-def random_batch(random: Random) -> Rollouts:
+def random_batch(random):
     """Groups of 2 to 4, of one answer or of several, with lengths that often meet, or lie on a target or the limit."""
     num_generations = random.randint(2, 4)
     num_prompts = random.randint(1, 3)
@@ -141,7 +135,7 @@ BATCHES = [random_batch(Random(seed)) for seed in range(16)]
 WARM = {name: warm(method_named(name)) for name in FACTS}
 
 
-def pairs(batch: Rollouts, is_chosen: torch.Tensor):
+def pairs(batch, is_chosen):
     """Row numbers of all pairs of a shorter and a longer chosen completion of the same prompt."""
     lengths = batch.lengths.tolist()
     chosen_rows = is_chosen.nonzero().flatten().tolist()

@@ -6,7 +6,7 @@ import pytest
 from transformers import TrainingArguments
 
 
-def warnings_of(function, *args) -> list[str]:
+def warnings_of(function, *args):
     """Calls a function in two processes; returns the warnings of the main one, if the other has none."""
     lines = []
     for process in (1, 0):

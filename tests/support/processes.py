@@ -4,10 +4,7 @@ import multiprocessing
 import os
 import socket
 import traceback
-from collections.abc import Callable
 from multiprocessing.connection import wait
-from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate.state import AcceleratorState, GradientState
@@ -17,27 +14,27 @@ FORK = multiprocessing.get_context("fork")
 TIMEOUT = 300  # seconds
 
 
-def exit_code(work: Callable[[], object]) -> int:
+def exit_code(work):
     """The exit code of a process that does the work."""
     process = FORK.Process(target=work)
     process.start()
     return _end(process, TIMEOUT)
 
 
-def _end(process, timeout: float) -> int:
+def _end(process, timeout):
     process.join(timeout)
     process.kill()
     process.join()
     return process.exitcode
 
 
-def in_two_processes(work: Callable[[], Any], folder: Path) -> list[Any]:
+def in_two_processes(work, folder):
     """What the work returns in each of two processes that train together over gloo, as torchrun would start them."""
     assert exit_codes_of_two(work, folder) == [0, 0]
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 
-def exit_codes_of_two(work: Callable[[], Any], folder: Path) -> list[int]:
+def exit_codes_of_two(work, folder):
     """The exit codes of two such processes, which may be killed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -51,7 +48,7 @@ def exit_codes_of_two(work: Callable[[], Any], folder: Path) -> list[int]:
     return [_end(process, 10) for process in ranks]
 
 
-def _as_rank(work: Callable[[], Any], rank: int, port: int, file: Path) -> None:
+def _as_rank(work, rank, port, file):
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),

@@ -1,24 +1,23 @@
 """Rows as published data sets have them, written here."""
 
 import json
-from pathlib import Path
 
 from leash_trl.data.prompts import DAPO_HEADS, DAPO_TAIL
 
 
-def write_rows(path: Path, rows: list[dict]) -> str:
+def write_rows(path, rows):
     """Path of a new JSONL file of these rows."""
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
-def user(text: str) -> list[dict]:
+def user(text):
     """One message of the user."""
     return [{"content": text, "role": "user"}]
 
 
-def dapo_row(question: str, gold: str, index: str = "9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079") -> dict:
+def dapo_row(question, gold, index="9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079"):
     """A row of DAPO-Math-17k."""
     return {
         "data_source": "math_dapo",

@@ -1,11 +1,9 @@
 """The side of asynchronous GRPO that scores: a process of its own, which gets copies of the reward functions once."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 
 
-def serve(connection: Connection, rewards: Sequence[Callable[..., list[float]]]) -> None:
+def serve(connection, rewards):
     """Scores what comes with the function of that number, until the other end is closed."""
     with contextlib.suppress(EOFError):
         while True:

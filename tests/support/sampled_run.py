@@ -1,15 +1,11 @@
 """Run folders as `leash eval` writes them, from a few numbers."""
 
 import json
-from pathlib import Path
-from typing import Any
 
-from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, samples_path
+from leash_trl.evaluation.runs import RUN_FILE, load_evaluated_run, samples_path
 
 
-def completion(
-    answer: str | None, num_tokens: int, is_correct: bool | None, text: str = "text", num_thinking_tokens: int = 0
-) -> dict[str, Any]:
+def completion(answer, num_tokens, is_correct, text="text", num_thinking_tokens=0):
     """A completion that is cut off where it is as long as the limit of 64."""
     return {
         "seed": 0,
@@ -23,18 +19,18 @@ def completion(
     }
 
 
-def problem(index: int, *completions: dict[str, Any], name: str = "p", **fields: Any) -> dict[str, Any]:
+def problem(index, *completions, name="p", **fields):
     line = {"index": index, "id": f"{name}{index}", "question": f"Question {index}?", "solution": "1", "columns": {}}
     return {**line, **fields, "completions": [*completions]}
 
 
 def write_run(
-    folder: Path,
-    benchmarks: dict[str, list[dict[str, Any]]],
-    label: str = "base",
-    expected: dict[str, int] | None = None,
-    **record: Any,
-) -> Path:
+    folder,
+    benchmarks,
+    label="base",
+    expected=None,
+    **record,
+):
     """Writes a run; `expected` says how many problems a benchmark has, where some are missing."""
     num_problems = expected or {}
     recorded = {}
@@ -64,6 +60,6 @@ def write_run(
     return folder
 
 
-def evaluated_run(folder: Path, benchmarks: dict[str, list[dict[str, Any]]], label: str = "base") -> EvaluatedRun:
+def evaluated_run(folder, benchmarks, label="base"):
     """Writes a run of step 7 and loads it."""
     return load_evaluated_run(write_run(folder, benchmarks, label, step=7))

@@ -1,8 +1,6 @@
 """The folder of a run or a checkpoint as a trainer leaves it, in a few bytes."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -15,7 +13,7 @@ RECIPE = {
 }
 
 
-def trainer_state(step: int, **state: Any) -> dict[str, Any]:
+def trainer_state(step, **state):
     """What `trainer_state.json` holds after `step` updates; `state` replaces entries of length control."""
     rows = [
         {"step": i, "leash/mean_length": 8000.0 - 100 * i, "leash/generated_tokens": 1000.0 * i, "leash/lambda": 0.1}
@@ -32,7 +30,7 @@ def trainer_state(step: int, **state: Any) -> dict[str, Any]:
     return {"global_step": step, "log_history": rows, "stateful_callbacks": {"LengthControl": entry}}
 
 
-def save(folder: Path, step: int, recipe: dict[str, Any] | None = None, **files: bytes) -> Path:
+def save(folder, step, recipe=None, **files):
     """Writes model, state and recipe into a folder; `config_json=b"..."` replaces or adds `config.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
@@ -51,7 +49,7 @@ def save(folder: Path, step: int, recipe: dict[str, Any] | None = None, **files:
     return folder
 
 
-def save_checkpoint(run: Path, step: int, **files: bytes) -> Path:
+def save_checkpoint(run, step, **files):
     """The same for a checkpoint of a run, with what resuming needs."""
     moments = {"optimizer.pt": f"moments {step}".encode(), "scheduler.pt": b"s", "rng_state.pth": b"r"}
     return save(run / f"checkpoint-{step}", step, **moments, **files)

@@ -1,8 +1,5 @@
 """Runs whose completions are fixed by prompt and place in the batch, the same for one and for two processes."""
 
-from pathlib import Path
-from typing import Any
-
 from conftest import gym_tokenizer, log_rows, quiet
 from gradient_run import scripted_rollout
 
@@ -17,7 +14,7 @@ REFILLED = {
     "dynamic_sampling_rounds": 2,
     "save_steps": 3,
 }
-SCENARIOS: dict[str, dict[str, Any]] = {
+SCENARIOS = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
     "thinking": {"length_of": "thinking", "min_accuracy": 0.2},
@@ -32,12 +29,12 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 
-def odd_length_reward(completion_ids, **kwargs) -> list[float]:
+def odd_length_reward(completion_ids, **kwargs):
     """+1 for an odd number of tokens, -1 for an even one."""
     return [1.0 if len(ids) % 2 else -1.0 for ids in completion_ids]
 
 
-def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, Any]:
+def run(scenario, model_path, folder, **changes):
     """Trains four steps and returns what this process saw."""
     fields = {"max_completion_length": 40, "per_device_train_batch_size": 6, "max_steps": 4}
     fields |= {"save_strategy": "steps", **SCENARIOS[scenario], **changes}

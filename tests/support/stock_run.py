@@ -3,12 +3,9 @@
 import functools
 import json
 from copy import deepcopy
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
-from datasets import Dataset
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.a2po import A2POConfig, A2POTrainer
@@ -35,7 +32,7 @@ TRAINERS = {
 }
 
 
-def lambda_in(entry: dict) -> float:
+def lambda_in(entry):
     """Lambda of a state that was saved."""
     (lam,) = entry["state"]["lambdas"].values()
     return lam
@@ -51,14 +48,14 @@ class States(TrainerCallback):
         self.entries.append(json.loads(json.dumps(state.stateful_callbacks["LengthControl"])))
 
     @property
-    def lambdas(self) -> list[float]:
+    def lambdas(self):
         return [lambda_in(entry) for entry in self.entries]
 
 
 def stock_trainer(
-    kind: str,
-    model_path: str,
-    folder: Path,
+    kind,
+    model_path,
+    folder,
     method=None,
     callbacks=(),
     reward_func=parity_reward,
@@ -85,7 +82,7 @@ def stock_trainer(
     )
 
 
-def run_of(folder: Path, model_path: str, tokenizer, chat_template: str) -> dict[str, Any]:
+def run_of(folder, model_path, tokenizer, chat_template):
     """What a trainer of TRL passes to its callbacks, for a tokenizer with this template: groups of two."""
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = chat_template
@@ -95,7 +92,7 @@ def run_of(folder: Path, model_path: str, tokenizer, chat_template: str) -> dict
 
 
 @functools.cache
-def data_sets() -> dict[str, Dataset]:
+def data_sets():
     """Problems for training and for evaluation, which their column `split` tells apart."""
     problems = gym_problems("train", 64)
     return {
@@ -104,7 +101,7 @@ def data_sets() -> dict[str, Dataset]:
     }
 
 
-def any_trainer(kind: str, make_trainer, model_path: str, folder: Path, reward, **settings):
+def any_trainer(kind, make_trainer, model_path, folder, reward, **settings):
     """The same run of a stock trainer or, as `LeashGRPO`, of ours; and its method."""
     if kind != "LeashGRPO":
         trainer = stock_trainer(kind, model_path, folder, reward_func=reward, **settings)

@@ -4,7 +4,6 @@ has them, the reward function with its callback, and the subclass."""
 import importlib
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from conftest import ROOT, eos_bias, gym_tokenizer, logged, quiet
 from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, data_sets, stock_trainer
@@ -34,12 +33,12 @@ class Calls:
 
     lengths: list[tuple[str, int, list[int]]] = field(default_factory=list)  # split, policy updates done, lengths
 
-    def __call__(self, completion_ids, split, trainer_state, **kwargs) -> list[float]:
+    def __call__(self, completion_ids, split, trainer_state, **kwargs):
         self.lengths.append((split[0], trainer_state.global_step, [len(ids) for ids in completion_ids]))
         return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
 
 
-def lambdas_by_hand(calls: list[tuple[str, int, list[int]]], num_updates: int) -> list[float]:
+def lambdas_by_hand(calls, num_updates):
     """Lambda after each update: Algorithm 1 of the paper, in plain numbers."""
     lam = LAMBDA_INIT
     after_updates = []
@@ -55,13 +54,13 @@ def lambdas_by_hand(calls: list[tuple[str, int, list[int]]], num_updates: int) -
     return after_updates
 
 
-def write_module(folder: Path) -> None:
+def write_module(folder):
     """Writes the page's lines to `ten_lines.py`, with the constants of `stock_run` and a reward for all."""
     code = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
     (folder / "ten_lines.py").write_text(code + CHANGES, encoding="utf-8")
 
 
-def run(column: str, model_path: str, folder: Path, calls=None, start=None, resume=None, rollout=None, **settings):
+def run(column, model_path, folder, calls=None, start=None, resume=None, rollout=None, **settings):
     """What one way does, in a process that has not done anything before.
 
     Args:
@@ -98,5 +97,5 @@ def run(column: str, model_path: str, folder: Path, calls=None, start=None, resu
     }
 
 
-def run_all(model_path: str, folder: Path, **settings) -> dict[str, dict]:
+def run_all(model_path, folder, **settings):
     return {column: run(column, model_path, folder / column, **settings) for column in COLUMNS}

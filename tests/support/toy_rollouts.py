@@ -17,7 +17,7 @@ def toy_rollouts(
     limit=32768,
     correctness=None,
     columns=None,
-) -> Rollouts:
+):
     """One group unless `num_generations` says otherwise, nothing truncated, one target for all or one for each."""
     size = len(lengths)
     num_generations = num_generations or size

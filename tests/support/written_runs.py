@@ -20,7 +20,7 @@ def said(num_tokens, is_correct=True, text="text", answer="1"):
     return completion(answer, num_tokens, is_correct, text)
 
 
-def write_evaluation(folder: Path, label, benchmarks, model="models/tiny"):
+def write_evaluation(folder, label, benchmarks, model="models/tiny"):
     """A run with, for each benchmark, a list of completions for each problem; the folder."""
     problems = {}
     for name, rows in benchmarks.items():
@@ -28,12 +28,12 @@ def write_evaluation(folder: Path, label, benchmarks, model="models/tiny"):
     return write_run(folder, problems, label, model=str(model))
 
 
-def evaluated(folder: Path, label="run", **benchmarks):
+def evaluated(folder, label="run", **benchmarks):
     """Such a run, loaded."""
     return load_evaluated_run(write_evaluation(folder / label, label, benchmarks))
 
 
-def write_training(folder: Path, rows, method="leash", step=None, advice=()):
+def write_training(folder, rows, method="leash", step=None, advice=()):
     """A run of leash train that logged these rows, from step 1 on unless they tell theirs; the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [{"step": number, **row} for number, row in enumerate(rows, 1)]
@@ -54,7 +54,7 @@ def seeds_of(name, tokens, accuracy, target=46.0, **settings):
     ]
 
 
-def write_comparison(folder: Path, seeds):
+def write_comparison(folder, seeds):
     """A folder with the files of leash compare for these rows."""
     folder.mkdir(parents=True)
     seeds = pd.DataFrame([BASE, *seeds])[[*seeds[0]]]

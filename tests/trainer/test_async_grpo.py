@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,13 +38,13 @@ def url(tmp_path):
     server.__exit__(None, None, None)
 
 
-def train(url: str, folder: Path, *words: str) -> None:
+def train(url, folder, *words):
     command = [sys.executable, async_run.__file__, url, str(folder), *words]
     finished = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-8000:]
 
 
-def lambdas(seen: dict) -> list[float]:
+def lambdas(seen):
     return [lambda_in(entry) for entry in seen["entries"]]
 
 

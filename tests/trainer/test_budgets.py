@@ -40,28 +40,3 @@ def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_
     resumed = make_trainer(reward, dataset=data, output_dir=str(tmp_path / "resumed"), **fields)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     assert resumed.length_control.state_dict() == whole.length_control.state_dict()
-
-
-@pytest.mark.parametrize("period", [1, 3])
-def test_a_toggled_budget_is_on_for_half_of_the_batches_whatever_the_updates(make_trainer, period, tmp_path):
-    """Two updates a batch; a run resumed inside a period goes on in it."""
-    fields = {
-        "length_control": "toggle",
-        "length_control_kwargs": {"period": period, "accuracy_threshold": 0.0},
-        "lambda_lr": None,
-        "steps_per_generation": 2,
-        "gradient_accumulation_steps": 1,
-        "per_device_train_batch_size": 4,
-        "max_steps": 12,
-        "save_strategy": "steps",
-        "save_steps": 4,
-    }
-    keys = ["step", "leash/budget_on", "leash/mean_penalty"]
-    logs = []
-    for checkpoint in (None, str(tmp_path / "run" / "checkpoint-4")):
-        trainer = make_trainer(**fields)
-        trainer.train(resume_from_checkpoint=checkpoint)
-        logs.append([[row[key] for key in keys] for row in log_rows(trainer, "leash/budget_on")])
-    assert logs[0] == logs[1]
-    assert [is_on for _, is_on, _ in logs[0]] == ([1, 0] * 3 if period == 1 else [1] * 3 + [0] * 3)
-    assert all(penalty == 0 for _, is_on, penalty in logs[0] if not is_on)

@@ -15,7 +15,7 @@ from leash_trl import LengthControlledReward
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.leash import Leash
-from leash_trl.trainer.callbacks import MOST_BLANK
+from leash_trl.trainer.callbacks import MAX_UNTRAINED
 
 
 STEPS = 6
@@ -53,7 +53,7 @@ RUNS.append(("SDPO", *BATCHINGS[0]))
 RUNS.append(("OnlineDPO", 2, 1, 1, (1,)))  # which scores each micro-batch, and pads completions behind the end token
 
 
-def moved_by(lam: float, lengths: list[int]) -> float:
+def moved_by(lam, lengths):
     """Lambda after a dual step by completions of these lengths."""
     violation = sum(lengths) / len(lengths) / TARGET - 1
     return min(1.0, max(0.0, lam + LAMBDA_LR * violation))
@@ -189,13 +189,13 @@ def test_lambda_moves_by_scored_batches_only(partly_scored, caplog):
 
 
 def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(partly_scored):
-    trainer, method = partly_scored((), max_steps=MOST_BLANK + 5)
+    trainer, method = partly_scored((), max_steps=MAX_UNTRAINED + 5)
     before = method.state_dict()
     with pytest.raises(TrainingError, match="reward_funcs"):
         trainer.train()
     assert method.state_dict() == before
-    assert trainer.state.global_step == MOST_BLANK == 10
-    assert (Path(trainer.args.output_dir) / f"checkpoint-{MOST_BLANK}" / "trainer_state.json").exists()
+    assert trainer.state.global_step == MAX_UNTRAINED == 10
+    assert (Path(trainer.args.output_dir) / f"checkpoint-{MAX_UNTRAINED}" / "trainer_state.json").exists()
 
 
 @pytest.fixture(params=KINDS)
@@ -212,7 +212,7 @@ def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
         functions = [records, parity_reward]
         if request.param != "LeashGRPO":
             reward = LengthControlledReward(functions, method, TARGET, correctness_func=records)
-            return stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=MOST_BLANK + 2)
+            return stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=MAX_UNTRAINED + 2)
         return make_trainer(
             functions,
             length_control=method.name,
@@ -221,7 +221,7 @@ def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
             lambda_init=LAMBDA_INIT,
             lambda_lr=LAMBDA_LR,
             correctness_func="records",
-            max_steps=MOST_BLANK + 2,
+            max_steps=MAX_UNTRAINED + 2,
         )
 
     return build, batches
@@ -234,7 +234,7 @@ def test_lambda_moves_by_what_another_function_scores(of_another_task):
     lam = LAMBDA_INIT
     for lengths in batches:
         lam = moved_by(lam, lengths)
-    assert len(batches) == trainer.state.global_step == MOST_BLANK + 2
+    assert len(batches) == trainer.state.global_step == MAX_UNTRAINED + 2
     assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == pytest.approx(lam, abs=1e-12)
     assert lam != LAMBDA_INIT
 
@@ -250,4 +250,4 @@ def test_the_end_of_a_run_without_signal_names_what_had_none(of_another_task):
     assert "reward_funcs" not in message
     assert "laconic" in message
     assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == LAMBDA_INIT
-    assert trainer.state.global_step == MOST_BLANK
+    assert trainer.state.global_step == MAX_UNTRAINED

@@ -4,7 +4,6 @@ import math
 import signal
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import gradient_run
 import killable_run
@@ -21,7 +20,7 @@ from leash_trl.run_folder import whole_checkpoints
 SIZES = {"max_steps": 4, "per_device_train_batch_size": 6}
 
 
-def killable(model_path: str, folder: Path, kill_in_step: int | None = None, resume: bool | None = None) -> dict:
+def killable(model_path, folder, kill_in_step=None, resume=None):
     """Four updates of a run that may be killed, on completions of its own; what this process came to."""
     trainer = killable_run.make_trainer(model_path, str(folder), kill_in_step, **SIZES)
     trainer.train(resume_from_checkpoint=resume)
@@ -32,7 +31,7 @@ def killable(model_path: str, folder: Path, kill_in_step: int | None = None, res
     return {"log": log, "state": state, "completions": torch.cat(completions), "weights": weights}
 
 
-def spoiled(model_path: str, folder: Path) -> tuple[str, bool]:
+def spoiled(model_path, folder):
     """What ends a run of which the main process alone got a gradient of NaN, and whether all weights are finite."""
     trainer = killable_run.make_trainer(model_path, str(folder), gradient_accumulation_steps=2, **SIZES)
     trainer.add_callback(killable_run.SpoiledGradient(3, math.nan))
@@ -42,7 +41,7 @@ def spoiled(model_path: str, folder: Path) -> tuple[str, bool]:
     return str(stopped.value), all(weights.isfinite().all() for weights in trainer.model.parameters())
 
 
-def train_all(model_path: str, folder: Path) -> dict:
+def train_all(model_path, folder):
     """One launch for all, for starting takes longest; the gradients leave float64 behind, and so come last."""
     seen = {name: scripted_run.run(name, model_path, folder) for name in scripted_run.SCENARIOS}
     seen["whole"] = killable(model_path, folder / "whole")
@@ -53,7 +52,7 @@ def train_all(model_path: str, folder: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
+def ranks(tmp_path_factory, tiny_model_path):
     """What each of two processes saw, by scenario, after both were killed in the midst of update 4."""
     folder = tmp_path_factory.mktemp("two-processes")
     codes = exit_codes_of_two(partial(killable, tiny_model_path, folder / "killed", kill_in_step=4), folder)

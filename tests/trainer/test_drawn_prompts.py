@@ -15,17 +15,17 @@ from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_groups, ref
 from leash_trl.trainer.generation_batch import GenerationBatch
 
 
-def letters(count: int) -> list[dict]:
+def letters(count):
     return [{"prompt": letter} for letter in "abcdefghijklmnopqrstuvwxyz"[:count]]
 
 
-def make_sampling(rows, prompts_in_batch=2, **changes) -> DynamicSampling:
+def make_sampling(rows, prompts_in_batch=2, **changes):
     fields = {"seed": 3, "shuffle_dataset": False, **changes}
     sizes = {"generation_batch_size": prompts_in_batch * 4, "num_generations": 4}
     return DynamicSampling(rows, SimpleNamespace(**fields, **sizes))
 
 
-def drawn_for(sampling, batch, count, without=()) -> str:
+def drawn_for(sampling, batch, count, without=()):
     """The letters drawn for a batch, of which so many were done before."""
     sampling.batches = batch
     return "".join(row["prompt"] for row in sampling.draw(count, without))
@@ -59,7 +59,7 @@ def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, 
     rows = letters(26)
     sampling = make_sampling(rows, size, seed=seed, shuffle_dataset=is_shuffled)
     order = list(RepeatSampler(rows, 1, shuffle=is_shuffled, seed=seed))
-    used: set[str] = set()
+    used = set()
     for batch, count in enumerate(counts[: 26 // size]):
         current = {rows[index]["prompt"] for index in order[batch * size : (batch + 1) * size]}
         used |= current

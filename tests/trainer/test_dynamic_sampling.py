@@ -33,7 +33,7 @@ def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
     return rewards
 
 
-def watched(trainer) -> list[SimpleNamespace]:
+def watched(trainer):
     """Filled while it trains, with one entry a batch: its number, and the completions of each call of generation, as
     the method observes them."""
     steps = []
@@ -47,12 +47,12 @@ def watched(trainer) -> list[SimpleNamespace]:
     return steps
 
 
-def questions_of(rollouts) -> list[int]:
+def questions_of(rollouts):
     return rollouts.questions[::4].tolist()
 
 
 @pytest.fixture
-def run(make_trainer) -> SimpleNamespace:
+def run(make_trainer):
     """A run of four updates with three rounds."""
     trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=3, **DEAD)
     steps = watched(trainer)

@@ -194,26 +194,6 @@ def test_rewards_are_weighted_and_what_none_could_score_has_no_advantage_but_a_l
     assert logged(trainer, "leash/violation") == pytest.approx([mean(lengths) / TARGET - 1.0])
 
 
-def test_environment_tokens_do_not_count(make_trainer, tokenizer):
-    token = tokenizer.encode("7")[0]
-
-    def rollout(prompts, trainer):
-        """From 6 to 9 tokens, with three of the environment before the last."""
-        return {
-            "prompt_ids": [[token] for _ in prompts],
-            "completion_ids": [[token] * (5 + i % 4) + [tokenizer.eos_token_id] for i in range(len(prompts))],
-            "logprobs": None,
-            "env_mask": [[1] * (2 + i % 4) + [0] * 3 + [1] for i in range(len(prompts))],
-        }
-
-    trainer = make_trainer(max_steps=1, rollout_func=rollout, skip_zero_signal=False)
-    batches = generation_batches(trainer)
-    trainer.train()
-    assert list(trainer._logs["extra"]["length"]) == [3, 4, 5, 6] * 2
-    assert batches[0]["num_items_in_batch"] == 36
-    assert batches[0]["completion_mask"].sum() == 36 + 8 * 3
-
-
 def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
     """Even where the generator leaves train mode on, as TRL's continuous batching does."""
     original = GRPOTrainer._generate_single_turn

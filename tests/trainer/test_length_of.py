@@ -94,13 +94,6 @@ def test_by_default_the_whole_completion_counts(thinking_trainer):
     assert "leash/mean_completion_length" not in row
 
 
-def test_a_floor_asks_what_is_correct(thinking_trainer):
-    rewards = [lambda completion_ids, **kwargs: [1.0] * 8] * 2
-    with pytest.raises(ValueError, match="correctness_func"):
-        thinking_trainer(rewards, min_accuracy=0.5)
-    thinking_trainer(rewards)
-
-
 def test_a_floor_holds_the_price_back_in_training(thinking_trainer):
     trainer = thinking_trainer(min_accuracy=0.8, target_length=6, max_completion_length=20, max_steps=3)
     trainer.train()

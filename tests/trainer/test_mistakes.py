@@ -19,7 +19,7 @@ WRONG_FIELDS = yaml.safe_load((ROOT / "tests" / "fixtures" / "mistakes.yaml").re
 QUESTION = [{"role": "user", "content": "?"}]
 
 
-def assert_refused(named: list[str], make, *args, **fields) -> None:
+def assert_refused(named, make, *args, **fields):
     """That a call ends with a message of one line that names all of these; its wording is free."""
     with pytest.raises(ValueError) as failure:  # noqa: PT011
         make(*args, **fields)

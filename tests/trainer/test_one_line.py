@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def case_id(mistake: dict) -> str:
+def case_id(mistake):
     values = [*map(str, mistake["options"].values()), *mistake.get("without", [])]
     return " ".join([mistake["command"], *values])
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from functools import partial
-from pathlib import Path
 
 import pytest
 from accelerate import PartialState
@@ -34,7 +33,7 @@ def graded_later(completion_ids, trainer_state, **kwargs):
     return graded(completion_ids)
 
 
-def steps_with_accuracy(trainer) -> list[int]:
+def steps_with_accuracy(trainer):
     return [row["step"] for row in log_rows(trainer) if "leash/accuracy" in row]
 
 
@@ -117,7 +116,7 @@ def half_by_rank(completion_ids, **kwargs):
     return [right * (index % 2) for index in range(len(completion_ids))]
 
 
-def apart(model_path: str, folder: Path) -> list[dict]:
+def apart(model_path, folder):
     """What this process comes to of a run of TRL's GRPO without a need to know and of one with a floor."""
     outcomes = []
     for floor in (None, 0.5):

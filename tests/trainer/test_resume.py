@@ -49,7 +49,7 @@ def assert_same(resumed, whole, first):
     assert_same_weights(resumed, whole)
 
 
-def lines_with(caplog, *parts) -> int:
+def lines_with(caplog, *parts):
     """How many messages of one line hold all of these."""
     lines = [record.getMessage() for record in caplog.records if "\n" not in record.getMessage()]
     return sum(all(str(part) in line for part in parts) for line in lines)
@@ -140,7 +140,7 @@ def whole(tmp_path_factory, tiny_model_path):
 
 
 @pytest.fixture
-def run(whole, tmp_path) -> Path:
+def run(whole, tmp_path):
     """A copy of `whole` as it was after step 4."""
     return Path(shutil.copytree(whole.args.output_dir, tmp_path / "run", ignore=shutil.ignore_patterns("*-6")))
 
@@ -220,7 +220,7 @@ def test_other_settings_are_said_and_gone_on_with(run, resumable, caplog):
 
 
 def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog):
-    def num_lines(**changes) -> int:
+    def num_lines(**changes):
         trainer = resumable(**changes)
         caplog.clear()
         starting_point(True, trainer.args, trainer.publisher.recipe)

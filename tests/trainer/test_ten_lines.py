@@ -48,12 +48,12 @@ def run(tiny_model_path, tmp_path, monkeypatch):
     return partial(run_all, tiny_model_path, tmp_path)
 
 
-def lambdas(*processes: dict[str, dict]) -> dict[str, list[float]]:
+def lambdas(*processes):
     """By column, lambda at the end of each process."""
     return {column: [seen[column]["lambda"] for seen in processes] for column in COLUMNS}
 
 
-def check(row: str, exact: float, values: dict[str, list[float]], right: list[str], tolerance=1e-12) -> None:
+def check(row, exact, values, right, tolerance=1e-12):
     """That those of the columns that the page calls right are exact and no others, and that the page has these
     numbers, up to a token that another processor samples otherwise."""
     numbers = [[exact]]

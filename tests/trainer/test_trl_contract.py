@@ -14,7 +14,7 @@ from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, l
 LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
 
 
-def used_members(path: Path) -> set[str]:
+def used_members(path):
     """What a file's trainers define or take of themselves, and what it takes of a `trainer`."""
     text = path.read_text()
     names = re.findall(r"trainer\.(\w+)", text)
