@@ -88,7 +88,8 @@ def test_advantages_of_a_prompt_have_a_mean_of_0_unless_the_method_says_that_the
         for batch in BATCHES:
             advantages = WARM[name].score(batch, rule).advantages
             means += batch.by_group(advantages).mean(dim=1).abs().tolist()
-        assert (max(means) > 1e-9) == (WARM[name].own_advantages is True)
+        # rounding errors of 1e-16 are divided by a deviation that may be as small as the epsilon, 1e-8
+        assert (max(means) > 1e-7) == (WARM[name].own_advantages is True)
 
 
 @pytest.mark.parametrize("name", ["dler", "drpo", "gr3", "grpo_lead", "lead", "prime_rl"])
