@@ -18,7 +18,7 @@ def test_curves_are_the_logged_columns_by_step(tmp_path):
     assert logged(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
     assert "eval_leash/accuracy" not in curves
     assert logged(curves, "leash/lambda").empty
-    assert curves.attrs == {"label": "run", "length_of": "completion"}
+    assert curves.attrs == {"label": "run", "length_of": "completion", "advice": []}
 
 
 def test_the_state_with_the_most_steps_says_what_happened(tmp_path):
