@@ -57,17 +57,9 @@ def template_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the chat template for the prompt of a data set row, without those that are `None`,
     which Arrow adds because other rows have them.
 
-    Raises:
-        `ValueError`: If the row has something else than a mapping.
-
     Example:
         >>> template_arguments({"chat_template_kwargs": {"enable_thinking": False, "reasoning_effort": None}})
         {'enable_thinking': False}
     """
     arguments = row.get(TEMPLATE_COLUMN) or {}
-    if not isinstance(arguments, Mapping):
-        raise ValueError(
-            f"a row has {TEMPLATE_COLUMN}={arguments!r:.99}, but must have a mapping of names to values, such as "
-            "{'enable_thinking': False}"
-        )
     return {name: value for name, value in arguments.items() if value is not None}

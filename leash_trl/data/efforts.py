@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, Features, interleave_datasets
-from pyarrow import ArrowInvalid, ArrowTypeError  # type: ignore[import-untyped]
 
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, effort_suffix, template_arguments, with_suffix
 from leash_trl.length_control.fields import is_number
@@ -76,7 +75,7 @@ def with_efforts(
         values_by_effort.append(values)
     features = rows.features or Dataset.from_list([next(iter(rows))]).features
     # of all efforts, since one that lacks an argument does not state its type, and streams would then lose its values
-    features = Features({**features, **types_of(values_by_effort)})
+    features = Features({**features, **Dataset.from_list(values_by_effort).features})
     rows_by_effort = []
     for values in values_by_effort:
         text = effort_suffix(values[EFFORT_COLUMN], suffix, has_template_kwargs=bool(template_kwargs))
@@ -87,29 +86,13 @@ def with_efforts(
 
 def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises `ValueError` if an effort has no name or no target, or if arguments of the chat template belong to no
-    effort or are no mapping."""
+    effort."""
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
-    for name, arguments in template_kwargs.items():
-        if name not in efforts or not isinstance(arguments, Mapping):
-            raise ValueError(
-                f"effort_template_kwargs has {name!r}: {arguments!r}, but must map efforts, which are "
-                f"{', '.join(efforts)}, to arguments such as {{reasoning_effort: low}}"
-            )
-
-
-def types_of(values_by_effort: list[dict[str, Any]]) -> Features:
-    """Returns the types of the columns that efforts add; raises `ValueError` if an argument of the chat template has
-    values of several types, which a column cannot hold."""
-    try:
-        return Dataset.from_list(values_by_effort).features
-    except (ArrowInvalid, ArrowTypeError) as error:
-        arguments = [values[TEMPLATE_COLUMN] for values in values_by_effort]
-        raise ValueError(
-            f"effort_template_kwargs has {', '.join(map(str, arguments))}, but all values of an argument must have "
-            f"the same type ({error})"
-        ) from error
+    for name in template_kwargs:
+        if name not in efforts:
+            raise ValueError(f"effort_template_kwargs has {name!r}, which is none of efforts: {', '.join(efforts)}")
 
 
 def _with_effort(row: dict[str, Any], text: str, values: dict[str, Any]) -> dict[str, Any]:
