@@ -86,13 +86,16 @@ def with_efforts(
 
 def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises `ValueError` if an effort has no name or no target, or if arguments of the chat template belong to no
-    effort."""
+    effort or are no mapping."""
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
-    for name in template_kwargs:
-        if name not in efforts:
-            raise ValueError(f"effort_template_kwargs has {name!r}, which is none of efforts: {', '.join(efforts)}")
+    for name, arguments in template_kwargs.items():
+        if name not in efforts or not isinstance(arguments, Mapping):
+            raise ValueError(
+                f"effort_template_kwargs has {name!r}: {arguments!r}, but must map efforts, which are "
+                f"{', '.join(efforts)}, to arguments such as {{reasoning_effort: low}}"
+            )
 
 
 def _with_effort(row: dict[str, Any], text: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Streaming data sets and data sets with an on-the-fly transform are not checked.
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from datasets import Dataset
@@ -138,11 +138,9 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
             f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
             "trainer._tokenize_prompts(prompts)",
         )
-    prompt = dataset[0]["prompt"]
-    distinct = {
-        repr(arguments): arguments for arguments in map(template_arguments, dataset.select_columns(TEMPLATE_COLUMN))
-    }
-    ignored = ignored_arguments(trainer, prompt, list(distinct.values()))
+    arguments_of_rows = map(template_arguments, dataset.select_columns(TEMPLATE_COLUMN))
+    distinct = {repr(arguments): arguments for arguments in arguments_of_rows}
+    ignored = ignored_arguments(trainer, dataset[0]["prompt"], distinct.values())
     if ignored:
         _warn(
             trainer.args,
@@ -151,7 +149,7 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
         )
 
 
-def ignored_arguments(trainer: Any, prompt: Any, arguments_of_rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def ignored_arguments(trainer: Any, prompt: Any, distinct: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns the names of arguments of the chat template without which a prompt is the same in all rows."""
 
     def rendered(arguments: Mapping[str, Any]) -> list[list[int]]:
@@ -159,7 +157,7 @@ def ignored_arguments(trainer: Any, prompt: Any, arguments_of_rows: Sequence[Map
         return prompt_ids(trainer.processing_class, [prompt], chat_template=trainer.chat_template, **options)
 
     is_used: dict[str, bool] = {}
-    for arguments in arguments_of_rows:
+    for arguments in distinct:
         for name in arguments:
             if not is_used.get(name):
                 without = {other: value for other, value in arguments.items() if other != name}

@@ -50,11 +50,6 @@ class GenerationBatch:
     has_trl_advantages: bool = False
 
     @property
-    def has_template_kwargs(self) -> bool:
-        """Whether a row has arguments of the chat template."""
-        return any(self.template_kwargs)
-
-    @property
     def has_signal(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
         the policy."""

@@ -34,7 +34,7 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 from leash_trl.completions.costs import costs_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
-from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
+from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, weighted_task_rewards
@@ -301,7 +301,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _tokenize_prompts(self, prompts):
         """Lets the chat template render each prompt with the arguments of its row, in addition to the common ones."""
-        if not self._generation.has_template_kwargs:
+        if not any(self._generation.template_kwargs):
             return super()._tokenize_prompts(prompts)
         common_arguments = self.chat_template_kwargs
         is_rendered = not isinstance(prompts[0], str)
@@ -341,7 +341,10 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
-        self.reward_funcs = with_thinking_markers(self.reward_funcs, self._markers())
+        markers: Any = self.thinking_markers
+        if TEMPLATE_COLUMN in inputs[0]:  # whose arguments can decide whether a prompt begins the thinking
+            markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
+        self.reward_funcs = with_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
@@ -350,14 +353,6 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # where no reward function with a weight returned a number, TRL must not take the reward for 0
         has_task_reward = ~torch.isnan(rollouts.task_rewards).unsqueeze(1)
         return rewards_per_func.where(has_task_reward.to(rewards_per_func.device), torch.nan)
-
-    def _markers(self) -> ThinkingMarkers | list[ThinkingMarkers]:
-        """Returns the markers of thinking for reward functions: those of each completion if an argument of the chat
-        template can decide whether the prompt begins the thinking."""
-        generation = self._generation
-        if not generation.has_template_kwargs:
-            return self.thinking_markers
-        return [self.thinking_markers.after_prompt(prompt_end) for prompt_end in generation.prompt_ends]
 
     def _lengths(self, inputs, prompts, completions, completion_ids_list) -> list[float]:
         """Returns the length of each completion of this process, in the unit of `length_of`."""

@@ -88,9 +88,10 @@ def test_words_may_stand_beside_arguments():
     assert [row["prompt"][-1]["content"] for row in asked.select([0, 1])] == ["1 + 1? (low)", "1 + 1? (off)"]
 
 
-def test_arguments_of_no_effort_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"^effort_template_kwargs has 'high'"):
-        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs={"high": {"reasoning_effort": "high"}})
+@pytest.mark.parametrize("template_kwargs", [{"high": {"reasoning_effort": "high"}}, {"low": "low"}, {"low": None}])
+def test_arguments_of_no_effort_or_without_names_are_refused(template_kwargs):
+    with pytest.raises(ValueError, match=r"^effort_template_kwargs has '(high|low)'"):
+        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs=template_kwargs)
 
 
 def test_an_argument_with_values_of_several_types_is_refused():
