@@ -3,16 +3,19 @@
 from collections import defaultdict
 from copy import deepcopy
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 from conftest import eos_bias, generation_batches, log_rows, parity_reward, quiet
 from datasets import Dataset
+from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.data import with_efforts
 from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
 from leash_trl.rewards import math_reward
+from leash_trl.trainer.checks import check_template_arguments
 
 
 # gpt-oss states its effort before the conversation, Qwen3 ends the thinking in the prompt to turn it off
@@ -205,3 +208,19 @@ def test_arguments_for_prompts_that_are_text_are_refused_in_one_line(make_templa
     rows = [{"prompt": "1 +3 = ?", "chat_template_kwargs": {"enable_thinking": False}}] * 2
     with pytest.raises(TrainingError, match=r"^a row has chat_template_kwargs.*enable_thinking.*messages.*$"):
         make_template_trainer(Dataset.from_list(rows)).train()
+
+
+def test_arguments_for_prompts_with_images_are_refused_in_one_line(make_template_trainer, monkeypatch):
+    def tokenized(self, prompts):
+        return [[5]] * len(prompts), ["image"] * len(prompts), {}
+
+    monkeypatch.setattr(GRPOTrainer, "_tokenize_prompts", tokenized)
+    dataset = Dataset.from_list([row_with(enable_thinking=False)] * 2)
+    with pytest.raises(TrainingError, match=r"^a row has chat_template_kwargs.*enable_thinking.*images.*$"):
+        make_template_trainer(dataset).train()
+
+
+def test_arguments_for_prompts_of_environments_are_refused():
+    trainer = SimpleNamespace(environment_factories={"game": dict})
+    with pytest.raises(ValueError, match=r"chat_template_kwargs.*environment_factory"):
+        check_template_arguments(trainer, Dataset.from_list([row_with(enable_thinking=False)]))
