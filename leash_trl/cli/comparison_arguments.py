@@ -12,6 +12,7 @@ from leash_trl.comparison.run import PromptEndings
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
 from leash_trl.reward_functions import default_suffix, named_reward_funcs
+from leash_trl.saved_recipe import mapping_field
 
 
 REWARD_FIELDS = ("reward_funcs", "reward_weights", "correctness_func")
@@ -75,7 +76,13 @@ def read_evaluation(
 def read_prompt_endings(recipe: dict[str, Any]) -> PromptEndings:
     """Returns what the recipe's training appends to prompts."""
     script_args, training_args, *_ = arguments_of(recipe)
-    return PromptEndings(training_args.make_length_control, training_args.generation_limit, script_args.effort_suffix)
+    template_kwargs = mapping_field("effort_template_kwargs", script_args.effort_template_kwargs)
+    return PromptEndings(
+        training_args.make_length_control,
+        training_args.generation_limit,
+        script_args.effort_suffix,
+        has_template_kwargs=bool(template_kwargs),
+    )
 
 
 def suffix_of_training(script_args: Any) -> str:

@@ -1,6 +1,7 @@
 """The common part of `leash eval` and `leash filter`: options for model, engine and sampling, and the main loop."""
 
 import importlib.util
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -171,6 +172,8 @@ def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, 
     defaults = {"thinking_end": sampling.SamplingPlan.thinking_end, "chat_template_kwargs": {}}
     trained = defaults | {name: value for name, value in recipe.items() if value is not None}
     trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
+    if recipe.get("effort_template_kwargs"):
+        trained["chat_template_kwargs"] = chosen_effort(arguments, recipe, trained["chat_template_kwargs"])
     adopted: dict[str, Any] = {}
     differing: list[str] = []
     for name in PROMPT_FIELDS:
@@ -190,6 +193,24 @@ def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, 
     if differing:
         logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
     return replace(arguments, **adopted)
+
+
+def chosen_effort(
+    arguments: SamplingArguments, recipe: Mapping[str, Any], common_kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments of the chat template that select an effort, by default those of all efforts; one line is
+    logged if the training had no such effort."""
+    kwargs: Any = common_kwargs if arguments.chat_template_kwargs is None else arguments.chat_template_kwargs
+    efforts = mapping_field("efforts", recipe["efforts"]) or {}
+    template_kwargs = mapping_field("effort_template_kwargs", recipe["effort_template_kwargs"]) or {}
+    kwargs_of_efforts = {effort: {**common_kwargs, **template_kwargs.get(effort, {})} for effort in efforts}
+    if kwargs not in kwargs_of_efforts.values():
+        logger.warning(
+            "chat_template_kwargs is %s, which selects no effort of training; set one of %s",
+            json.dumps(kwargs),
+            ", ".join(f"{json.dumps(values)} ({effort})" for effort, values in kwargs_of_efforts.items()),
+        )
+    return kwargs
 
 
 def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:

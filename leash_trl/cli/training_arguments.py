@@ -9,7 +9,6 @@ from typing import Any
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from leash_trl.cli.arguments import CommandParser, check_chat_template, make_dataclass
-from leash_trl.completions.prompts import EFFORT_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -32,7 +31,9 @@ class LeashScriptArguments(ScriptArguments):
         efforts (`dict[str, float]`): Target in tokens for each effort, such as {low: 1024, high: 8192}; each question
             is asked once per effort.
         effort_suffix (`str`): Text to append to prompts if there are efforts, in which {effort} is replaced by the
-            name of the effort.
+            name of the effort (default: " Effort: {effort}.", or nothing with effort_template_kwargs).
+        effort_template_kwargs (`dict[str, dict]`): Arguments of the chat template for each effort, such as
+            {low: {reasoning_effort: low}, "off": {enable_thinking: false}}, in addition to chat_template_kwargs.
         rollout_func (`str`): Import path of a function that generates completions instead of TRL.
     """
 
@@ -42,7 +43,8 @@ class LeashScriptArguments(ScriptArguments):
     system_prompt: str | None = None
     chat_template: str | None = None
     efforts: dict[str, Any] | str | None = None
-    effort_suffix: str = EFFORT_SUFFIX
+    effort_suffix: str | None = None
+    effort_template_kwargs: dict[str, Any] | str | None = None
     rollout_func: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,8 +1,10 @@
 """One run of a comparison: its recipe, its evaluations, the files that identify it, and its commands."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
@@ -35,12 +37,15 @@ class LengthRequest(NamedTuple):
     Args:
         effort (`str`): Name of the effort; `None` if the model was trained without efforts.
         target_length (`float`): Target in tokens; `None` if there is none.
+        template_kwargs (`Mapping[str, Any]`): Arguments of the chat template for the effort, in addition to those of
+            all evaluations.
         variant (`str`): Name of a further evaluation of the same model by other options, such as another decoding
             strategy; `None` for the options that all arms share.
     """
 
     effort: str | None = None
     target_length: float | None = None
+    template_kwargs: Mapping[str, Any] = MappingProxyType({})
     variant: str | None = None
 
     def named(self, name: str) -> str:
@@ -55,12 +60,14 @@ class PromptEndings:
     Args:
         make_length_control (`Callable`): Returns the method in its initial state.
         generation_limit (`float`): Most tokens that a completion of the training may have.
-        effort_suffix (`str`): Text in which {effort} is replaced by the name of the effort.
+        effort_suffix (`str`): Text in which {effort} is replaced by the name of the effort; `None` for the default.
+        has_template_kwargs (`bool`): Whether efforts have arguments of the chat template.
     """
 
     make_length_control: Callable[[], "LengthControl"]
     generation_limit: float
-    effort_suffix: str
+    effort_suffix: str | None
+    has_template_kwargs: bool
 
     def text(self, folder: Path, request: LengthRequest) -> str:
         """Returns the text at the end of prompts: the effort, and the suffix of the method in the state that the
@@ -74,7 +81,7 @@ class PromptEndings:
         method_suffix = method.prompt_suffix(request.target_length, self.generation_limit)
         if request.effort is None:
             return method_suffix
-        return effort_suffix(request.effort, self.effort_suffix) + method_suffix
+        return effort_suffix(request.effort, self.effort_suffix, self.has_template_kwargs) + method_suffix
 
 
 @dataclass(eq=False)
@@ -118,8 +125,12 @@ class ComparedRun:
         if not self.is_trained:
             return {EVALUATION: LengthRequest()}
         requests = {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
-        if efforts := mapping_field("efforts", self.recipe.get("efforts")):
-            requests = {f"{EVALUATION}-{effort}": LengthRequest(effort, target) for effort, target in efforts.items()}
+        efforts = mapping_field("efforts", self.recipe.get("efforts"))
+        if efforts:
+            template_kwargs = mapping_field("effort_template_kwargs", self.recipe.get("effort_template_kwargs")) or {}
+            requests = {}
+            for effort, target in efforts.items():
+                requests[f"{EVALUATION}-{effort}"] = LengthRequest(effort, target, template_kwargs.get(effort, {}))
         for folder, request in [*requests.items()]:
             for variant in self.variants:
                 requests[f"{folder}-{variant}"] = request._replace(variant=variant)
@@ -259,6 +270,9 @@ class ComparedRun:
         if revision and not self.is_trained:
             command += ["--revision", revision]
         command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
+        if request.template_kwargs:
+            common_kwargs = mapping_field("chat_template_kwargs", self.evaluation.get("chat_template_kwargs")) or {}
+            command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
         if self.prompt_endings is not None:
             command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")
         return command

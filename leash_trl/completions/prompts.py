@@ -1,9 +1,12 @@
-"""Text at the end of a prompt: the instruction of a data set, a budget, an effort, the ending of an evaluation."""
+"""Text at the end of a prompt: the instruction of a data set, a budget, an effort, the ending of an evaluation. And
+the arguments with which the chat template renders the prompt of a row."""
 
+from collections.abc import Mapping
 from typing import Any
 
 
 EFFORT_SUFFIX = " Effort: {effort}."
+TEMPLATE_COLUMN = "chat_template_kwargs"  # as in TRL's `apply_chat_template`
 
 
 def with_suffix(prompt: Any, suffix: str) -> Any:
@@ -25,14 +28,38 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     return [*earlier, {**last, "content": parts}]
 
 
-def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
-    """Returns `suffix` with `{effort}` replaced by the name of the effort; raises `ValueError` if it has no
-    `{effort}`.
+def effort_suffix(effort: str, suffix: str | None = None, has_template_kwargs: bool = False) -> str:
+    """Returns the text that states an effort in a prompt.
+
+    Args:
+        effort (`str`): Name of the effort.
+        suffix (`str`): Text in which `{effort}` is replaced by the name; by default `EFFORT_SUFFIX`, or no text if
+            the chat template states the effort.
+        has_template_kwargs (`bool`): Whether efforts have arguments of the chat template.
+
+    Raises:
+        `ValueError`: If `suffix` has no `{effort}`.
 
     Example:
         >>> effort_suffix("low")
         ' Effort: low.'
     """
+    if suffix is None:
+        if has_template_kwargs:
+            return ""
+        suffix = EFFORT_SUFFIX
     if "{effort}" not in suffix:
         raise ValueError(f"effort_suffix is {suffix!r}, but must contain {{effort}}, so that prompts state the effort")
     return suffix.replace("{effort}", effort)
+
+
+def template_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of the chat template for the prompt of a data set row, without those that are `None`,
+    which Arrow adds because other rows have them.
+
+    Example:
+        >>> template_arguments({"chat_template_kwargs": {"enable_thinking": False, "reasoning_effort": None}})
+        {'enable_thinking': False}
+    """
+    arguments = row.get(TEMPLATE_COLUMN) or {}
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -46,6 +46,15 @@ class ThinkingMarkers:
         the thinking."""
         return self.start is not None and prompt.rstrip().endswith(self.start)
 
+    def is_ended_by(self, prompt: str) -> bool:
+        """Returns whether a prompt, after the chat template, has the end, so that its completion does not think.
+
+        Example:
+            >>> ThinkingMarkers().is_ended_by("What is 1 + 1?<|Assistant|><think>\\n\\n</think>\\n\\n")
+            True
+        """
+        return self.end in prompt
+
     def visible_text(self, completion: str) -> str:
         """Returns the text after the last end of thinking, or all text if there is no thinking; empty text if the
         thinking does not end.
@@ -65,6 +74,13 @@ class ThinkingMarkers:
 
 
 DEFAULT_MARKERS = ThinkingMarkers()
+
+
+def markers_of_completions(
+    markers: ThinkingMarkers | Sequence[ThinkingMarkers], num_completions: int
+) -> Sequence[ThinkingMarkers]:
+    """Returns the markers of each completion: the given ones, which may be common to all."""
+    return [markers] * num_completions if isinstance(markers, ThinkingMarkers) else markers
 
 
 def check_thinking_end(thinking_end: str) -> None:

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from leash_trl.engines.token_choice import TokenChoice, global_draw
-from leash_trl.model_facts import merged_eos_token_ids, prompt_ids
+from leash_trl.model_facts import merged_eos_token_ids
 
 
 SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache
@@ -164,8 +164,8 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
             "rollout_func is shrinking_rollout, which would ignore use_vllm=True; remove use_vllm or rollout_func"
         )
     tokenizer = trainer.processing_class
-    options = {"tools": trainer.tools or None, "chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
-    ids = prompt_ids(tokenizer, prompts, **options)
+    # TRL: GRPOTrainer._tokenize_prompts, so that `LeashGRPOTrainer` renders each prompt as its row says
+    ids, _, _ = trainer._tokenize_prompts(prompts)
     width = max(map(len, ids))
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         settings = generation_settings(model, trainer.generation_config, width)

@@ -53,7 +53,7 @@ class OwnRewards:
         rows: Mapping[str, list[Any]],
         texts: Sequence[str],
         token_ids: Sequence[Sequence[int]],
-        thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+        thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
     ) -> list[dict[str, Any]]:
         """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
         `token_ids` have k."""

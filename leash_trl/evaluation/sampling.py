@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from leash_trl.completions.facts import completion_facts
+from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
@@ -80,9 +81,23 @@ def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Data
     """Returns the request with the longest prompt, which needs the longest context of a plan."""
     prompts: list[list[int]] = []
     for rows in data_sets:
-        prompts.extend(prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs))
+        prompts.extend(rendered_prompts(tokenizer, rows[:], plan))
     longest = max(prompts, key=len)
     return Request(tuple(longest), seed=0, max_new_tokens=plan.sampling.max_new_tokens)
+
+
+def rendered_prompts(
+    tokenizer: PreTrainedTokenizerBase, rows: Mapping[str, list[Any]], plan: SamplingPlan
+) -> list[list[int]]:
+    """Returns the token ids of prompts, which the chat template renders with the plan's arguments and, if there is a
+    column of them, with those of each row."""
+    if TEMPLATE_COLUMN not in rows:
+        return prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
+    rendered = []
+    for prompt, value in zip(rows["prompt"], rows[TEMPLATE_COLUMN], strict=True):
+        arguments = {**plan.chat_template_kwargs, **template_arguments({TEMPLATE_COLUMN: value})}
+        rendered.extend(prompt_ids(tokenizer, [prompt], **arguments))
+    return rendered
 
 
 def describe_run(
@@ -280,7 +295,7 @@ def sampled(
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
     tokenizer = engine.tokenizer
     num_problems = len(rows["id"])
-    prompts = prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
+    prompts = rendered_prompts(tokenizer, rows, plan)
     # the problem and the number of each completion, ordered by problem
     pairs = [*itertools.product(range(num_problems), range(plan.num_samples))]
     seeds = [completion_seed(plan.seed, name, rows["id"][problem], number) for problem, number in pairs]
@@ -288,8 +303,11 @@ def sampled(
     token_ids = [completion.token_ids for completion in decoded]
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
 
-    # a template opens the thinking in every prompt or in none
-    markers = ThinkingMarkers(plan.thinking_end).after_prompt(tokenizer.decode(prompts[0]))
+    plain_markers = ThinkingMarkers(plan.thinking_end)
+    markers_by_problem = [plain_markers.after_prompt(tokenizer.decode(ids)) for ids in prompts]
+    all_markers = [markers_by_problem[problem] for problem, _ in pairs]
+    # without arguments of its rows, a template opens the thinking in every prompt or in none
+    markers = all_markers if TEMPLATE_COLUMN in rows else all_markers[0]
     if rewards is None:
         solutions = [rows["solution"][problem] for problem, _ in pairs]
         verdicts = _verdicts(texts, solutions, plan.lenient, markers)
@@ -297,9 +315,10 @@ def sampled(
         verdicts = rewards.verdicts(rows, texts, token_ids, markers)
 
     lines = [_line(rows, problem, has_own_rewards=rewards is not None) for problem in range(num_problems)]
-    thinking = ThinkingTokens(tokenizer, markers)
+    thinking = ThinkingTokens(tokenizer, plain_markers)
     for (problem, _), ids, text, seed, verdict in zip(pairs, token_ids, texts, seeds, verdicts, strict=True):
-        facts = completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=markers.is_opened)
+        is_opened = markers_by_problem[problem].is_opened
+        facts = completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=is_opened)
         completion = {
             "seed": seed,
             "text": text,
@@ -346,7 +365,10 @@ def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
 
 
 def _verdicts(
-    texts: Sequence[str], solutions: Sequence[str], lenient: bool, markers: ThinkingMarkers
+    texts: Sequence[str],
+    solutions: Sequence[str],
+    lenient: bool,
+    markers: ThinkingMarkers | Sequence[ThinkingMarkers],
 ) -> list[dict[str, Any]]:
     """Returns the fields of graded completions for their records; for the arguments, see
     [`~leash_trl.rewards.grader.grading.grade`]."""

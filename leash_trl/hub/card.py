@@ -87,6 +87,7 @@ def write_model_card(
         citations=citations(method, recipe),
         hyperparameters=_hyper_parameter_values(method, set_fields),
         efforts=mapping_field("efforts", recipe.get("efforts")) or {},
+        effort_template_kwargs=mapping_field("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
         changed_targets=spans if 1 < len(spans) <= MOST_TARGETS else [],
         prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
         evaluation=evaluation,

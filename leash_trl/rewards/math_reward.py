@@ -1,7 +1,7 @@
 r"""Computes the paper's task reward for mathematics: +1 for an answer equivalent to the reference answer, else -1."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
@@ -27,7 +27,7 @@ def math_reward(
     solution: list[str | float | None],
     log_metric: Callable[[str, float], None] | None = None,
     lenient: bool = False,
-    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+    thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
     **kwargs: object,
 ) -> list[float | None]:
     r"""Returns +1 if the final answer is equivalent to the solution, -1 if not, and `None` if this is undecided.
@@ -48,7 +48,8 @@ def math_reward(
         thinking_markers ([`~leash_trl.completions.thinking.ThinkingMarkers`]): Where the thinking ends, and whether
             the chat template begins it in the prompt, as that of R1-Distill does: a completion without an end then has
             no answer. [`~leash_trl.LeashGRPOTrainer`], [`~leash_trl.LengthControlledReward`] and `leash eval` pass it
-            to every reward function that has a parameter of this name.
+            to every reward function that has a parameter of this name; the trainer passes a list with the markers of
+            each completion if rows have arguments of the chat template (`chat_template_kwargs`).
 
     Raises:
         `ValueError`: If a reference answer has another type, such as a list.
@@ -69,7 +70,7 @@ def math_reward(
 def lenient_math_reward(
     completions: list,
     solution: list[str | float | None],
-    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+    thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
     **kwargs: Any,
 ) -> list[float | None]:
     """[`math_reward`] that also accepts answers in an `<answer>` tag and bare answers, as in "So it is 12."."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, markers_of_completions
 from leash_trl.reasoning_gym_tasks import procedural_dataset
 from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, boxes, completion_text
 
@@ -10,7 +10,7 @@ from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, boxes, completion_
 def reasoning_gym_reward(
     completions: list,
     reasoning_gym: Sequence[str],
-    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+    thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
     **kwargs: object,
 ) -> list[float]:
     """Returns +1 for each completion that its task scores with 1, and `score - 1` for the others. Their score, in
@@ -28,8 +28,9 @@ def reasoning_gym_reward(
             [`~leash_trl.rewards.math_reward`].
     """
     rewards = []
-    for completion, reference in zip(completions, reasoning_gym, strict=True):
-        visible_text = thinking_markers.visible_text(completion_text(completion))
+    all_markers = markers_of_completions(thinking_markers, len(completions))
+    for completion, reference, markers in zip(completions, reasoning_gym, all_markers, strict=True):
+        visible_text = markers.visible_text(completion_text(completion))
         answer = _answer(visible_text)
         index, _, settings = reference.partition(" ")
         dataset = procedural_dataset(settings)

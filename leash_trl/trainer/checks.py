@@ -5,11 +5,13 @@ Streaming data sets and data sets with an on-the-fly transform are not checked.
 
 import math
 import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
@@ -17,7 +19,7 @@ from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, row_target
-from leash_trl.model_facts import context_length
+from leash_trl.model_facts import context_length, prompt_ids
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 from leash_trl.trainer.prompt_rows import column_values
@@ -65,6 +67,8 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
         )
     if TARGET_COLUMN in dataset.column_names:
         check_row_targets(dataset, method, args)
+    if TEMPLATE_COLUMN in dataset.column_names:
+        check_template_arguments(trainer, dataset)
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
 
@@ -85,10 +89,12 @@ def check_correctness(correctness: CorrectnessRule, method: LengthControl, args:
     _warn(args, correctness.problem())
 
 
-def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
+def check_first_batch(
+    rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig, may_think: bool = True
+) -> None:
     """Warns if every completion of all processes is truncated, or if the scale of the rewards does not suit the
-    method; raises `TrainingError` if none of them has `thinking_end`."""
-    if args.length_of == "thinking":
+    method; raises `TrainingError` if none of them has `thinking_end`, although some may think."""
+    if args.length_of == "thinking" and may_think:
         check_thinking_ends(rollouts, args.thinking_end)
     _warn(args, method.reward_warning(rollouts))
     # truncation is intended where the method itself lowers the generation limit
@@ -116,6 +122,47 @@ def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
                 args.check_target(target, method)
         except ValueError as error:
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
+
+
+def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
+    """Raises `ValueError` if the rows' arguments of the chat template cannot reach it; the main process warns of
+    arguments that do not."""
+    if trainer.environment_factories is not None:
+        raise ValueError(
+            f"the data set has a column {TEMPLATE_COLUMN}, but with an environment_factory all prompts are rendered "
+            f"with the same arguments; remove the column, or set {TEMPLATE_COLUMN} of the configuration"
+        )
+    if trainer.rollout_func not in (None, shrinking_rollout):
+        _warn(
+            trainer.args,
+            f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
+            "trainer._tokenize_prompts(prompts)",
+        )
+    arguments_of_rows = map(template_arguments, dataset.select_columns(TEMPLATE_COLUMN))
+    distinct = {repr(arguments): arguments for arguments in arguments_of_rows}
+    ignored = ignored_arguments(trainer, dataset[0]["prompt"], distinct.values())
+    if ignored:
+        _warn(
+            trainer.args,
+            f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, without which the chat template writes the same prompts; "
+            "remove the argument, or write the name that the template of this model reads",
+        )
+
+
+def ignored_arguments(trainer: Any, prompt: Any, distinct: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the names of arguments of the chat template without which a prompt is the same in all rows."""
+
+    def rendered(arguments: Mapping[str, Any]) -> list[list[int]]:
+        options = {**trainer.chat_template_kwargs, **arguments}
+        return prompt_ids(trainer.processing_class, [prompt], chat_template=trainer.chat_template, **options)
+
+    is_used: dict[str, bool] = {}
+    for arguments in distinct:
+        for name in arguments:
+            if not is_used.get(name):
+                without = {other: value for other, value in arguments.items() if other != name}
+                is_used[name] = rendered(arguments) != rendered(without)
+    return [name for name, used in is_used.items() if not used]
 
 
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:

@@ -23,8 +23,11 @@ class GenerationBatch:
         questions (`Sequence[int]`): Number that identifies the prompt of each completion and is the same in every run.
         targets (`Sequence[float]`): Target of the prompt of each completion in tokens; NaN if it has none.
         columns (`Mapping[str, Sequence]`): Values of the data set columns that the method reads, one per completion.
+        template_kwargs (`Sequence[Mapping]`): Arguments of the chat template for the prompt of each completion, in
+            addition to those of the configuration.
 
     Attributes:
+        prompt_ends (`Sequence[str]`): End of the prompt of each completion, after the chat template.
         facts (`Sequence[CompletionFacts]`): Sizes of each completion in tokens.
         lengths (`Sequence[float]`): What the target limits, of each completion, in the unit of `length_of`.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
@@ -36,6 +39,8 @@ class GenerationBatch:
     questions: Sequence[int] = ()
     targets: Sequence[float] = ()
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    template_kwargs: Sequence[Mapping[str, Any]] = ()
+    prompt_ends: Sequence[str] = ()
     facts: Sequence[CompletionFacts] = ()
     lengths: Sequence[float] = ()
     generation_limit: float = math.inf

@@ -6,7 +6,8 @@ call them through `super()`:
 
 1. `_generate_and_score_completions` prepares prompts and targets (`_new_generation`) and calls TRL's, which calls 2
    and 3. With dynamic sampling, `DynamicSampling.sample` does so several times and replaces groups without signal.
-2. `_generate` lets TRL generate under the current limit and counts the tokens of each completion.
+2. `_generate` lets TRL generate under the current limit, from prompts that `_tokenize_prompts` renders as their rows
+   say, and counts the tokens of each completion.
 3. `_calculate_rewards` lets TRL call the reward functions, then gives the rewards of all processes to
    `length_control.score`, which returns shaped rewards and advantages.
 4. `_training_batch` writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the
@@ -18,7 +19,9 @@ Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 """
 
 import contextlib
+import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +33,9 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 
 from leash_trl.completions.costs import costs_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import ThinkingTokens
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, weighted_task_rewards
 from leash_trl.length_control.statistics import log_entries, table_columns
@@ -71,6 +76,11 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     call of `train` continues with the lambda at which the first call ended. Evaluation logs the shaped reward and the
     task reward but does not change lambda.
 
+    A column `chat_template_kwargs` of the data set, as TRL's `apply_chat_template` reads it, has arguments of the chat
+    template for the prompt of each row, such as `{"enable_thinking": False}`, in addition to `chat_template_kwargs` of
+    the configuration. With them, prompts must be messages without images or environments. The results of tools and
+    the texts for reward models are rendered with the configuration's arguments alone.
+
     Args:
         model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym` for the small model
             that comes with this package.
@@ -109,6 +119,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     _tag_names = ["trl", "leash"]
 
+    chat_template_kwargs: Any
     max_completion_length: Any
     reward_funcs: Any
     reward_func_names: Any
@@ -142,7 +153,6 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         )
         self._add_deciding_function()
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
-        self.reward_funcs = with_thinking_markers(self.reward_funcs, self.thinking_markers)
         unwrapped = self.accelerator.unwrap_model(self.model)
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
@@ -214,7 +224,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             # the same on all processes: that of the main one, which writes the card
             self._example_prompt = gather_object([example_prompt(rows)])[0]
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
-        generation = GenerationBatch(questions, targets, columns)
+        template_kwargs = [template_arguments(row) for row in inputs]
+        generation = GenerationBatch(questions, targets, columns, template_kwargs)
         self._generation = generation  # the methods that TRL calls next fill in its other fields
         generation.batch = super()._generate_and_score_completions(rows)
         if self.args.normalizes_apart:
@@ -283,34 +294,56 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is `None` without
         # tools, else 0 on their output
         prompt_ids, completion_ids, tool_mask, *_ = output
-        self._generation.facts = self._facts(prompt_ids, completion_ids, tool_mask)
+        self._generation.prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
+        self._generation.facts = self._facts(completion_ids, tool_mask)
         return output
 
+    def _tokenize_prompts(self, prompts):
+        """Lets the chat template render each prompt with the arguments of its row, in addition to the common ones."""
+        if not any(self._generation.template_kwargs):
+            return super()._tokenize_prompts(prompts)
+        common_arguments = self.chat_template_kwargs
+        is_rendered = not isinstance(prompts[0], str)
+        prompt_ids: list[Sequence[int]] = []
+        arguments_and_prompts = zip(self._generation.template_kwargs, prompts, strict=True)
+        try:
+            # TRL renders all prompts of a call with the same arguments, which at least the prompts of a group have
+            for arguments, pairs in itertools.groupby(arguments_and_prompts, key=operator.itemgetter(0)):
+                self.chat_template_kwargs = {**common_arguments, **arguments}
+                ids, images, other_fields = super()._tokenize_prompts([prompt for _, prompt in pairs])
+                is_rendered = is_rendered and images is None and not other_fields
+                prompt_ids.extend(ids)
+        finally:
+            self.chat_template_kwargs = common_arguments
+        if not is_rendered:
+            raise TrainingError(
+                f"a row has {TEMPLATE_COLUMN}={arguments}, but only prompts that are messages without images are "
+                "rendered with it; remove the column, or turn prompts into messages"
+            )
+        return prompt_ids, None, {}
+
     def _facts(
-        self,
-        prompt_ids: Sequence[Sequence[int]],
-        completion_ids: Sequence[Sequence[int]],
-        tool_mask: Sequence[Sequence[int]] | None,
+        self, completion_ids: Sequence[Sequence[int]], tool_mask: Sequence[Sequence[int]] | None
     ) -> list[CompletionFacts]:
         """Returns the sizes of the completions of this process, in tokens that the model generated."""
         all_facts = []
-        for row, (prompt, completion) in enumerate(zip(prompt_ids, completion_ids, strict=True)):
-            is_opened = False
-            if self._thinking_tokens is not None:
-                end_of_prompt = self._tokenizer.decode(prompt[-NUM_END_TOKENS:])
-                is_opened = self.thinking_markers.is_opened_by(end_of_prompt)
+        for row, (completion, prompt_end) in enumerate(zip(completion_ids, self._generation.prompt_ends, strict=True)):
             facts = completion_facts(
                 completion,
                 self._end_ids,
                 tool_mask=tool_mask[row] if tool_mask else None,
                 thinking=self._thinking_tokens,
-                is_opened=is_opened,
+                is_opened=self.thinking_markers.is_opened_by(prompt_end),
             )
             all_facts.append(facts)
         return all_facts
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
+        markers: Any = self.thinking_markers
+        if TEMPLATE_COLUMN in inputs[0]:  # whose arguments can decide whether a prompt begins the thinking
+            markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
+        self.reward_funcs = with_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
@@ -330,8 +363,18 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             arguments["environments"] = self.environments
         cost = self.args.cost
         lengths = costs_of(cost, self._generation.facts, arguments, self._tokenizer.decode)
-        warn_of_no_cost(lengths, cost, self.thinking_markers)
+        expected = lengths
+        if cost.name == "thinking":
+            expected = list(itertools.compress(lengths, self._may_think(self._generation)))
+        warn_of_no_cost(expected, cost, self.thinking_markers)
         return lengths
+
+    def _may_think(self, generation: GenerationBatch) -> list[bool]:
+        """Returns whether each completion may think, which an argument of its row can turn off in the prompt."""
+        may_think = []
+        for arguments, prompt_end in zip(generation.template_kwargs, generation.prompt_ends, strict=True):
+            may_think.append(not arguments or not self.thinking_markers.is_ended_by(prompt_end))
+        return may_think
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
         """Gathers the completions of all processes, on the CPU, in the form that methods take.
@@ -399,7 +442,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
         is_first_batch = self.state.global_step == 0 and self._step == 0
         if is_first_batch:
-            checks.check_first_batch(trained.rollouts, self.length_control, self.args)
+            may_think = any(gather_object(self._may_think(trained)))
+            checks.check_first_batch(trained.rollouts, self.length_control, self.args, may_think)
         self._dual_step.observe([part.rollouts for part in sampled.generated])
         return batch
 

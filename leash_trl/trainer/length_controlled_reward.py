@@ -26,7 +26,13 @@ from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts, completion_facts
-from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
+from leash_trl.completions.thinking import (
+    DEFAULT_MARKERS,
+    ThinkingMarkers,
+    ThinkingTokens,
+    check_thinking_end,
+    markers_of_completions,
+)
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
@@ -225,7 +231,8 @@ class LengthControlledReward:
                 "recipes/any_trainer.md lists, such as GRPOTrainer"
             )
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], settings.thinking_markers)
+        markers = markers_after(prompts, settings)
+        functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
         names = [*self.names, *self.correctness.extra_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
@@ -270,9 +277,10 @@ class LengthControlledReward:
             generation_limit=limit,
         )
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
+        all_markers = markers_of_completions(markers_after(arguments["prompts"], settings), len(completion_ids))
         facts = [
-            facts_of_completion(token_ids, prompt, settings)
-            for token_ids, prompt in zip(completion_ids, arguments["prompts"], strict=True)
+            facts_of_completion(token_ids, markers, settings)
+            for token_ids, markers in zip(completion_ids, all_markers, strict=True)
         ]
         lengths = costs_of(self.cost, facts, {**arguments, "completion_ids": completion_ids}, settings.decode)
         warn_of_no_cost(lengths, self.cost, settings.thinking_markers)
@@ -341,14 +349,21 @@ def write_pickled(path: Path, content: Any) -> None:
     unfinished.replace(path)
 
 
-def facts_of_completion(completion_ids: Sequence[int], prompt: Any, settings: RunSettings) -> CompletionFacts:
+def markers_after(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMarkers | list[ThinkingMarkers]:
+    """Returns the markers of thinking: those of each completion if prompts are text, which stands after the chat
+    template already; messages do not show what the template will write."""
+    if not isinstance(prompts[0], str):
+        return settings.thinking_markers
+    return [settings.thinking_markers.after_prompt(prompt) for prompt in prompts]
+
+
+def facts_of_completion(
+    completion_ids: Sequence[int], markers: ThinkingMarkers, settings: RunSettings
+) -> CompletionFacts:
     """Returns the sizes of a completion without padding."""
-    markers = settings.thinking_markers
-    # text stands after the chat template already; messages do not show what the template will write
-    is_opened = markers.is_opened_by(prompt) if isinstance(prompt, str) else markers.is_opened
     # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
     end_ids = settings.end_ids if settings.pad_id is None else settings.end_ids | {settings.pad_id}
-    return completion_facts(completion_ids, end_ids, thinking=settings.thinking_tokens, is_opened=is_opened)
+    return completion_facts(completion_ids, end_ids, thinking=settings.thinking_tokens, is_opened=markers.is_opened)
 
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

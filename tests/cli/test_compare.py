@@ -389,6 +389,22 @@ def test_the_request_at_the_end_of_training_ends_the_prompts_of_the_evaluation(
         assert ending in text if ending.isdigit() else text == ending
 
 
+def test_each_effort_is_evaluated_with_its_arguments_of_the_template(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arm = {
+        "efforts": {"low": 16, "off": 8},
+        "effort_template_kwargs": {"low": {"reasoning_effort": "low"}},
+        "chat_template_kwargs": {"enable_thinking": False},
+        "length_control": "none",
+    }
+    (run,) = planned(config(arms={"arm": arm}), seeds=[0])
+    _, low, off = run.commands(1)
+    assert '--chat_template_kwargs={"enable_thinking": false, "reasoning_effort": "low"}' in low
+    assert run.evaluation["chat_template_kwargs"] == {"enable_thinking": False}  # of off, which has no others
+    assert not [word for word in off if word.startswith("--chat_template_kwargs")]
+    assert low[-1] == off[-1] == "--prompt_ending="
+
+
 ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
 REWARD = "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n"
 OWN_FILES = {

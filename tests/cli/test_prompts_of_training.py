@@ -136,3 +136,27 @@ def test_another_reward_than_in_training_is_said_in_one_line(trained, tmp_path, 
 def test_an_evaluation_says_that_texts_do_not_show_the_end_of_thinking(trained, tmp_path):
     with pytest.warns(UserWarning, match=r"thinking_end.*<\|end\|>"):
         evaluated(trained(), tmp_path / "graded", "--thinking_end", "<|end|>")
+
+
+EFFORTS = {
+    "efforts": {"low": 8, "high": 16},
+    "effort_template_kwargs": {"low": {"brief": True}, "high": {"brief": False}},
+    "chat_template": TEMPLATE,
+    "chat_template_kwargs": {"title": "1 + 2"},
+}
+
+
+def test_an_effort_of_training_is_chosen_by_its_arguments_of_the_template(trained, tmp_path, logged):
+    words = ["--chat_template_kwargs", '{"title": "1 + 2", "brief": true}']
+    run = evaluated(trained(**EFFORTS), tmp_path / "out", *words)
+    assert run["chat_template_kwargs"] == {"chat_template": TEMPLATE, "title": "1 + 2", "brief": True}
+    assert not logged("chat_template_kwargs is")
+
+
+@pytest.mark.parametrize("words", [[], ["--chat_template_kwargs", "{brief: true}"]])
+def test_an_evaluation_at_no_effort_of_training_names_the_efforts_in_one_line(words, trained, tmp_path, logged):
+    evaluated(trained(**EFFORTS), tmp_path / "out", *words)
+    (line,) = logged("chat_template_kwargs is")
+    assert '{"title": "1 + 2", "brief": true} (low)' in line
+    assert '{"title": "1 + 2", "brief": false} (high)' in line
+    assert "\n" not in line

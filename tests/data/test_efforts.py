@@ -5,7 +5,7 @@ import re
 import pytest
 from datasets import Dataset
 
-from leash_trl.completions.prompts import EFFORT_SUFFIX
+from leash_trl.completions.prompts import template_arguments
 from leash_trl.data import with_efforts
 from leash_trl.data.efforts import check_efforts_differ
 
@@ -45,13 +45,56 @@ def test_a_suffix_that_does_not_state_the_effort_is_refused():
         with_efforts(ROWS, {"low": 64}, " brief")
 
 
-@pytest.mark.parametrize("column", ["effort", "target_length"])
+@pytest.mark.parametrize("column", ["effort", "target_length", "chat_template_kwargs"])
 def test_a_column_of_the_data_is_not_overwritten(column):
     with pytest.raises(ValueError, match=f"'{column}'"):
-        with_efforts(ROWS.add_column(column, [9, 9]), {"low": 64})
+        with_efforts(ROWS.add_column(column, [9, 9]), {"low": 64}, template_kwargs={"low": {"brief": True}})
 
 
 def test_efforts_that_a_tokenizer_reads_alike_are_refused(tokenizer):
-    check_efforts_differ(tokenizer, {"low": 9, "medium": 12, "high": 15}, EFFORT_SUFFIX)
-    with pytest.raises(ValueError, match="efforts are brief, fully"):
-        check_efforts_differ(tokenizer, {"brief": 9, "fully": 15}, EFFORT_SUFFIX)
+    question = ROWS.select([0])
+    check_efforts_differ(tokenizer, with_efforts(question, {"low": 9, "medium": 12, "high": 15}))
+    with pytest.raises(ValueError, match="efforts has brief and fully"):
+        check_efforts_differ(tokenizer, with_efforts(question, {"brief": 9, "fully": 15}))
+
+
+def test_efforts_that_a_template_renders_alike_are_refused(tokenizer):
+    template = "{{ messages[0].content }}{% if not enable_thinking %}</think>{% endif %}"
+    arguments = {"on": {"enable_thinking": True}, "off": {"enable_thinking": False}, "low": {"effort": "low"}}
+    question = ROWS.select([0])
+    on_and_off = with_efforts(question, {"on": 9, "off": 15}, template_kwargs={"on": arguments["on"]})
+    check_efforts_differ(tokenizer, on_and_off, chat_template=template)
+    all_efforts = with_efforts(question, {"on": 9, "off": 15, "low": 12}, template_kwargs=arguments)
+    with pytest.raises(ValueError, match="efforts has off and low"):
+        check_efforts_differ(tokenizer, all_efforts, chat_template=template)
+
+
+TEMPLATE_KWARGS = {"low": {"reasoning_effort": "low"}, "off": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize("states_columns", [True, False])
+def test_efforts_by_arguments_of_the_template_add_no_words_also_to_streams(states_columns):
+    stream = ROWS.to_iterable_dataset()
+    if not states_columns:
+        stream = stream.map(dict)
+    for rows in (ROWS, stream):
+        asked = [*with_efforts(rows, {"low": 64, "off": 9}, template_kwargs=TEMPLATE_KWARGS)]
+        assert [row["prompt"][-1]["content"] for row in asked] == ["1 + 1?", "1 + 1?", "2 + 1?", "2 + 1?"]
+        assert [template_arguments(row) for row in asked] == [TEMPLATE_KWARGS["low"], TEMPLATE_KWARGS["off"]] * 2
+
+
+def test_words_may_stand_beside_arguments():
+    asked = with_efforts(ROWS, {"low": 64, "off": 9}, " ({effort})", TEMPLATE_KWARGS)
+    assert [row["prompt"][-1]["content"] for row in asked.select([0, 1])] == ["1 + 1? (low)", "1 + 1? (off)"]
+
+
+@pytest.mark.parametrize("template_kwargs", [{"high": {"reasoning_effort": "high"}}, {"low": "low"}, {"low": None}])
+def test_arguments_of_no_effort_or_without_names_are_refused(template_kwargs):
+    with pytest.raises(ValueError, match=r"^effort_template_kwargs has '(high|low)'"):
+        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs=template_kwargs)
+
+
+def test_an_argument_with_values_of_several_types_is_refused():
+    arguments = {"low": {"reasoning_effort": "low"}, "off": {"reasoning_effort": False}}
+    with pytest.raises(ValueError, match="'low'"):
+        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs=arguments)

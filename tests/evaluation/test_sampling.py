@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 from datasets import Dataset
+from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
@@ -260,3 +261,26 @@ def test_a_reward_of_none_is_a_verdict_and_is_not_graded_again(sample, prepare, 
     before = samples_path(tmp_path, "sums").read_bytes()
     prepare(tmp_path)
     assert samples_path(tmp_path, "sums").read_bytes() == before
+
+
+@pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
+def test_each_row_is_asked_and_graded_with_its_arguments_of_the_template(tokenizer, rewards):
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.chat_template = "{{ messages[0].content }}{{ '<think>' if thinks else '</think>' }}"
+    guess = [*tokenizer.encode(r"\boxed{4} Wait, "), tokenizer.eos_token_id]  # 5 tokens
+    # an engine tells rows apart by the first token
+    engine = ScriptedEngine(tokenizer, {tokenizer.encode(digit)[0]: [guess] for digit in "12"})
+    rows = {
+        "id": ["on", "off"],
+        "prompt": [[{"role": "user", "content": f"{digit}?"}] for digit in "12"],
+        "solution": ["4", "4"],
+        "chat_template_kwargs": [{"thinks": True}, {"thinks": None}],
+    }
+    plan = SamplingPlan(num_samples=1, sampling=SamplingSettings(max_new_tokens=9))
+    on, off = [line["completions"][0] for line in sampled(engine, "sums", rows, plan, rewards)]
+    assert (on["is_correct"], on["num_thinking_tokens"]) == (False, 5)
+    assert (off["is_correct"], off["num_thinking_tokens"]) == (True, 0)
+    (requests,) = engine.calls
+    assert [request.prompt_ids for request in requests] == [
+        tuple(tokenizer.encode(text)) for text in ("1?<think>", "2?</think>")
+    ]

@@ -112,6 +112,11 @@ def test_a_model_of_several_efforts_names_them_and_their_multipliers(card_of):
     assert fact(card, "state at the end of training") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
 
 
+def test_a_card_says_with_which_arguments_of_the_template_an_effort_is_asked(card_of):
+    card = card_of(RECIPE | {"efforts": {"off": 8}, "effort_template_kwargs": {"off": {"enable_thinking": False}}})
+    assert fact(card, 'target of effort `off`, with `{"enable_thinking": false}` of the chat template') == "8 tokens"
+
+
 @pytest.mark.parametrize(
     "prompt",
     [

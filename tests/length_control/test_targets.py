@@ -74,7 +74,17 @@ def test_a_question_is_its_text_and_its_pictures(row_with):
     assert "In " in str(prompts[0]["prompt"])
 
 
-@pytest.mark.parametrize("none", [{}, {"image": None}, {"images": []}, {"images": None}])
+def test_a_question_asked_with_other_arguments_of_the_template_is_another_question():
+    rows = [conversation(chat_template_kwargs={"effort": effort}) for effort in ("low", "high", "low", None)]
+    low, high, again, plain = map(question_of, rows)
+    assert low == again
+    assert len({low, high, plain}) == 3
+
+
+@pytest.mark.parametrize(
+    "none",
+    [{}, {"image": None}, {"images": []}, {"images": None}, {"chat_template_kwargs": {"effort": None}}],
+)
 def test_without_pictures_a_question_is_its_text_whatever_the_order_of_its_keys(none):
     prompt = [{"role": "user", "content": "2 + 2?"}]
     assert question_of({"prompt": prompt, **none}) == 1131603105239393652  # saved histories count on it

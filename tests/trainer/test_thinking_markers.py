@@ -93,6 +93,21 @@ def test_length_controlled_reward_grades_only_what_follows_the_thinking(
     assert rewards == [-1.0, 1.0]
 
 
+def test_length_controlled_reward_reads_from_each_text_whether_it_began_the_thinking(
+    bracket_tokenizer, bracket_model, tmp_path
+):
+    reward = LengthControlledReward(math_reward, "none", length_of="thinking", thinking_end=END)
+    run = run_of(tmp_path, bracket_model, bracket_tokenizer, template(START))
+    reward.begin(run_settings(reward=reward, **run), num_processes=1)
+    rewards = reward(
+        prompts=[f"1 +3 = ?{START}", f"1 +3 = ?{START}{END}"],  # the second as a template with the thinking turned off
+        completions=[GUESS, GUESS],
+        completion_ids=[bracket_tokenizer.encode(GUESS)] * 2,
+        solution=["4", "4"],
+    )
+    assert rewards == [-1.0, 1.0]
+
+
 def test_the_reward_of_reasoning_gym_reads_only_what_follows_the_thinking():
     configuration = '{"task": "chain_sum", "min_terms": 2, "max_terms": 2, "seed": 1, "size": 1}'
     gold = procedural_dataset(configuration)[0]["answer"]

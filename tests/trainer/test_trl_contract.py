@@ -36,6 +36,7 @@ SEAMS = {
     "_push_from_checkpoint",
     "_step",
     "_tag_names",
+    "_tokenize_prompts",
 }
 
 

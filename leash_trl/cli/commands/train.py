@@ -1,5 +1,6 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
+import itertools
 import math
 import traceback
 from collections.abc import Mapping, Sequence
@@ -143,10 +144,13 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if has_golds and reads_golds:
         with_readable_solutions(train_dataset, "the data set")  # raises if there is a gold that cannot be read
     efforts = mapping_field("efforts", script_args.efforts)
+    template_kwargs = mapping_field("effort_template_kwargs", script_args.effort_template_kwargs)
     if efforts is not None:
-        train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
+        train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix, template_kwargs)
         if eval_dataset is not None:
-            eval_dataset = with_efforts(eval_dataset, efforts, script_args.effort_suffix)
+            eval_dataset = with_efforts(eval_dataset, efforts, script_args.effort_suffix, template_kwargs)
+    elif template_kwargs is not None:
+        raise ValueError("effort_template_kwargs is set, but efforts is not; set the target of each effort")
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -165,7 +169,9 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         peft_config=get_peft_config(model_args),
         rollout_func=rollout_func,
     )
-    check_efforts_differ(tokenizer, efforts or {}, script_args.effort_suffix)
+    if efforts is not None:
+        question_at_each_effort = itertools.islice(trainer.train_dataset, len(efforts))
+        check_efforts_differ(tokenizer, question_at_each_effort, **trainer.chat_template_kwargs)
     has_progress_bar = trainer.pop_callback(ProgressCallback) is not None
     if has_progress_bar:
         trainer.add_callback(LeashProgressCallback())

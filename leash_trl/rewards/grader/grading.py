@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, markers_of_completions
 from leash_trl.rewards.grader.answer import Answer, find_answer, gold_answer
 from leash_trl.rewards.grader.commitment import commitment, same_words
 from leash_trl.rewards.grader.equality import are_equal
@@ -85,14 +85,17 @@ def grade(
     completions: Sequence[str],
     solutions: Sequence[str],
     lenient: bool = False,
-    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS,
+    thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
 ) -> list[Grade]:
     """Grades completions against their reference answers, with the settings of [`~leash_trl.rewards.math_reward`].
 
     A completion without an answer is wrong, even if its reference answer cannot be read. Raises `RuntimeError` if no
     worker process of the grader starts, for example because math-verify is missing.
     """
-    answers = [find_answer(completion, lenient, thinking_markers) for completion in completions]
+    all_markers = markers_of_completions(thinking_markers, len(completions))
+    answers = [
+        find_answer(completion, lenient, markers) for completion, markers in zip(completions, all_markers, strict=True)
+    ]
     grades = []
     undecided: dict[int, Case] = {}  # by index of the completion
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
