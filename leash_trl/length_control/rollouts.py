@@ -8,6 +8,9 @@ from typing import Any
 import torch
 
 
+LEAST_LENGTH = 1e-9  # stands in for a length of 0 in a denominator; costs may be fractions
+
+
 @dataclass(frozen=True)
 class Rollouts:
     """The N = P·G completions of one generation batch, ordered by prompt; all tensors have shape `(N,)`.
