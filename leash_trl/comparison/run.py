@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from leash_trl.completions.costs import MESSAGE_COSTS, find_cost
 from leash_trl.errors import TrainingError
 from leash_trl.run_folder import (
     checkpoint_path,
@@ -35,7 +36,7 @@ class LengthRequest(NamedTuple):
 
     Args:
         effort (`str`): Name of the effort; `None` if the model was trained without efforts.
-        target_length (`float`): Target in tokens; `None` if there is none.
+        target_length (`float`): Target in the unit of `length_of`; `None` if there is none.
     """
 
     effort: str | None = None
@@ -121,9 +122,9 @@ class ComparedRun:
         return max(int(update) for update in milestones) if milestones else 0
 
     @property
-    def controls_thinking(self) -> bool:
-        """Whether the controlled length is that of the thinking, and not that of the completion."""
-        return self.recipe.get("length_of") == "thinking"
+    def length_of(self) -> str:
+        """What the target limits."""
+        return self.recipe.get("length_of") or "completion"
 
     @property
     def multiplier_per(self) -> str | None:
@@ -147,7 +148,8 @@ class ComparedRun:
         return {RUN_RECIPE_FILE: recipe, EVALUATION_FILE: self.evaluation, DIGESTS_FILE: self._digests()}
 
     def _digests(self) -> dict[str, str]:
-        """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
+        """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
+        cost."""
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.reward_functions import code_digests, digest
 
@@ -179,7 +181,7 @@ class ComparedRun:
         return paths
 
     def _code(self) -> list[Any]:
-        """Returns the classes of the method and the reward functions."""
+        """Returns the classes of the method, the reward functions and the function that counts the cost."""
         from leash_trl.length_control.methods import find_method
         from leash_trl.reward_functions import deciding_function, reward_functions
 
@@ -189,6 +191,7 @@ class ComparedRun:
         for settings in (fields, self.evaluation):
             rewards = reward_functions(settings.get("reward_funcs") or [])
             code += [*rewards, deciding_function(settings.get("correctness_func"), rewards)]
+            code.append(find_cost(settings.get("length_of") or "completion").function)
         # what decides may also be the name of a reward model, or nothing
         return [part for part in code if callable(part)]
 
@@ -241,6 +244,8 @@ class ComparedRun:
         if revision and not self.is_trained:
             command += ["--revision", revision]
         command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
+        if request.target_length is not None and self.length_of not in MESSAGE_COSTS:
+            command.append(f"--target_length={request.target_length}")
         if self.prompt_endings is not None:
             command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")
         return command
