@@ -107,6 +107,12 @@ class CommandParser(TrlParser):
         expanded = [os.path.expanduser(word) for word in words]
         return super()._get_values(action, expanded)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        value = super()._get_value(action, arg_string)
+        # recipes and messages show a number as it was written: 4096, not 4096.0
+        is_whole = isinstance(value, float) and arg_string.isdecimal()
+        return int(value) if is_whole else value
+
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
         unchanged."""

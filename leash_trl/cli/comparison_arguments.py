@@ -9,6 +9,7 @@ from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.training_arguments import arguments_of, training_parser
 from leash_trl.comparison.run import PromptEndings
+from leash_trl.completions.costs import MESSAGE_COSTS
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
 from leash_trl.reward_functions import default_suffix, named_reward_funcs
@@ -49,6 +50,8 @@ def read_evaluation(
         "top_p": training_args.top_p,
         "top_k": training_args.top_k,
     }
+    if training_args.length_of not in MESSAGE_COSTS:
+        settings["length_of"] = recipe.get("length_of")
     if training_args.generation_limit != math.inf:
         settings["max_new_tokens"] = training_args.generation_limit
     if "benchmarks" not in options:

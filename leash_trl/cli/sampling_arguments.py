@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
 import pandas as pd
 import torch
@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
+from leash_trl.completions.costs import find_cost, right_answers
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.data.problems import fingerprint, load_problems
@@ -153,15 +154,25 @@ class SamplingArguments:
             **vars(self),
             "lenient": self.reward_funcs == ["lenient_math_reward"],
             "chat_template_kwargs": chat_template_kwargs,
-            "thinking_end": self.thinking_end or sampling.SamplingPlan.thinking_end,
             "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
             "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
         }
-        settings = {setting.name: values[setting.name] for setting in fields(sampling.SamplingPlan)}
+        settings = {}
+        for setting in fields(sampling.SamplingPlan):
+            if values.get(setting.name) is not None:
+                settings[setting.name] = values[setting.name]
         return sampling.SamplingPlan(**settings)
 
+    def as_trained(self, recipe: Mapping[str, Any]) -> Self:
+        """Returns the arguments with those that they do not set from the recipe of the model's training, which is
+        empty for a model that `leash train` did not save."""
+        return with_prompts_of_training(self, recipe)
 
-def with_prompts_of_training(arguments: SamplingArguments, recipe: Mapping[str, Any]) -> SamplingArguments:
+
+Arguments = TypeVar("Arguments", bound=SamplingArguments)
+
+
+def with_prompts_of_training(arguments: Arguments, recipe: Mapping[str, Any]) -> Arguments:
     """Returns the arguments with those [`PROMPT_FIELDS`] of the recipe of the model's training that they do not set.
 
     One line is logged about these fields, and one about fields that differ from training. `recipe` is empty for a
@@ -337,6 +348,19 @@ def recorded_details(
     return {name: value for name, value in recorded.items() if value is not None}
 
 
+def cost_details(plan: sampling.SamplingPlan, problems: dict[str, Dataset]) -> dict[str, Any]:
+    """Returns what `run.json` records of a cost in addition to its name: digests of the code of a function.
+
+    Raises:
+        `TrainingError`: If checks are to be measured, and the right answer of a problem cannot be looked for.
+    """
+    if plan.length_of == "checking":
+        for rows in problems.values():
+            right_answers(rows["solution"] if "solution" in rows.column_names else None)
+    function = find_cost(plan.length_of).function
+    return {} if function is None else {"cost_code": code_digests([function])}
+
+
 def sample_all(
     arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
 ) -> dict[str, Dataset]:
@@ -357,7 +381,7 @@ def sample_all(
         with user_errors(only_loads=True, model_name_or_path=model):
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
             recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
-        arguments = with_prompts_of_training(arguments, recipe)
+        arguments = arguments.as_trained(recipe)
         plan = arguments.plan()
         warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
         problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in names.items()}
@@ -367,7 +391,7 @@ def sample_all(
         if own_rewards is None:
             for name, rows in problems.items():
                 problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
-        details = recorded_details(arguments, reward_names, own_rewards, problems)
+        details = recorded_details(arguments, reward_names, own_rewards, problems) | cost_details(plan, problems)
         if baseline is not None:
             sampling.check_same_problems(problems, baseline, details)
     # by which problems are kept

@@ -28,7 +28,7 @@ class LeashScriptArguments(ScriptArguments):
             for a box if the answers are graded as mathematics, else nothing).
         system_prompt (`str`): System message for prompts that do not begin with one.
         chat_template (`str`): Jinja text that replaces the tokenizer's chat template and is saved with the model.
-        efforts (`dict[str, float]`): Target in tokens for each effort, such as {low: 1024, high: 8192}; each question
+        efforts (`dict[str, float]`): Target for each effort, such as {low: 1024, high: 8192}; each question
             is asked once per effort.
         effort_suffix (`str`): Text to append to prompts if there are efforts, in which {effort} is replaced by the
             name of the effort (default: " Effort: {effort}.", or nothing with effort_template_kwargs).

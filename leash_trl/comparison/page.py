@@ -10,6 +10,7 @@ import pandas as pd
 
 from leash_trl.comparison import tables
 from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest
+from leash_trl.completions.costs import COLUMNS, COST_COLUMN
 from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
 from leash_trl.evaluation.tables import csv
 from leash_trl.files import write_whole
@@ -24,7 +25,7 @@ class FinishedEvaluation:
     Args:
         run (`ComparedRun`), request (`LengthRequest`): The run, and what this evaluation requested of its model.
         evaluated (`EvaluatedRun`): Samples and metrics.
-        lengths (`pd.Series`): Mean lengths of training batches, in tokens.
+        lengths (`pd.Series`): Mean lengths of training batches, in the unit of `length_of`.
         multipliers (`pd.Series`): Penalty coefficient lambda.
         accuracies (`pd.Series`): Share of correct completions of training batches.
         generated_tokens (`pd.Series`): Number of tokens that the training had generated, for all requests.
@@ -52,7 +53,7 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
             target_length=evaluation.request.target_length,
             mean_lengths=run.lengths_since_change(evaluation.lengths),
             multipliers=evaluation.multipliers,
-            controlled="num_thinking_tokens" if run.controls_thinking else "num_tokens",
+            controlled=COLUMNS.get(run.length_of, COST_COLUMN),
         )
         num_generated = int(max(evaluation.generated_tokens, default=0))
         row = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from leash_trl.completions.costs import MESSAGE_COSTS, find_cost
 from leash_trl.errors import TrainingError
 from leash_trl.run_folder import (
     checkpoint_path,
@@ -36,7 +37,7 @@ class LengthRequest(NamedTuple):
 
     Args:
         effort (`str`): Name of the effort; `None` if the model was trained without efforts.
-        target_length (`float`): Target in tokens; `None` if there is none.
+        target_length (`float`): Target in the unit of `length_of`; `None` if there is none.
         template_kwargs (`Mapping[str, Any]`): Arguments of the chat template for the effort, in addition to those of
             all evaluations.
         variant (`str`): Name of a further evaluation of the same model by other options, such as another decoding
@@ -147,9 +148,9 @@ class ComparedRun:
         return max(int(update) for update in milestones) if milestones else 0
 
     @property
-    def controls_thinking(self) -> bool:
-        """Whether the controlled length is that of the thinking, and not that of the completion."""
-        return self.recipe.get("length_of") == "thinking"
+    def length_of(self) -> str:
+        """What the target limits."""
+        return self.recipe.get("length_of") or "completion"
 
     @property
     def multiplier_per(self) -> str | None:
@@ -176,7 +177,8 @@ class ComparedRun:
         return claim
 
     def _digests(self) -> dict[str, str]:
-        """Returns digests of the model, of local data, and of the code of the method and the reward functions."""
+        """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
+        cost."""
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.reward_functions import code_digests, digest
 
@@ -208,7 +210,7 @@ class ComparedRun:
         return paths
 
     def _code(self) -> list[Any]:
-        """Returns the classes of the method and the reward functions."""
+        """Returns the classes of the method, the reward functions and the function that counts the cost."""
         from leash_trl.length_control.methods import find_method
         from leash_trl.reward_functions import deciding_function, reward_functions
 
@@ -218,6 +220,7 @@ class ComparedRun:
         for settings in (fields, self.evaluation):
             rewards = reward_functions(settings.get("reward_funcs") or [])
             code += [*rewards, deciding_function(settings.get("correctness_func"), rewards)]
+            code.append(find_cost(settings.get("length_of") or "completion").function)
         # what decides may also be the name of a reward model, or nothing
         return [part for part in code if callable(part)]
 
@@ -273,6 +276,8 @@ class ComparedRun:
         if request.template_kwargs:
             common_kwargs = mapping_field("chat_template_kwargs", self.evaluation.get("chat_template_kwargs")) or {}
             command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
+        if request.target_length is not None and self.length_of not in MESSAGE_COSTS:
+            command.append(f"--target_length={request.target_length}")
         if self.prompt_endings is not None:
             command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")
         return command

@@ -132,12 +132,13 @@ def seed_row(
     """Returns the columns of `seeds.csv` for one trained model, without names, training tokens and grid.
 
     `base` is the result of [`measured`] before training, `multipliers` is lambda by step, and `controlled` the column
-    of the run's samples that has the controlled lengths; for the others, see [`settling`].
+    of the run's samples that has what the target limits; for the others, see [`settling`].
     """
     row = measured(run, base["measure"])
     measures = settling(mean_lengths, target_length)
     satisfaction_rate = math.nan
-    if target_length is not None:
+    # tool calls and turns are known of training alone
+    if target_length is not None and controlled in run.samples:
         is_within_target = run.samples[controlled] <= target_length
         rate_by_benchmark = is_within_target.groupby(run.samples["benchmark"]).mean()
         satisfaction_rate = float(rate_by_benchmark.mean())

@@ -1,12 +1,13 @@
 """What a target limits (`length_of`): tokens, tool calls, turns, or what a function counts of a completion."""
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leash_trl.completions.checking import checking_length
+from leash_trl.completions.checking import checking_length, end_of_first_place
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
@@ -16,6 +17,9 @@ from leash_trl.importing import imported
 TOKEN_COSTS = ("completion", "thinking", "checking")
 MESSAGE_COSTS = ("tool_calls", "turns")
 COSTS = (*TOKEN_COSTS, *MESSAGE_COSTS)
+# columns of an evaluation's samples that have these lengths; all other costs are in a column of their own
+COLUMNS = {"completion": "num_tokens", "thinking": "num_thinking_tokens"}
+COST_COLUMN = "cost"
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,30 @@ def unit_of(length_of: str) -> str:
     """
     if length_of in TOKEN_COSTS:
         return "tokens"
-    function_name = length_of.replace(":", ".").rpartition(".")[-1]
+    function_name = short_name(length_of).rpartition(".")[-1]
     return function_name.replace("_", " ")
+
+
+def label_of(length_of: str) -> str:
+    """Returns the name of a cost in tables, beside the tokens of whole completions.
+
+    Example:
+        >>> label_of("completion"), label_of("checking"), label_of("tool_calls")
+        ('tokens', 'checking tokens', 'tool calls')
+    """
+    unit = unit_of(length_of)
+    return f"{length_of} {unit}" if length_of in TOKEN_COSTS[1:] else unit
+
+
+def short_name(length_of: str) -> str:
+    """Returns the name of a cost without the folder or package of a function, which differ by where it is called from.
+
+    Example:
+        >>> short_name("runs/my_costs.py:num_lines"), short_name("lab.my_costs.num_lines"), short_name("turns")
+        ('my_costs.num_lines', 'my_costs.num_lines', 'turns')
+    """
+    parts = re.split(r"[./]", length_of.replace(".py:", "."))
+    return ".".join(parts[-2:])
 
 
 def find_cost(length_of: str | Callable[..., Any]) -> Cost:
@@ -125,15 +151,33 @@ def costs_of(
 
 
 def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
-    solutions = arguments.get("solution")
+    answers = right_answers(arguments.get("solution"))
+    for messages in arguments["completions"]:
+        if any(isinstance(message, Mapping) and message.get("role") == "tool" for message in messages):
+            raise TrainingError(
+                "length_of is 'checking', but a completion has the output of a tool, which may hold the right answer; "
+                "set 'tool_calls' or a function"
+            )
+    return [
+        checking_length(token_ids, answer, decode)
+        for token_ids, answer in zip(arguments["completion_ids"], answers, strict=True)
+    ]
+
+
+def right_answers(solutions: Sequence[Any] | None) -> list[str]:
+    """Returns the right answers in a column `solution`, each of which can be looked for in a completion.
+
+    Raises:
+        `TrainingError`: If there is no such column (`None`), or an answer is neither a number nor a short text.
+    """
     if solutions is None:
         raise TrainingError(
             "length_of is 'checking', but the data set has no column solution with the right answers; add it"
         )
-    return [
-        checking_length(token_ids, str(solution), decode)
-        for token_ids, solution in zip(arguments["completion_ids"], solutions, strict=True)
-    ]
+    answers = [str(solution) for solution in solutions]
+    for answer in answers:
+        end_of_first_place("", answer)
+    return answers
 
 
 def _messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:
@@ -158,7 +202,13 @@ def _num_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
 
 def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions: int) -> list[float]:
     assert cost.function is not None
-    returned = cost.function(**arguments)
+    try:
+        returned = cost.function(**arguments)
+    except Exception as error:
+        raise TrainingError(
+            f"length_of {cost.name!r} raised {type(error).__name__} ({error}); it is called as reward functions are: "
+            "with prompts, completions, completion_ids and all columns of the data set by name"
+        ) from error
     try:
         costs = [float(value) for value in returned]
     except (TypeError, ValueError) as error:

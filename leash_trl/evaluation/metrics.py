@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import multimode
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from leash_trl.completions.costs import COLUMNS, COST_COLUMN
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate
 
@@ -42,7 +43,7 @@ class Metric:
     Args:
         name (`str`): Such as `accuracy` or `tokens`.
         estimate (`Estimate`): Value and 95 % interval.
-        at (`float`): What it is measured at: k of pass@k, or a budget in tokens; `None` if there is no such number.
+        at (`float`): What it is measured at: k of pass@k, a budget in tokens, or the target; else `None`.
     """
 
     name: str
@@ -65,36 +66,45 @@ class GradedSamples:
         correctness (`np.ndarray`): 1, 0, or NaN where a completion could not be graded.
         lengths (`np.ndarray`): In tokens, with EOS.
         thinking_lengths (`np.ndarray`): In tokens, up to and including the last end of thinking.
+        costs (`np.ndarray`): What the target limits.
         is_truncated (`np.ndarray`): Whether a completion reached the limit.
         answers (`np.ndarray`): Extracted answers, `None` where there is none.
         rewards (`np.ndarray` or `None`): If reward functions graded the completions, their rewards; NaN where there is
             none.
         max_new_tokens (`int`): Generation limit in tokens.
+        length_of (`str`), target_length (`float`): What the costs are, and their target; `None` if there is none.
     """
 
     correctness: np.ndarray
     lengths: np.ndarray
     thinking_lengths: np.ndarray
+    costs: np.ndarray
     is_truncated: np.ndarray
     answers: np.ndarray
     rewards: np.ndarray | None
     max_new_tokens: int
+    length_of: str
+    target_length: float | None
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame, num_samples: int, max_new_tokens: int) -> "GradedSamples":
-        """Takes the rows of one benchmark, which are ordered by problem."""
+    def from_frame(cls, frame: pd.DataFrame, run: Mapping[str, Any]) -> "GradedSamples":
+        """Takes the rows of one benchmark, which are ordered by problem, and the content of `run.json`."""
 
         def by_problem(column: str) -> np.ndarray:
-            return frame[column].to_numpy().reshape(-1, num_samples)
+            return frame[column].to_numpy().reshape(-1, run["num_samples"])
 
+        length_of = run["length_of"]
         return cls(
             correctness=by_problem("is_correct"),
             lengths=by_problem("num_tokens"),
             thinking_lengths=by_problem("num_thinking_tokens"),
+            costs=by_problem(COLUMNS.get(length_of, COST_COLUMN)),
             is_truncated=by_problem("finish_reason") == "length",
             answers=by_problem("answer"),
             rewards=by_problem("reward") if "reward" in frame else None,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=run["sampling"]["max_new_tokens"],
+            length_of=length_of,
+            target_length=run["target_length"],
         )
 
 
@@ -119,6 +129,10 @@ def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[
     if has_thinking:
         metrics.append(thinking_tokens(samples))
         metrics.append(answer_tokens(samples))
+    if samples.length_of not in COLUMNS:  # tokens and thinking tokens stand above
+        metrics.append(cost(samples))
+    if samples.target_length is not None:
+        metrics.append(within_target(samples, samples.target_length))
     metrics.append(truncated_rate(samples))
     if samples.rewards is None:
         metrics.append(no_answer_rate(samples))
@@ -194,6 +208,17 @@ def answer_tokens(samples: GradedSamples) -> Metric:
     """Returns the mean length of what follows the thinking."""
     answer_lengths = samples.lengths - samples.thinking_lengths
     return Metric("answer_tokens", intervals.mean_amount(answer_lengths.mean(axis=1)))
+
+
+def cost(samples: GradedSamples) -> Metric:
+    """Returns the mean of what the target limits."""
+    return Metric("cost", intervals.mean_amount(samples.costs.mean(axis=1)))
+
+
+def within_target(samples: GradedSamples, target_length: float) -> Metric:
+    """Returns the share of completions that cost no more than the target."""
+    is_within = samples.costs <= target_length
+    return Metric("within_target", intervals.mean_share(is_within.mean(axis=1)), at=target_length)
 
 
 def truncated_rate(samples: GradedSamples) -> Metric:

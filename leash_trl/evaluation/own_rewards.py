@@ -57,21 +57,7 @@ class OwnRewards:
     ) -> list[dict[str, Any]]:
         """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
         `token_ids` have k."""
-        num_samples = len(texts) // len(rows["prompt"])
-        problems = [index // num_samples for index in range(len(texts))]  # of the completions
-        columns = {name: [values[problem] for problem in problems] for name, values in rows.items()}
-        columns.pop("completion", None)
-        prompts = columns.pop("prompt")
-        is_chat = not isinstance(prompts[0], str)
-        messages = [[{"role": "assistant", "content": text}] for text in texts]
-        arguments = columns | {
-            "prompts": prompts,
-            "completions": messages if is_chat else texts,
-            "completion_ids": token_ids,
-            "trainer_state": None,
-            "log_extra": _unlogged,
-            "log_metric": _unlogged,
-        }
+        arguments = reward_arguments(rows, texts, token_ids)
         functions = with_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)
         names = [get_callable_name(function) for function in functions]
         table = reward_table(functions, names, arguments, len(texts)).float()  # as TRL's trainers store rewards
@@ -92,6 +78,28 @@ class OwnRewards:
             }
             verdicts.append(verdict)
         return verdicts
+
+
+def reward_arguments(
+    rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """Returns what TRL passes to reward functions, by name; `rows` has one value per problem, `texts` and `token_ids`
+    have k."""
+    num_samples = len(texts) // len(rows["prompt"])
+    problems = [index // num_samples for index in range(len(texts))]  # of the completions
+    columns = {name: [values[problem] for problem in problems] for name, values in rows.items()}
+    columns.pop("completion", None)
+    prompts = columns.pop("prompt")
+    is_chat = not isinstance(prompts[0], str)
+    messages = [[{"role": "assistant", "content": text}] for text in texts]
+    return columns | {
+        "prompts": prompts,
+        "completions": messages if is_chat else texts,
+        "completion_ids": token_ids,
+        "trainer_state": None,
+        "log_extra": _unlogged,
+        "log_metric": _unlogged,
+    }
 
 
 def _unlogged(*args: Any) -> None:

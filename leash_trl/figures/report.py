@@ -19,7 +19,14 @@ from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
-from leash_trl.evaluation.tables import format_number, format_percent, format_points, format_tokens, with_interval
+from leash_trl.evaluation.tables import (
+    format_cost,
+    format_number,
+    format_percent,
+    format_points,
+    format_tokens,
+    with_interval,
+)
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
@@ -329,8 +336,8 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
         "steps": str(run.index[-1]),
         "target": _targets_cell(targets_of(run)),
         "length of": run.attrs["length_of"],
-        "first length": format_tokens(length.first),
-        "last length": format_tokens(length.last),
+        "first length": format_cost(length.first, run.attrs["length_of"]),
+        "last length": format_cost(length.last, run.attrs["length_of"]),
         "first accuracy": format_percent(accuracy.first),
         "last accuracy": format_percent(accuracy.last),
         "last satisfaction": format_percent(satisfaction.last),

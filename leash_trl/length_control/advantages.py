@@ -8,6 +8,8 @@ from typing import Literal
 
 import torch
 
+from leash_trl.length_control.rollouts import LEAST_LENGTH
+
 
 Scaling = Literal["group", "batch", "none"]  # standard deviation that advantages are divided by, as in TRL
 ROUNDING_ERROR = 1e-12  # shaped rewards that differ by no more than this are equal
@@ -58,7 +60,7 @@ def min_max_scaled(lengths: torch.Tensor) -> torch.Tensor:
     lengths_PG = lengths.double()
     shortest_P1 = lengths_PG.nan_to_num(nan=torch.inf).amin(dim=1, keepdim=True)
     longest_P1 = lengths_PG.nan_to_num(nan=-torch.inf).amax(dim=1, keepdim=True)
-    ranges_P1 = (longest_P1 - shortest_P1).clamp(min=1.0)  # 0 / 1 instead of 0 / 0 where all lengths are equal
+    ranges_P1 = (longest_P1 - shortest_P1).clamp(min=LEAST_LENGTH)  # no 0 / 0 where all lengths are equal
     return (lengths_PG - shortest_P1) / ranges_P1
 
 

@@ -31,7 +31,8 @@ class Cosine(LengthControl):
             or above; `None` for no such rule.
         margin (`int`): Number of tokens before $L_{\max}$ from which on `exceeded` applies, as in the authors'
             release.
-        max_length (`int`): Maximum length $L_{\max}$ in tokens; `None` is the generation limit of the batch.
+        max_length (`int`): Maximum length $L_{\max}$ in tokens; `None` is the generation limit of the batch. It must
+            be set where lengths have no limit.
     """
 
     name = "cosine"
@@ -44,6 +45,10 @@ class Cosine(LengthControl):
     exceeded: float | None = -10.0
     margin: int = hyperparameter(16, ge=0)
     max_length: int | None = hyperparameter(None, ge=1)
+
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
+        if self.max_length is None and math.isinf(max_completion_length):
+            raise ValueError("max_length is None, but cosine needs it where lengths have no limit; set max_length")
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._by_correctness(rollouts, correct=self.correct_at_zero, wrong=self.wrong_at_zero)

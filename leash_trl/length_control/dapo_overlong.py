@@ -1,5 +1,7 @@
 """DAPO's soft punishment of overlong completions."""
 
+import math
+
 import torch
 
 from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter
@@ -21,7 +23,8 @@ class DapoOverlong(LengthControl):
     Args:
         cache_length (`int`): Range below the maximum, in tokens, in which the punishment grows. `None` is a fifth of
             the maximum, for other limits than the paper's, which has 4096 of 20480.
-        max_length (`int`): Length in tokens from which on the punishment is -1; by default the generation limit.
+        max_length (`int`): Length in tokens from which on the punishment is -1; by default the generation limit. It
+            must be set where lengths have no limit.
     """
 
     name = "dapo_overlong"
@@ -32,6 +35,10 @@ class DapoOverlong(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         max_length = self.max_length or max_completion_length
+        if math.isinf(max_length):
+            raise ValueError(
+                "max_length is None, but dapo_overlong needs it where lengths have no limit; set max_length"
+            )
         if self.cache_length is not None and self.cache_length >= max_length:
             raise ValueError(f"cache_length is {self.cache_length}, but must be below {max_length} tokens")
 

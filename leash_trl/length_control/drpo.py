@@ -1,5 +1,6 @@
 """DRPO: the weight of a correct answer falls with its length, but stays positive."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -50,6 +51,13 @@ class DRPO(LengthControl):
     own_advantages = "group"
 
     temperature: float = hyperparameter(0.1, gt=0)
+
+    def check(self, target_length: int | None, max_completion_length: float) -> None:
+        if math.isinf(max_completion_length):
+            raise ValueError(
+                "max_completion_length or length_of gives lengths no limit, but drpo divides by it; set a limit in "
+                "tokens, or another length_control, such as 'grlc'"
+            )
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_correct_PG = rollouts.by_group(rollouts.is_correct)

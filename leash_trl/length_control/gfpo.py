@@ -15,6 +15,7 @@ from leash_trl.length_control import (
     group_advantages,
     hyperparameter,
 )
+from leash_trl.length_control.rollouts import LEAST_LENGTH
 
 
 class GFPO(LengthControl):
@@ -66,7 +67,7 @@ class GFPO(LengthControl):
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         # the higher, the better
-        metric_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=1)
+        metric_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=LEAST_LENGTH)
         # unscorable completions come last, and are not kept even if fewer than k others are left
         is_scorable_PG = ~torch.isnan(rewards_PG)
         metric_PG = metric_PG.where(is_scorable_PG, -torch.inf)

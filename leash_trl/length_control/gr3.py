@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
+from leash_trl.length_control.rollouts import LEAST_LENGTH
 
 
 class GR3(LengthControl):
@@ -34,7 +35,7 @@ class GR3(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         means_P1 = lengths_PG.nanmean(dim=1, keepdim=True)
-        relative_lengths_N = (lengths_PG / means_P1.clamp(min=1.0)).flatten()  # L_i / mean length
+        relative_lengths_N = (lengths_PG / means_P1.clamp(min=LEAST_LENGTH)).flatten()  # L_i / mean length
         return self.base_rewards(rollouts) / (1.0 + self.alpha * relative_lengths_N)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:

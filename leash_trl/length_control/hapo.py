@@ -5,6 +5,7 @@ import math
 import torch
 
 from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
+from leash_trl.length_control.rollouts import LEAST_LENGTH
 
 
 class HAPO(LengthControl):
@@ -33,14 +34,14 @@ class HAPO(LengthControl):
 
     weight: float = hyperparameter(1.0, ge=0)
     correct_minimum: float = hyperparameter(-0.7, ge=-1, le=0)
-    shortest: dict[str, int] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
+    shortest: dict[str, float] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         questions = rollouts.questions.tolist()
         shortest = [self.shortest.get(str(question), math.nan) for question in questions]
         shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
         # pi / 2, where the cosine is 0, at the length of the shortest correct answer
-        angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=1)
+        angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=LEAST_LENGTH)
         waves_N = torch.cos(angles_N.clamp(max=math.pi))  # f_i
         length_rewards_N = torch.where(
             rollouts.is_correct, waves_N.clamp(min=self.correct_minimum), waves_N.clamp(max=0.0)

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 
 from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
@@ -66,7 +67,7 @@ def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]
     return torch.bucketize(solve_rates.double().contiguous(), borders, right=when == "shaping")
 
 
-def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
+def lengths_by_difficulty(rollouts: Rollouts) -> list[list[float]]:
     """Returns the lengths of all completions, correct and wrong, for each of `DIFFICULTIES`, without unscorable
     prompts."""
     is_unscorable_N = torch.isnan(rollouts.solve_rates)
@@ -75,14 +76,16 @@ def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
     return [rollouts.lengths[levels_N == level].tolist() for level in range(len(DIFFICULTIES))]
 
 
-def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list[int]:
+def candidate_targets(lower_bound: float, upper_bound: int, interval: int) -> list[float]:
     """Returns the candidates for targets in tokens, a grid that starts at the lower bound. Source: the release."""
     # a lower bound below the interval is followed by the interval itself, so that 100 gives 100, 1024, 2048, ...
     second = interval if lower_bound < interval else lower_bound + interval
-    return [lower_bound, *range(second, upper_bound + 1, interval)]
+    return [lower_bound, *np.arange(second, upper_bound + 1, interval).tolist()]
 
 
-def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right: int, expected: int) -> int | None:
+def smallest_target(
+    lengths: Sequence[float], candidates: Iterable[float], num_right: int, expected: int
+) -> float | None:
     r"""Returns the smallest target in tokens within which enough correct answers are expected; `None` if there is
     none.
 
@@ -91,9 +94,9 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612).
 
     Args:
-        lengths (`Sequence[int]`): Lengths in tokens of all answers of this difficulty; $P_{l,d}$ is the share of
+        lengths (`Sequence[float]`): Lengths in tokens of all answers of this difficulty; $P_{l,d}$ is the share of
             lengths up to $l$.
-        candidates (`Iterable[int]`): Candidate targets in tokens, ascending.
+        candidates (`Iterable[float]`): Candidate targets in tokens, ascending.
         num_right (`int`): $|C_d|$, number of correct answers among the K answers to a prompt of this difficulty.
         expected (`int`): Number of correct answers to expect within the target.
 
@@ -154,11 +157,11 @@ class LaserD(Laser):
     expected_correct: int = hyperparameter(1, ge=1)
     # target in tokens for each of `DIFFICULTIES`, or `None` for the longest answer of the batch; empty before the
     # first choice
-    targets: list[int | None] = state_field(list)
+    targets: list[float | None] = state_field(list)
     steps_since_refresh: int = state_field(int)
     # lengths for each of `DIFFICULTIES`, smallest target and group size of the batches since the last choice
-    window: list[list[int]] = state_field(lambda: [[] for _ in DIFFICULTIES])
-    lower_bound: int | None = state_field(lambda: None)
+    window: list[list[float]] = state_field(lambda: [[] for _ in DIFFICULTIES])
+    lower_bound: float | None = state_field(lambda: None)
     num_generations: int = state_field(int)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
@@ -168,7 +171,9 @@ class LaserD(Laser):
                 f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
 
-    def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
+    def choose_targets(
+        self, lengths: Sequence[Sequence[float]], lowest: float, num_generations: int
+    ) -> list[float | None]:
         """Returns a target in tokens for each of `DIFFICULTIES`; `None` stands for the longest answer of a batch."""
         candidates = candidate_targets(lowest, self.upper_bound, self.interval)
         targets = []
@@ -182,8 +187,10 @@ class LaserD(Laser):
         if not targets:
             lengths = lengths_by_difficulty(rollouts)
             targets = self.choose_targets(lengths, _smallest_target_of(rollouts), rollouts.num_generations)
-        longest = int(rollouts.lengths.max())
-        target_by_level = torch.tensor([longest if target is None else target for target in targets])
+        longest = rollouts.lengths.max().item()
+        target_by_level = torch.tensor(
+            [longest if target is None else target for target in targets], dtype=torch.float64
+        )
         levels_N = difficulty(rollouts.solve_rates.nan_to_num(), when="shaping")  # indices into `DIFFICULTIES`
         return target_by_level[levels_N]
 
@@ -230,6 +237,6 @@ class LaserDE(LaserD):
         return super().shaped_rewards(rollouts) + self.alpha * has_bonus_N.double()
 
 
-def _smallest_target_of(rollouts: Rollouts) -> int:
-    """Returns the smallest target among the prompts, in whole tokens."""
-    return max(1, int(rollouts.target_lengths.min()))
+def _smallest_target_of(rollouts: Rollouts) -> float:
+    """Returns the smallest target among the prompts."""
+    return rollouts.target_lengths.min().item()

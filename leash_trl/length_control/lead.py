@@ -150,7 +150,9 @@ class LEAD(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         upper_bound = self.upper_bound or max_completion_length
-        if not self.lower_bound <= upper_bound < math.inf:
+        if math.isinf(upper_bound):
+            raise ValueError("upper_bound is None, but lead needs it where lengths have no limit; set upper_bound")
+        if self.lower_bound > upper_bound:
             raise ValueError(
                 f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {upper_bound}"
             )
@@ -181,7 +183,7 @@ class LEAD(LengthControl):
         A_e_N = normalized_in_group(self._efficiency(rollouts))
         advantages_N = self._weighted_sum(A_c_N, A_e_N).masked_fill(~rollouts.is_scorable, torch.nan)
         # over the tokens of the batch: each completion counts as often as it has tokens
-        num_tokens_N = rollouts.lengths.clamp(min=1)
+        num_tokens_N = rollouts.completion_lengths.clamp(min=1)
         advantages_N = standardized(advantages_N, num_tokens_N, correction=1, epsilon=rule.epsilon)
         return replace(super().score(rollouts, rule), advantages=advantages_N.nan_to_num(nan=0.0))
 

@@ -3,6 +3,7 @@
 import torch
 
 from leash_trl.length_control import LengthControl, Rollouts, hyperparameter
+from leash_trl.length_control.rollouts import LEAST_LENGTH
 
 
 def solve_rate_penalties(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -18,7 +19,7 @@ def solve_rate_penalties(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.
         [[0.25, 0.5]]
     """
     rates_P1 = rewards.double().nanmean(dim=1, keepdim=True)  # rho
-    longest_P1 = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)  # L_max; NaN counts as 0
+    longest_P1 = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=LEAST_LENGTH)  # L_max; NaN counts as 0
     return rates_P1 * lengths.double() / longest_P1
 
 

@@ -9,6 +9,7 @@ import torch
 
 
 FLOAT32_ERROR = 1e-6  # rewards and their weights come in float32; those that differ by a smaller share are equal
+LEAST_LENGTH = 1e-9  # stands in for a length of 0 in a denominator; costs may be fractions
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def row_target(row: Mapping[str, Any]) -> float | None:
     if target is None or target != target:  # NaN, which tables have for a missing value
         return None
     if not (is_number(target) and target > 0):
-        raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number of tokens, or None")
+        raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number, or None")
     return target
 
 
@@ -67,11 +67,11 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     """
     if target is None:
         if method.target_use == "required":
-            raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
+            raise ValueError(f"target_length is None, but {method.name} needs one, such as 4096")
         method.check(None, generation_limit)
         return
     if not (is_number(target) and target > 0):
-        raise ValueError(f"target_length is {target!r}, but must be a number of tokens above 0, such as 4096")
+        raise ValueError(f"target_length is {target!r}, but must be a number above 0, such as 4096")
     # a target at the generation limit makes sense only for methods that stop generation at the target
     may_be_limit = limits_generation(method)
     is_too_long = target > generation_limit if may_be_limit else target >= generation_limit

@@ -12,6 +12,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
 from transformers import ProgressCallback, TrainerCallback
 
+from leash_trl.completions.costs import TOKEN_COSTS, short_name, unit_of
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
 from leash_trl.errors import TrainingError
@@ -39,9 +40,10 @@ logger = get_logger(__name__)  # logs on the main process only
 KEY_OF_FUNCTION = re.compile("rewards/(.+)/mean|self_distillation/rewards/(.+)")
 MAX_UNTRAINED = 10  # number of batches in a row without any reward to train from after which a run ends
 
+LENGTH = "length"  # in tokens; other costs are shown under their own name
 SHOWN_BESIDE_THE_BAR = {
     "lambda": "leash/lambda",
-    "length": "leash/mean_length",
+    LENGTH: "leash/mean_length",
     "accuracy": "leash/accuracy",
     "satisfied": "leash/satisfaction_rate",
     "price_share": "leash/price_share",
@@ -111,7 +113,7 @@ class DualStepCallback(TrainerCallback):
         cost, by which the same lambda means something else."""
         expected = [("length_control", "method", self.method.name), ("length_of", "length_of", self._length_of)]
         for name, key, value in expected:
-            if entry[key] != value:
+            if short_name(entry[key]) != short_name(value):
                 raise TrainingError(
                     f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; set the former"
                 )
@@ -326,10 +328,14 @@ class LeashProgressCallback(ProgressCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or self.training_bar is None:
             return
+        length_of = state.stateful_callbacks.get(STATE_ENTRY, {}).get("length_of", TOKEN_COSTS[0])
         shown = {}
         for label, key in SHOWN_BESIDE_THE_BAR.items():
             value = logs.get(key)
-            if value is not None:
-                shown[label] = f"{value:.4g}"
+            if value is None:
+                continue
+            if label == LENGTH and length_of not in TOKEN_COSTS:
+                label = unit_of(length_of).replace(" ", "_")
+            shown[label] = f"{value:.4g}"
         if shown:
             self.training_bar.set_postfix(shown)

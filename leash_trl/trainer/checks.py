@@ -11,6 +11,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from leash_trl.completions.costs import right_answers
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
@@ -69,6 +70,8 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
         check_row_targets(dataset, method, args)
     if TEMPLATE_COLUMN in dataset.column_names:
         check_template_arguments(trainer, dataset)
+    if args.length_of == "checking":
+        right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
 

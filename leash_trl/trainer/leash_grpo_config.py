@@ -33,7 +33,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             own, as `my_file.py:MyMethod` or its import path.
         length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or as YAML text; those
             left out have the paper's values.
-        target_length (`int`): Target for the mean length of completions, in tokens, or in what `length_of` counts.
+        target_length (`float`): Target for the mean length of completions, in tokens, or in what `length_of` counts.
             LEASH and all other methods with a target require it; a target in tokens must be below
             `max_completion_length`. A column `target_length` in the data set gives each prompt its own target.
         length_of (`str` or `Callable`): What the length of a completion is, which may be any cost:
@@ -48,14 +48,14 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             - `tool_calls`, `turns`: the tool calls, or the messages, that the model wrote in a conversation with
               `tools` or an `environment_factory`.
             - a function, as `my_file.py:my_function`, its import path or, in Python, itself: it is called like a
-              reward function and must return one number of at least 0 for each completion.
+              reward function, must not be async, and must return one number of at least 0 for each completion.
 
             Generation limits always apply to the tokens of whole completions.
         thinking_end (`str`): Text that ends the thinking. The thinking begins with the same text without its slash,
             such as `<think>`, in the completion or at the end of the prompt. If no completion of the first batch has
             ended its thinking, the run ends.
         target_schedule (`str`): How the target changes during training: `constant`, `linear` or `staged`.
-        target_milestones (`dict` or `str`): Target in tokens after a number of policy updates, such as `{0: 8192, 100:
+        target_milestones (`dict` or `str`): Target after a number of policy updates, such as `{0: 8192, 100:
             4096}`, for the schedules `linear` and `staged`. The last target must equal `target_length`; targets from a
             column of the data set change in proportion.
         lambda_init (`float`): Penalty coefficient lambda before the first dual step, in reward units. The four lambda
@@ -102,7 +102,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     # Parameters that control the length constraint
     length_control: str = "leash"
     length_control_kwargs: dict[str, Any] | str | None = None
-    target_length: int | None = None
+    target_length: float | None = None
     length_of: str = "completion"  # or a function, which becomes its import path
     thinking_end: str = "</think>"
     target_schedule: str = "constant"
@@ -181,7 +181,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return AdvantageRule(cast(Scaling, self.scale_rewards), self.advantage_epsilon)
 
     def target_at(self, step: int) -> float | None:
-        """Returns the target in tokens after `step` policy updates, or `None` if there is no target."""
+        """Returns the target after `step` policy updates, in the unit of `length_of`; `None` without a target."""
         if self.target_length is None:
             return None
         return scheduled_target(self.target_schedule, self._milestones, self.target_length, step)
@@ -217,7 +217,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return self.dynamic_sampling_rounds > 0
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
-        """Checks a target in tokens, which may be the configured one or a prompt's own, now and at each milestone."""
+        """Checks a target, which may be the configured one or a prompt's own, now and at each milestone."""
         limit = self.largest_length
         check_target(target, method, limit)
         if target is None or self.target_length is None:

@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable
@@ -359,6 +360,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         column_names = [name for name in inputs[0] if name not in ("prompt", "completion", "completion_ids")]
         arguments = {name: [row[name] for row in inputs] for name in column_names}
         arguments |= {"prompts": prompts, "completions": completions, "completion_ids": completion_ids_list}
+        arguments["trainer_state"] = self.state
+        arguments["log_extra"] = self._log_completion_extra
+        arguments["log_metric"] = self._log_metric
         if self.environments is not None:
             arguments["environments"] = self.environments
         cost = self.args.cost
@@ -401,7 +405,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             num_tokens = torch.tensor([completion.num_tokens for completion in facts])
         rollouts = Rollouts(
             task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], weights),
-            lengths=torch.tensor(gather_object(generation.lengths)),
+            lengths=torch.from_numpy(np.array(gather_object(generation.lengths))),  # fractions in float64
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
             questions=torch.tensor(questions),

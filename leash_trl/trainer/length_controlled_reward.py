@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainerControl
 from trl.trainer.utils import get_callable_name
@@ -291,7 +292,7 @@ class LengthControlledReward:
         column = self.correctness.column
         return Rollouts(
             task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], self.weights),
-            lengths=torch.tensor(lengths),
+            lengths=torch.from_numpy(np.array(lengths)),  # fractions in float64
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
             questions=torch.tensor(questions),

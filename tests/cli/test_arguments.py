@@ -42,6 +42,12 @@ def test_a_mapping_is_json_or_yaml_in_both_places(value, options):
     assert options(f"engine_kwargs: {value}").engine_kwargs == {"top": {"k": 5}}
 
 
+@pytest.mark.parametrize("text", ["4096", "1.5"])
+def test_a_target_may_be_a_fraction_and_stays_as_it_is_written(text):
+    target = given_fields(["--target_length", text])["target_length"]
+    assert repr(target) == text
+
+
 def test_null_takes_out_what_the_recipe_sets(options):
     assert options("limit: 5", "--limit", "null").limit is None
     for name in ("lora_target_modules", "lambda_init", "target_length", "rollout_func", "max_completion_length"):

@@ -135,6 +135,14 @@ def runs_by_arm(config):
     return {run.arm: run for run in planned(file, seeds=[5])}
 
 
+@pytest.mark.parametrize(("length_of", "measured"), [("thinking", "thinking"), ("tool_calls", None)])
+def test_every_arm_is_measured_by_the_cost_of_training_unless_it_needs_tools(length_of, measured, config):
+    runs = planned(config(base={**FIELDS, "length_of": length_of}), seeds=[0])
+    assert [run.evaluation.get("length_of") for run in runs] == [measured, measured]
+    evaluation = next(command for command in runs[0].commands(1) if command[1] == "eval")
+    assert ("--target_length=46" in evaluation) == (measured is not None)
+
+
 def test_an_arm_without_training_has_a_grid_and_options_of_eval_of_its_own(runs_by_arm):
     untrained = [name for name, run in runs_by_arm.items() if not run.is_trained]
     assert untrained == ["concise", "cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
@@ -413,6 +421,7 @@ OWN_FILES = {
     "held_out.jsonl": ROW,
     "claimed.py": REWARD,
     "beside.py": REWARD,
+    "counted.py": REWARD,
 }
 
 
@@ -434,6 +443,7 @@ def claimed_runs(request, config, tmp_path, monkeypatch):
             "length_control": request.param,
             "reward_funcs": ["claimed.py:claimed"],
             "correctness_func": "beside.py:claimed",
+            "length_of": "counted.py:claimed",
             **changes,
         }
         file = config(base=base, arms={"a": {"seeds": 1}}, eval={"benchmarks": ["held_out.jsonl"]})
@@ -476,6 +486,7 @@ def test_a_run_of_other_settings_is_refused_with_the_first_field_that_differs(cl
         ("held_out.jsonl", "data of held_out.jsonl", True),
         ("claimed.py", "code of claimed", True),
         ("beside.py", "code of beside", True),
+        ("counted.py", "code of counted", True),  # by which the base is measured too
         ("model/chat_template.jinja", "the model model", True),
     ],
 )
@@ -503,6 +514,7 @@ if "multiplier_per" in (folder / "recipe.yaml").read_text():
             row |= {f"leash/mean_length/{name}": length, f"leash/target_length/{name}": target}
 (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2, "log_history": log}))
 run = {"label": name, "model": "", "num_samples": 2, "sampling": {"max_new_tokens": 64}, "decoding": {}}
+run |= {"length_of": "completion", "target_length": None}
 run["benchmarks"] = {"gym": {"num_problems": 2}}
 has_rewards = "reward_funcs" in (folder / "eval.yaml").read_text()
 length = 80 if name == "base" else 40

@@ -134,6 +134,8 @@ def test_the_target_is_for_the_controlled_lengths(tmp_path):
     run = evaluated(tmp_path, gym=[[thinking, thinking]])
     row = seed_row(run, BASE, 24, pd.Series(), pd.Series(), controlled="num_thinking_tokens")
     assert row["satisfaction_rate"] == 1
+    row = seed_row(run, BASE, 24, pd.Series(), pd.Series(), controlled="cost")  # tool calls, which no evaluation has
+    assert math.isnan(row["satisfaction_rate"])
 
 
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):

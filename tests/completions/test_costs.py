@@ -53,9 +53,17 @@ def test_texts_have_no_tool_calls_and_no_turns(name):
 
 
 def test_tokens_after_the_right_answer():
-    arguments = {"completion_ids": ["a7bc", "xy"], "solution": ["7", 8]}
+    arguments = {"completion_ids": ["a7bc", "xy"], "completions": ["a 7 b c", "x y"], "solution": ["7", 8]}
     with_blanks = " ".join
     assert costs_of(Cost("checking"), FACTS, arguments, decode=with_blanks) == [2, 0]
+
+
+def test_checks_cannot_be_told_from_the_output_of_tools():
+    messages = [{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "3"}]
+    arguments = {"completion_ids": ["a", "b"], "completions": [messages, messages], "solution": ["3", "3"]}
+    with pytest.raises(TrainingError) as caught:
+        costs_of(Cost("checking"), FACTS, arguments, decode=str)
+    assert is_one_line(caught, "checking")
 
 
 def test_right_answers_are_needed_to_find_checks():

@@ -9,11 +9,13 @@ from random import Random
 import pytest
 import torch
 from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pairs, warm
+from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import Score, selected
+from leash_trl.length_control.targets import check_method_controls, check_target
 
 
 EPSILON = 1e-8
@@ -287,3 +289,71 @@ def test_a_batch_that_nothing_could_score_is_survived(name):
     method.observe(batch)
     method.step()
     assert all(math.isfinite(value) for value in method.statistics().values())
+
+
+# costs of a few tenths, as of a function that counts dollars, with a target of 1.5
+FRACTIONS = toy_rollouts(
+    rewards=[1, -1, 1, 1, -1, -1, 1, 1],
+    lengths=[0.5, 1.5, 2.25, 0.0, 0.5, 0.75, 0.25, 0.125],
+    target=1.5,
+    num_generations=4,
+    limit=math.inf,
+)
+
+
+def check_fractions(method: LengthControl) -> None:
+    """What a configuration checks of a cost that is no number of tokens."""
+    check_method_controls("tool_calls", is_in_tokens=False, method=method)
+    check_target(1.5, method, generation_limit=math.inf)
+
+
+@every_method
+def test_fractional_costs_without_a_limit_are_scored_or_refused_in_one_line(name):
+    method = method_named(name)
+    if name.split(":")[0] in {"l1_exact", "l1_max", "thinkprune", "dler", "cosine", "dapo_overlong", "drpo", "lead"}:
+        with pytest.raises(ValueError, match=method.name) as caught:
+            check_fractions(method)
+        assert "\n" not in str(caught.value)
+        return
+    check_fractions(method)
+    for _ in range(3):
+        score = method.score(FRACTIONS, AdvantageRule())
+        assert score.shaped.isfinite().all()
+        assert score.advantages.isfinite().all()
+        method.observe(FRACTIONS)
+        method.step()
+    json.dumps(method.state_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        METHODS["cosine"](max_length=3, margin=0),
+        METHODS["dapo_overlong"](max_length=3, cache_length=1),
+        METHODS["lead"](lower_bound=1, upper_bound=4),
+    ],
+    ids=lambda method: method.name,
+)
+def test_methods_that_need_a_limit_take_their_own(method):
+    check_fractions(method)
+    shortest, longest = method.score(FRACTIONS, AdvantageRule()).shaped[[0, 2]]
+    assert shortest > longest
+
+
+RELATIVE = ["leash", "leash_predictive", "laconic", "laser", "kimi", "efficient", "gfpo", "grpo_lead", "prime_rl"]
+RELATIVE += ["mai", "gr3", "grlc", "hapo", "toggle"]
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_the_unit_of_a_cost_does_not_matter_where_only_ratios_count(name):
+    in_dollars = method_named(name)
+    in_cents = method_named(name)
+    for batch in BATCHES:
+        cents = replace(batch, max_completion_length=math.inf)
+        dollars = replace(cents, lengths=cents.lengths.double() / 100, target_lengths=cents.target_lengths / 100)
+        scores = []
+        for method, rollouts in ((in_cents, cents), (in_dollars, dollars)):
+            scores.append(method.score(rollouts, AdvantageRule()).shaped)
+            method.observe(rollouts)
+            method.step()
+        torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-3, equal_nan=True)

@@ -1,5 +1,7 @@
 """LEAD by hand: target lengths, weights, advantages over tokens."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from toy_rollouts import close, toy_rollouts
@@ -50,6 +52,16 @@ def test_advantages_by_hand_where_efficiency_differs_from_correctness():
     rollouts = toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
     advantages = method.score(rollouts, AdvantageRule("group", epsilon=1e-12)).advantages
     close(advantages, [1.2707516, 1.2707516, -0.8087586, -0.4609102], rtol=1e-6)
+
+
+def test_advantages_are_centered_over_all_tokens_where_only_the_thinking_is_controlled():
+    rollouts = toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
+    num_tokens = torch.tensor([170, 400, 610, 300])
+    method = LEAD(lower_bound=100)
+    advantages = method.score(
+        replace(rollouts, num_tokens=num_tokens), AdvantageRule("group", epsilon=1e-12)
+    ).advantages
+    assert (num_tokens * advantages).sum().item() == pytest.approx(0, abs=1e-9)
 
 
 def test_the_weight_changes_after_the_batches_of_an_update_by_what_they_ask_for_together():

@@ -47,6 +47,8 @@ def write_run(
         "model": "models/tiny",
         "engine": "transformers",
         "decoding": {"name": "plain"},
+        "length_of": "completion",
+        "target_length": None,
         "sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_new_tokens": 64},
         "num_samples": num_samples,
         "seed": 0,

@@ -1,14 +1,22 @@
 """`leash eval`: measures avg@k accuracy and tokens of a model on benchmarks, with intervals; runs can be resumed."""
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
+from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, short_name
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
+from leash_trl.run_folder import RECIPE_FILE
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -19,10 +27,31 @@ class EvalArguments(SamplingArguments):
         benchmarks (`list[str]`): Benchmarks, each as a named source, NAME=PATH for a local copy of one, a file, a
             folder or a Hub id.
         baseline (`str`): Folder of another run to compare with, problem by problem.
+        length_of (`str`): What to measure of each completion beside its tokens: completion, thinking, checking, or a
+            function, as my_file.py:my_function (default: that of training, where it needs no tools).
+        target_length (`float`): Target for it, of which the share of completions within is measured (default: that of
+            training).
     """
 
     benchmarks: list[str]
     baseline: str | None = None
+    length_of: str | None = None
+    target_length: float | None = None
+
+    def as_trained(self, recipe: Mapping[str, Any]) -> Self:
+        arguments = super().as_trained(recipe)
+        trained_cost = recipe.get("length_of") or TOKEN_COSTS[0]
+        # code that a recipe on the Hub names is not imported
+        is_measurable = trained_cost in TOKEN_COSTS or Path(self.model_name_or_path).is_dir()
+        if self.length_of is None and (trained_cost in MESSAGE_COSTS or not is_measurable):
+            return arguments
+        length_of = self.length_of or trained_cost
+        target_length = self.target_length
+        if target_length is None and short_name(length_of) == short_name(trained_cost):
+            target_length = recipe.get("target_length")
+        if self.length_of is None and length_of != TOKEN_COSTS[0]:
+            logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)
+        return replace(arguments, length_of=length_of, target_length=target_length)
 
 
 def main(argv: list[str]) -> None:

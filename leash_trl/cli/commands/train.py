@@ -17,10 +17,12 @@ from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.comparison.curves import ends
+from leash_trl.completions.costs import label_of
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.data.prompts import has_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
+from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves
 from leash_trl.importing import imported
 from leash_trl.paths import existing_path, path_or_hub_id
@@ -261,9 +263,11 @@ def mistake_of_rewards(error: Exception, trainer: LeashGRPOTrainer, packages: Se
     return UserError(message)
 
 
-def closing_line(statistics: Mapping[str, float], log_history: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what a training came to: the state of the method, accuracy and length in the first and in the last
-    batches, as in reports, and whether the last batches had no signal.
+def closing_line(
+    statistics: Mapping[str, float], log_history: Sequence[Mapping[str, Any]], length_of: str = "completion"
+) -> str:
+    """Returns what a training came to: the state of the method, accuracy and length, or another cost (`length_of`), in
+    the first and in the last batches, as in reports, and whether the last batches had no signal.
 
     Where it is not known which answers are correct, the task reward replaces accuracy.
     """
@@ -281,8 +285,9 @@ def closing_line(statistics: Mapping[str, float], log_history: Sequence[Mapping[
             score = f"reward {means['leash/task_reward']:.3f}"
         else:
             score = f"accuracy {means['leash/accuracy']:.3f}"
+        length = format_cost(means["leash/mean_length"], length_of)
         updates = f"updates {rows['first_step'].iloc[0]} to {rows['step'].iloc[-1]}"
-        parts.append(f"{score} and {means['leash/mean_length']:.1f} tokens in {updates}")
+        parts.append(f"{score} and {length} {label_of(length_of)} in {updates}")
     if (last["leash/accuracy"] == 0).all():
         parts.append("no answer in the last updates was correct")
     if (last["leash/zero_signal_share"] == 1).all():
@@ -299,6 +304,6 @@ def main(argv: list[str]) -> int:
     if not recipe.get("model_name_or_path") or not (recipe.get("dataset_name") or recipe.get("datasets")):
         raise UserError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
     trainer = run_training(recipe, *arguments_of(recipe))
-    line = closing_line(trainer.length_control.statistics(), trainer.state.log_history)
+    line = closing_line(trainer.length_control.statistics(), trainer.state.log_history, trainer.args.length_of)
     trainer.accelerator.print(f"{line}; model is in {trainer.args.output_dir}")
     return 0

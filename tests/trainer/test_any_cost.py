@@ -1,14 +1,20 @@
 """Lambda holds whatever a user wants held: tool calls, turns, checks, or what a function counts."""
 
 from statistics import fmean
+from unittest.mock import Mock
 
 import pytest
-from conftest import eos_bias, quiet
+from conftest import eos_bias, logged, parity_reward, quiet
+from stock_run import stock_trainer
 from tool_run import add, always_right, byte_tokenizer, conversations, tiny_model, with_script
+from transformers import TrainerState
 from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlCallback, LengthControlledReward
+from leash_trl.errors import TrainingError
 from leash_trl.length_control.leash import Leash
+from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.trainer.callbacks import DualStepCallback, LeashProgressCallback
 
 
 LAMBDA_INIT = 0.1
@@ -18,6 +24,15 @@ CALLS_BY_UPDATE = [[2, 2, 2, 2], [2, 1, 2, 0], [1, 1, 1, 1]]  # of the completio
 
 def num_digits(completions, **columns):
     return [sum(map(str.isdigit, messages[0]["content"])) for messages in completions]
+
+
+def tenths_of_digits(completions, **columns):
+    return [num_tenths / 10 for num_tenths in num_digits(completions)]
+
+
+def logging_digits(completions, log_metric, trainer_state, **columns):
+    log_metric("step_seen", trainer_state.global_step)
+    return num_digits(completions)
 
 
 def lambdas_by_hand(costs_by_update: list[list[float]], target: float) -> list[float]:
@@ -147,9 +162,9 @@ def run_of(trainer_name, length_of, folder, make_trainer, model_path, tokenizer,
 
 
 @pytest.mark.parametrize("trainer_name", ["LeashGRPO", "GRPO"])
-@pytest.mark.parametrize("length_of", ["checking", num_digits])
+@pytest.mark.parametrize(("length_of", "target"), [("checking", 2), (num_digits, 2), (tenths_of_digits, 0.2)])
 def test_lambda_by_checks_and_by_a_function(
-    trainer_name, length_of, tmp_path, make_trainer, tiny_model_path, tokenizer, problems
+    trainer_name, length_of, target, tmp_path, make_trainer, tiny_model_path, tokenizer, problems
 ):
     recorder = Recorder()
     trainer, method = run_of(
@@ -161,16 +176,17 @@ def test_lambda_by_checks_and_by_a_function(
         tokenizer,
         threes(problems),
         recorder,
-        target_length=2,
+        target_length=target,
         max_completion_length=24,
     )
     trainer.train()
     if length_of == "checking":
         costs_by_update = [[tokens_after_three(ids, tokenizer) for ids in batch] for batch in recorder.token_ids]
     else:
-        costs_by_update = [[sum(map(str.isdigit, text)) for text in batch] for batch in recorder.texts]
+        digits_by_update = [[sum(map(str.isdigit, text)) for text in batch] for batch in recorder.texts]
+        costs_by_update = [[number * target / 2 for number in digits] for digits in digits_by_update]
     assert sum(map(sum, costs_by_update)) > 0
-    assert method.lam == pytest.approx(lambdas_by_hand(costs_by_update, 2)[-1], abs=1e-12)
+    assert method.lam == pytest.approx(lambdas_by_hand(costs_by_update, target)[-1], abs=1e-12)
 
 
 def test_a_run_by_a_function_resumes_where_it_was_stopped(tmp_path, make_trainer, problems):
@@ -213,3 +229,47 @@ def test_methods_that_write_or_cut_tokens_do_not_control_other_costs(length_cont
 def test_checks_cannot_be_told_from_the_output_of_tools(tmp_path):
     with pytest.raises(ValueError, match="length_of is 'checking'"):
         our_tool_run(tmp_path, length_of="checking", target_length=10)
+
+
+def test_golds_that_cannot_be_looked_for_are_refused_before_training(make_trainer, problems):
+    with pytest.raises(ValueError, match="length_of is 'checking'") as caught:
+        make_trainer(dataset=problems.map(lambda row: {"solution": "x^2"}), length_of="checking")
+    assert "'x^2'" in str(caught.value)
+
+
+def test_a_cost_may_log_as_reward_functions_do(make_trainer):
+    trainer = make_trainer(length_of=logging_digits, target_length=2, max_steps=2)
+    trainer.train()
+    assert logged(trainer, "step_seen") == [0, 1]
+
+
+def test_the_bar_shows_tool_calls_under_their_name():
+    bar = LeashProgressCallback()
+    bar.training_bar = Mock()
+    entry = {"length_of": "tool_calls"}
+    state = TrainerState(stateful_callbacks={STATE_ENTRY: entry}, is_world_process_zero=True)
+    bar.on_log(None, state, None, logs={"leash/mean_length": 1.5})
+    bar.training_bar.set_postfix.assert_called_once_with({"tool_calls": "1.5"})
+
+
+def test_a_checkpoint_of_the_same_function_from_another_folder_is_no_other_cost():
+    method = Leash()
+    entry = {"method": "leash", "length_of": "recipes/my_costs.py:lines", "state": method.state_dict(), "version": 3}
+    callback = DualStepCallback(method, "my_costs.py:lines")
+    callback.restore(entry)
+    assert callback.version == 3
+    with pytest.raises(TrainingError, match=r"length_of is .*lines"):
+        DualStepCallback(method, "my_costs.py:words").restore(entry)
+
+
+@pytest.mark.parametrize("kind", ["RLOO", "GMPO", "SDPO", "OnlineDPO"])
+@pytest.mark.parametrize("length_of", ["checking", num_digits])
+def test_stock_trainers_have_costs_that_need_no_tools(kind, length_of, tiny_model_path, tmp_path):
+    method = Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR)
+    reward = LengthControlledReward(parity_reward, method, target_length=2, length_of=length_of)
+    trainer = stock_trainer(kind, tiny_model_path, tmp_path, reward=reward, max_steps=2)
+    trainer.train()
+    violations = logged(trainer, "leash/violation")
+    lam = LAMBDA_INIT + LAMBDA_LR * sum(violations)
+    assert method.lam == pytest.approx(min(max(lam, 0), 1), abs=1e-6)
+    assert logged(trainer, "leash/mean_completion_length") != logged(trainer, "leash/mean_length")

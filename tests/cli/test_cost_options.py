@@ -1,0 +1,131 @@
+"""`length_of` on the command line: an evaluation measures what a training controls, in its unit."""
+
+import json
+import shutil
+import sys
+from statistics import fmean
+
+import pytest
+import yaml
+from published_rows import write_rows
+
+from leash_trl import gym
+from leash_trl.cli.commands.eval import EvalArguments
+from leash_trl.cli.commands.train import closing_line
+from leash_trl.cli.main import main
+
+
+COST = "def characters(completions, **kwargs):\n    return [len(messages[0]['content']) for messages in completions]\n"
+ROWS = [{"prompt": f"{number} (a) +1 = ?", "solution": str(number + 1)} for number in range(3)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with problems and a cost of one's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_costs", raising=False)
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    (tmp_path / "my_costs.py").write_text(COST)
+    return tmp_path
+
+
+def trained(folder, **recipe):
+    """A folder like that of a training with these fields in its recipe."""
+    shutil.copytree(gym.CHECKPOINT, folder / "run")
+    (folder / "run" / "leash_recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return "run"
+
+
+def evaluate(model, *words):
+    argv = ["eval", "--model_name_or_path", model, "--benchmarks", "rows.jsonl", "--output_dir", "out"]
+    return main([*argv, "--num_samples", "2", "--max_new_tokens", "24", *words])
+
+
+def completions(folder):
+    lines = (folder / "out" / "samples" / "rows.jsonl").read_text().splitlines()
+    return [completion for line in lines for completion in json.loads(line)["completions"]]
+
+
+def metric(folder, name):
+    results = json.loads((folder / "out" / "results.json").read_text())["results"]
+    return next(row for row in results if row["metric"] == name)
+
+
+def test_an_evaluation_measures_the_cost_and_the_target_of_training(folder, capsys):
+    assert evaluate(trained(folder, length_of="my_costs.py:characters", target_length=40.5)) == 0
+    costs = [len(completion["text"]) for completion in completions(folder)]
+    assert [completion["cost"] for completion in completions(folder)] == costs
+    assert metric(folder, "cost")["value"] == pytest.approx(fmean(costs))
+    assert metric(folder, "within_target")["value"] == pytest.approx(fmean(cost <= 40.5 for cost in costs))
+    assert metric(folder, "within_target")["at"] == 40.5
+    assert "within 40.5 characters" in capsys.readouterr().out
+
+
+def test_another_target_needs_no_new_samples_and_another_code_does(folder, capsys):
+    words = ["--length_of", "my_costs.py:characters", "--target_length"]
+    assert evaluate("gym", *words, "1000") == 0
+    samples = completions(folder)
+    assert evaluate("gym", *words, "1") == 0
+    assert completions(folder) == samples
+    assert metric(folder, "within_target")["value"] == 0
+    (folder / "my_costs.py").write_text(COST + "\n")
+    assert evaluate("gym", *words, "1") == 2
+    assert "cost_code" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_checks_are_measured_as_in_training(folder):
+    assert evaluate("gym", "--length_of", "checking") == 0
+    for completion in completions(folder):
+        assert 0 <= completion["cost"] < completion["num_tokens"]
+    assert metric(folder, "cost")["value"] > 0
+
+
+def test_golds_that_cannot_be_looked_for_are_refused_before_anything_is_sampled(folder, capsys):
+    write_rows(folder / "rows.jsonl", [*ROWS, {"prompt": "1/2 = ?", "solution": "x^2"}])
+    assert evaluate("gym", "--length_of", "checking") == 2
+    assert "'x^2'" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (folder / "out" / "samples").exists()
+
+
+@pytest.mark.parametrize("length_of", ["tool_calls", "turns"])
+def test_an_evaluation_has_no_tools(length_of, folder, capsys):
+    assert evaluate("gym", "--length_of", length_of) == 2
+    assert f"length_of is {length_of!r}" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "length_of"),
+    [(".", "tool_calls"), ("me/model", "my_costs.py:characters")],  # code that a recipe on the Hub names is not run
+)
+def test_a_cost_of_training_that_is_not_measured_leaves_its_target_out(model, length_of):
+    arguments = EvalArguments(output_dir="out", model_name_or_path=model, benchmarks=["gym_test"])
+    plan = arguments.as_trained({"length_of": length_of, "target_length": 3}).plan()
+    assert (plan.length_of, plan.target_length) == ("completion", None)
+
+
+TRAIN = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
+TRAIN += "--gradient_checkpointing false --max_completion_length 16 --max_steps 1 --per_device_train_batch_size 8 "
+TRAIN += "--target_length 9.5 --length_of my_costs.py:characters --num_generations 8 --report_to none"
+
+
+def test_a_cost_of_ones_own_trains_in_its_unit(folder, capsys):
+    assert main(TRAIN.split()) == 0
+    closing = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "characters in updates" in closing
+    assert "tokens" not in closing
+    assert "9.5 characters" in (folder / "run" / "README.md").read_text()
+
+
+def test_a_cost_that_raises_is_one_line_with_its_name(folder, capsys):
+    (folder / "my_costs.py").write_text(COST.replace(", **kwargs", ""))
+    assert main(TRAIN.split()) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("leash train: length_of 'my_costs.py:characters'")
+    assert "unexpected keyword argument" in line
+
+
+def test_a_run_that_controls_tool_calls_does_not_call_them_tokens():
+    log = [{"step": 1, "leash/mean_length": 1.25, "leash/accuracy": 0.5}]
+    line = closing_line({"lambda": 0.1}, log, "tool_calls")
+    assert "1.25 tool calls" in line
+    assert "tokens" not in line
