@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sampled_run import completion, evaluated_run, problem, write_run
 
-from leash_trl.evaluation.changes import changes
+from leash_trl.evaluation.changes import changes, mean_changes
 from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
@@ -151,6 +151,17 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     assert change(differences, "aime", "relative_tokens_change") == ratio
     no_gain = change(differences, "amc", "accuracy_change")
     assert change(differences, "overall", "accuracy_change") == mean_over_benchmarks([no_gain, gain])
+
+
+def test_problems_differ_by_their_mean_over_seeds(tmp_path):
+    base = [evaluated_run(tmp_path / f"base{seed}", {"aime": [EASY, HARD]}) for seed in (0, 1)]
+    solved = graded(0, ("1", 30), ("1", 30), ("1", 30), ("1", 30))  # from 3/4 and 31 tokens
+    first = evaluated_run(tmp_path / "first", {"aime": [solved, HARD]})
+    second = evaluated_run(tmp_path / "second", {"aime": [EASY, HARD]})
+    differences = mean_changes([(first, base[0]), (second, base[1])])
+    # four samples of each of two seeds
+    assert change(differences, "aime", "accuracy_change") == mean_share_difference(np.array([1 / 8, 0.0]), 8)
+    assert change(differences, "aime", "tokens_change") == mean_amount(np.array([-1 / 2, 0.0]), -math.inf)
 
 
 def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
