@@ -11,6 +11,8 @@ import pandas as pd
 from leash_trl.comparison import tables
 from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest
 from leash_trl.completions.costs import COLUMNS, COST_COLUMN
+from leash_trl.evaluation.changes import mean_changes
+from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
 from leash_trl.evaluation.tables import csv
 from leash_trl.files import write_whole
@@ -89,6 +91,33 @@ def accuracies_by_method(
     return accuracies_by_words
 
 
+def paired_differences(
+    seeds: pd.DataFrame, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
+) -> pd.DataFrame:
+    """Returns the differences of the [`~leash_trl.comparison.tables.compared_points`], paired by problem and seed,
+    with intervals over problems.
+
+    `seeds` is the result of [`seed_rows`] for the same evaluations. The result has the columns `point`, `column`
+    (`score` or `mean_tokens`), `value`, `low` and `high`. Points that share no seed with the reference are left out.
+    """
+    runs_by_point: dict[str, dict[int | None, EvaluatedRun]] = {}
+    for point, evaluation in zip(tables.points_of(seeds), evaluations, strict=True):
+        runs_by_point.setdefault(point, {})[evaluation.run.seed] = evaluation.evaluated
+    reference, points = tables.compared_points(seeds)
+    metrics = {"score": f"{seeds['measure'].iloc[0]}_change", "mean_tokens": "tokens_change"}
+    rows = []
+    for point in points:
+        runs = runs_by_point[point]
+        references = dict.fromkeys(runs, base) if reference == BASE else runs_by_point[reference]
+        pairs = [(run, references[seed]) for seed, run in runs.items() if seed in references]
+        if not pairs:
+            continue
+        changes = mean_changes(pairs).set_index(["benchmark", "metric"]).loc[OVERALL]
+        for column, metric in metrics.items():
+            rows.append((point, column, *changes.loc[metric, ["value", "low", "high"]]))
+    return pd.DataFrame(rows, columns=["point", "column", "value", "low", "high"])
+
+
 def truncated_shares(
     base_run: ComparedRun, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
 ) -> dict[str, float]:
@@ -112,6 +141,7 @@ def page_text(
     base: EvaluatedRun,
     evaluations: Sequence[FinishedEvaluation],
     seeds: pd.DataFrame,
+    differences: pd.DataFrame,
 ) -> str:
     """Returns the page of a comparison as Markdown: how it was made, what is missing, and the tables.
 
@@ -120,7 +150,7 @@ def page_text(
         runs (`Sequence[ComparedRun]`): All planned runs, the base first.
         base (`EvaluatedRun`), evaluations (`Sequence[FinishedEvaluation]`): The model before training, and the
             evaluations of the other finished runs.
-        seeds (`DataFrame`): The result of [`seed_rows`].
+        seeds (`DataFrame`), differences (`DataFrame`): The results of [`seed_rows`] and [`paired_differences`].
     """
     options = runs[0].evaluation
     num_problems = base.results["num_problems"].max()
@@ -135,12 +165,15 @@ def page_text(
     warning = truncation_warning(truncated_shares(runs[0], base, evaluations))
     if warning:
         paragraphs.append(warning)
-    paragraphs.append(tables.comparison_markdown(seeds))
+    paragraphs.append(tables.comparison_markdown(seeds, differences))
     return "\n\n".join(paragraphs)
 
 
-def write_tables(output_dir: Path, text: str, table: pd.DataFrame, seeds: pd.DataFrame) -> None:
-    """Writes the page, the means over seeds and the rows of the seeds into a comparison's folder."""
+def write_tables(
+    output_dir: Path, text: str, table: pd.DataFrame, seeds: pd.DataFrame, differences: pd.DataFrame
+) -> None:
+    """Writes the page, the means over seeds, the rows of the seeds and the differences into a comparison's folder."""
     write_whole(output_dir / "table.md", text + "\n")
     write_whole(output_dir / "table.csv", csv(table))
     write_whole(output_dir / "seeds.csv", csv(seeds))
+    write_whole(output_dir / tables.DIFFERENCES_FILE, csv(differences))

@@ -3,7 +3,6 @@
 A point is a method with its settings and its target; a comparison runs each point with several seeds.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,21 +13,23 @@ import pandas as pd
 
 from leash_trl.comparison.curves import first_at_target
 from leash_trl.evaluation import intervals
-from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
+from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import markdown, with_interval
 
 
 WINDOW = 10  # number of training batches in a running mean, since single batches are too noisy
 NEAR_TARGET = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
-FEW_POINTS = 5  # comparisons with at most this many points show each pair
 GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
 LOSS_WEIGHT = 5.0
+DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
+FORMATS = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}  # of differences
 LAST_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
 
 # one paragraph, since it stands below every table
 COMPARISON_LEGEND = (
-    "[95 % interval]: Student's t interval over seeds; with one seed or none, over problems. "
+    "95 % intervals over seeds (Student's t) say what a method does on these problems; those over problems, what the "
+    "models of these runs do on others like them. "
     "change of tokens: from the base. "
     "share within target: completions no longer than the target. "
     "distance to target (worst seed): of the mean length in the last quarter of training. "
@@ -39,14 +40,20 @@ COMPARISON_LEGEND = (
     "Columns from distance to steps count from the last change of the target. "
     "AES: accuracy-efficiency score; the base has 0."
 )
+DIFFERENCE_LEGEND = (
+    "Differences with 95 % intervals. over seeds: what the methods do (Welch's t interval; *: significant after "
+    "Holm's correction for all of this table). over problems: what the models of these runs do, paired by problem and "
+    "seed. seeds needed: of each method, to find a difference as large with a power of 80 %, if seeds vary as these "
+    "do, which few seeds tell only roughly."
+)
 EQUAL_LENGTH_LEGEND = (
     "At equal length: mean difference in accuracy between the lines that join each seed's points over the logarithm "
     "of tokens, with Student's t interval over seeds. n/a: the seeds differ, or no tokens are common to all lines."
 )
 
 Row = dict[str, Any]
-Table = tuple[pd.DataFrame | None, str]
-"""A table of text and the words below it, or words without a table."""
+Table = tuple[pd.DataFrame, str]
+"""A table of text and the words below it."""
 
 
 def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
@@ -258,29 +265,54 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([base, rows], ignore_index=True)[[*seeds.columns]]
 
 
-def comparison_markdown(seeds: pd.DataFrame) -> str:
+def comparison_markdown(seeds: pd.DataFrame, differences: pd.DataFrame | None = None) -> str:
     """Returns [`comparison_tables`] as Markdown."""
     paragraphs = []
-    for frame, words in comparison_tables(seeds):
-        if frame is not None:
-            paragraphs.append(markdown(frame))
-        paragraphs.append(words)
+    for frame, words in comparison_tables(seeds, differences):
+        paragraphs.extend([markdown(frame), words])
     return "\n\n".join(paragraphs)
 
 
-def comparison_tables(seeds: pd.DataFrame) -> list[Table]:
-    """Returns the tables of a comparison, with `seeds` as for [`comparison_rows`]: its methods, which pairs of points
-    differ significantly, and the scores at equal length."""
+def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame | None = None) -> list[Table]:
+    """Returns the tables of a comparison: its methods, the differences of its points from the first one, and the
+    scores at equal length.
+
+    Args:
+        seeds (`DataFrame`): As for [`comparison_rows`].
+        differences (`DataFrame`): The result of [`~leash_trl.comparison.page.paired_differences`], if samples are at
+            hand.
+    """
     tables: list[Table] = [(_methods_table(comparison_rows(seeds)), COMPARISON_LEGEND)]
-    trained = seeds[1:].copy()
+    trained = seeds[1:].assign(point=points_of(seeds))
     trained["words"] = [in_words(row) for row in seeds[1:].to_dict("records")]
-    target = trained["target_length"].map(lambda length: _formatted(length, " at {:g}"))
-    trained["point"] = trained["words"] + target
+    tables.extend(_difference_tables(trained, compared_points(seeds), differences))
     repeated = trained[trained["point"].duplicated(keep=False)]  # points of at least two seeds
     if repeated["point"].nunique() > 1:
-        tables.extend(_significance_tables(repeated))
         tables.extend(_equal_length_tables(repeated))
     return tables
+
+
+class ComparedPoints(NamedTuple):
+    """The point that others are compared with, and these."""
+
+    reference: str
+    others: list[str]
+
+
+def compared_points(seeds: pd.DataFrame) -> ComparedPoints:
+    """Returns the first point and the others; of a comparison with one point, the base and this point."""
+    first, *others = dict.fromkeys(points_of(seeds))
+    if not others:
+        return ComparedPoints(reference=seeds["name"].iloc[0], others=[first])
+    return ComparedPoints(first, others)
+
+
+def points_of(seeds: pd.DataFrame) -> list[str]:
+    """Returns the point of each row of a comparison without the base: method and settings, and the target."""
+    points = []
+    for row in seeds[1:].to_dict("records"):
+        points.append(in_words(row) + _formatted(row["target_length"], " at {:g}"))
+    return points
 
 
 def _formatted(value: float, form: str) -> str:
@@ -311,8 +343,15 @@ def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
     settings = settings.loc[:, differs]
     settings.columns = [_short_name(field) for field in settings]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
+    is_over_seeds = rows["seeds"].str.contains(" ")  # such as "0 1"
+    interval = "95 % interval over problems"
+    if is_over_seeds.any():
+        interval = "95 % interval over seeds"
+        for column in ("score", "tokens"):
+            is_other = ~is_over_seeds & cells[column].str.endswith("]")
+            cells[column] += np.where(is_other, " over problems", "")
     measure = rows["measure"].iloc[0]
-    cells = cells.rename(columns={"score": f"{measure} [95 % interval]", "tokens": "tokens [95 % interval]"})
+    cells = cells.rename(columns={"score": f"{measure} [{interval}]", "tokens": f"tokens [{interval}]"})
     has_cells = (cells != "").any()
     return pd.concat([rows["name"].rename("method"), settings, cells.loc[:, has_cells]], axis=1)
 
@@ -339,54 +378,61 @@ def _steps_cell(row: Row, num_seeds: int) -> str:
     return steps if num_reached == num_seeds else f"{steps} ({num_reached:.0f} of {num_seeds})"
 
 
-def _significance_tables(seeds: pd.DataFrame) -> list[Table]:
-    """Tests which pairs of points differ over their seeds: all pairs, which are listed, if there are few points, else
-    pairs at the same target, which are counted."""
+class SeedDifference(NamedTuple):
+    """A difference of means over seeds, its p value, and with how many seeds one as large would be found."""
+
+    estimate: Estimate
+    p_value: float
+    num_needed: float
+
+
+def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame | None) -> list[Table]:
+    """Shows the differences from the reference, over seeds where both have several, and over problems where `paired`
+    has them."""
+    over_seeds = _differences_over_seeds(seeds, compared)
+    p_values = [difference.p_value for difference in over_seeds.values()]
+    is_significant = intervals.holm(p_values)  # one family of tests
+    seed_cells = {}
+    for (key, difference), significant in zip(over_seeds.items(), is_significant, strict=True):
+        _, column = key
+        seed_cells[key] = with_interval(difference.estimate, FORMATS[column]) + (" *" if significant else "")
+    problem_cells = {}
+    if paired is not None:
+        for row in paired.itertuples():
+            estimate = Estimate(row.value, row.low, row.high)
+            problem_cells[row.point, row.column] = with_interval(estimate, FORMATS[row.column])
+
     measure = seeds["measure"].iloc[0]
-    seeds_by_point = dict(list(seeds.groupby("point", sort=False)))
-    has_few_points = len(seeds_by_point) <= FEW_POINTS
-    rows = []
-    for first, second in itertools.combinations(seeds_by_point, 2):
-        first_seeds = seeds_by_point[first]
-        second_seeds = seeds_by_point[second]
-        if has_few_points or _are_methods_at_one_target(first_seeds.iloc[0], second_seeds.iloc[0]):
-            score, score_p = welch(first_seeds["score"], second_seeds["score"])
-            tokens, tokens_p = welch(first_seeds["mean_tokens"], second_seeds["mean_tokens"])
-            rows.append((f"{first} minus {second}", score, tokens, score_p, tokens_p))
-    if not rows:
-        return []
-    pairs = pd.DataFrame(rows, columns=["difference", measure, "tokens", "score_p", "tokens_p"])
-    p_values = pairs[["score_p", "tokens_p"]].to_numpy()
-    is_significant = p_values < intervals.SIGNIFICANCE
-    # one family of tests: both columns of all pairs
-    is_significant_by_holm = intervals.holm(p_values.flatten()).reshape(-1, 2)
-    pairs_tested = f"{len(pairs)} pairs" if has_few_points else f"{len(pairs)} pairs of methods at the same target"
-    sentence = (
-        f"Of {pairs_tested}, Welch's t test over seeds (95 %) finds a difference for "
-        f"{_counts(is_significant, measure)}; after Holm's correction for these {p_values.size} tests, for "
-        f"{_counts(is_significant_by_holm, measure)}."
-    )
-    if not has_few_points:
-        return [(None, sentence)]
-    cells = pd.DataFrame({"difference": pairs["difference"]})
-    cells[measure] = pairs[measure].map("{:+.3f}".format)
-    cells["tokens"] = pairs["tokens"].map("{:+.1f}".format)
-    columns = np.array([measure, "tokens"])
-    significant = [columns[is_rejected] for is_rejected in is_significant_by_holm]
-    cells["significant (Holm)"] = [" and ".join(names) or "nothing" for names in significant]
-    return [(cells, sentence)]
+    table = pd.DataFrame({"point": compared.others})
+    numbers_needed = []
+    for column, name in (("score", measure), ("mean_tokens", "tokens")):
+        keys = [(point, column) for point in compared.others]
+        table[f"{name} over seeds"] = [seed_cells.get(key, "") for key in keys]
+        table[f"{name} over problems"] = [problem_cells.get(key, "") for key in keys]
+        numbers_needed.append([f"{over_seeds[key].num_needed:,.0f}" if key in over_seeds else "" for key in keys])
+    needed = [", ".join(filter(None, numbers)) for numbers in zip(*numbers_needed, strict=True)]
+    table[f"seeds needed ({measure}, tokens)"] = needed
+    is_known = table != ""
+    table = table.loc[is_known.sum(axis=1) > 1, is_known.any()]  # a point has its name and a difference
+    table = table.rename(columns={"point": f"minus {compared.reference}"})
+    return [(table, DIFFERENCE_LEGEND)] if len(table) else []
 
 
-def _are_methods_at_one_target(first: pd.Series, second: pd.Series) -> bool:
-    """Returns whether two points, of each of which a row is passed, have the same target and different methods."""
-    return first["target_length"] == second["target_length"] and first["name"] != second["name"]
-
-
-def _counts(is_significant: np.ndarray, measure: str) -> str:
-    """Describes in how many pairs score and tokens differ, with `is_significant` of shape `(pairs, 2)`."""
-    in_score, in_tokens = is_significant.sum(axis=0)
-    in_either = is_significant.any(axis=1).sum()
-    return f"{in_score} in {measure}, {in_tokens} in tokens and {in_either} in either"
+def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints) -> dict[tuple[str, str], SeedDifference]:
+    """Returns the differences of score and tokens from the reference, by point and column, if it and the point have
+    several seeds."""
+    repeated = {point: rows for point, rows in seeds.groupby("point", sort=False) if len(rows) > 1}
+    differences = {}
+    for point in compared.others:
+        if point not in repeated or compared.reference not in repeated:
+            continue
+        for column in ("score", "mean_tokens"):
+            values = repeated[point][column]
+            reference_values = repeated[compared.reference][column]
+            estimate, p_value = intervals.welch(values, reference_values)
+            num_needed = intervals.seeds_needed(estimate.value, values.var(), reference_values.var())
+            differences[point, column] = SeedDifference(estimate, p_value, num_needed)
+    return differences
 
 
 def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:

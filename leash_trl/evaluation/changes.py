@@ -1,5 +1,6 @@
 """Differences of a run from its baseline on the same problems."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -15,15 +16,48 @@ PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number
 
 
 def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
-    """Returns differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
+    """Returns [`mean_changes`] of one run from its baseline."""
+    return mean_changes([(run, baseline)])
 
-    The intervals are over the differences of each problem, so that the difficulty of the problems cancels. The order
-    of problems may differ. Problems that could not be graded in one run are left out of both. Rows have the columns of
+
+def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFrame:
+    """Returns differences of accuracy and length between runs and their baselines on the same problems, with 95 %
+    intervals.
+
+    Several pairs are those of several seeds: the values of a problem are its means over them. The intervals are over
+    the differences of each problem, so that the difficulty of the problems cancels. The order of problems may differ.
+    Problems that could not be graded in one run of a pair are left out of both. Rows have the columns of
     [`~leash_trl.evaluation.runs.EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1], `reward_change` if there are
     rewards, `tokens_change`, and `relative_tokens_change`, the ratio of mean lengths minus 1.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
+    """
+    means = pd.concat([paired_means(*pair) for pair in runs], join="inner")
+    pairs = means.groupby(PROBLEM_KEY, sort=False).mean()
+    pairs_by_benchmark = dict(list(pairs.groupby("benchmark", sort=False)))
+
+    all_runs = [*itertools.chain(*runs)]
+    num_samples = len(runs) * min(run.run["num_samples"] for run in all_runs)
+    bounds = reward_bounds(*(run.samples for run in all_runs))
+    benchmarks = all_runs[0].run["benchmarks"]
+    metrics = {}
+    num_problems = {}
+    for name, benchmark_pairs in pairs_by_benchmark.items():
+        metrics[name] = change_metrics([benchmark_pairs], num_samples, bounds)
+        num_problems[name] = NumProblems(benchmarks[name]["num_problems"], len(benchmark_pairs))
+    metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
+    num_problems[OVERALL] = NumProblems(sum(sizes.in_all for sizes in num_problems.values()), len(pairs))
+    return results_frame(metrics, num_problems, num_samples)
+
+
+def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
+    """Returns a row for each problem that is graded in both runs: its means in the run and, in columns that end in
+    `_base`, in the baseline.
+
+    Raises:
+        `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem of a benchmark in
+            common.
     """
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     columns = compared_columns(run, baseline)
@@ -32,23 +66,11 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     others = {*means.index} ^ {*base_means.index}
     if others:
         raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate the same ones")
-    # a row for each problem that is graded in both runs
     pairs = means.join(base_means.add_suffix("_base")).dropna()
-    pairs_by_benchmark = dict(list(pairs.groupby("benchmark", sort=False)))
-    missing = {*run.benchmarks} - pairs_by_benchmark.keys()
+    missing = {*run.benchmarks} - {*pairs.index.get_level_values("benchmark")}
     if missing:
         raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
-
-    num_samples = min(run.run["num_samples"], baseline.run["num_samples"])
-    bounds = reward_bounds(run.samples, baseline.samples)
-    metrics = {}
-    num_problems = {}
-    for name, benchmark_pairs in pairs_by_benchmark.items():
-        metrics[name] = change_metrics([benchmark_pairs], num_samples, bounds)
-        num_problems[name] = NumProblems(len(means.loc[name]), len(benchmark_pairs))
-    metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
-    num_problems[OVERALL] = NumProblems(len(means), len(pairs))
-    return results_frame(metrics, num_problems, num_samples)
+    return pairs
 
 
 def compared_columns(run: EvaluatedRun, baseline: EvaluatedRun) -> list[str]:

@@ -7,6 +7,7 @@ chosen by a simulation (`tests/support/interval_simulation.py`, results in `test
 import math
 from collections.abc import Sequence
 from functools import cache
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from mpmath import betainc, findroot
 
 
 SIGNIFICANCE = 0.05
+POWER = 0.8
 # added to the observed sum of squares, so that the interval of a share never has width 0
 PRIOR_SPREAD = 0.05
 USUAL_BOUNDS = ((0.0, 1.0), (-1.0, 1.0))  # of rewards
@@ -29,15 +31,15 @@ class Estimate(NamedTuple):
 
 
 @cache
-def t_quantile(degrees_of_freedom: float) -> float:
-    """Returns the 97.5 % quantile of Student's t distribution for one or more degrees of freedom, not necessarily
-    integer."""
+def t_quantile(degrees_of_freedom: float, outside: float = SIGNIFICANCE) -> float:
+    """Returns the value that Student's t exceeds in either direction with probability `outside`, by default its 97.5 %
+    quantile, for one or more degrees of freedom, not necessarily integer."""
 
     def excess(t: float) -> float:
-        return t_p_value(t, degrees_of_freedom) - SIGNIFICANCE
+        return t_p_value(t, degrees_of_freedom) - outside
 
-    # the quantile for infinitely many degrees is 1.96, the one for one degree 12.7
-    return float(findroot(excess, (1.9, 13), solver="anderson"))
+    # the 80 % quantile for infinitely many degrees is 0.84, the 97.5 % quantile for one degree 12.7
+    return float(findroot(excess, (0.8, 13), solver="anderson"))
 
 
 def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
@@ -240,9 +242,9 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     return Estimate(change, max(change + low - middle, -1.0), change + high - middle)
 
 
-def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    r"""Returns the difference of two means over seeds and its two-sided p value by Welch's t test, which allows
-    unequal variances.
+def welch(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
+    r"""Returns the difference of two means over seeds with Welch's t interval, which allows unequal variances, and its
+    two-sided p value.
 
     $$ t = \frac{m_1 - m_2}{\sqrt{v_1 + v_2}}, \qquad v_i = s_i^2 / n_i, \qquad
     \nu = \frac{(v_1 + v_2)^2}{v_1^2 / (n_1 - 1) + v_2^2 / (n_2 - 1)} $$
@@ -256,11 +258,44 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     second_variance = float(second.var(ddof=1)) / len(second)
     variance = first_variance + second_variance
     if variance == 0:
-        return difference, 1.0 if difference == 0 else 0.0
-    statistic = difference / math.sqrt(variance)
+        return Estimate(difference, difference, difference), 1.0 if difference == 0 else 0.0
     squares = first_variance**2 / (len(first) - 1) + second_variance**2 / (len(second) - 1)
     degrees_of_freedom = variance**2 / squares
-    return difference, t_p_value(statistic, degrees_of_freedom)
+    reach = t_quantile(degrees_of_freedom) * math.sqrt(variance)
+    p_value = t_p_value(difference / math.sqrt(variance), degrees_of_freedom)
+    return Estimate(difference, difference - reach, difference + reach), p_value
+
+
+def seeds_needed(difference: float, first_variance: float, second_variance: float) -> float:
+    r"""Returns with how many seeds of each of two methods [`welch`] finds a difference in 80 % of comparisons: the
+    smallest n of at least 2 with
+
+    $$ n \ge (t_{0.975, \nu} + t_{0.8, \nu})^2 \frac{s_1^2 + s_2^2}{d^2}, \qquad
+    \nu = (n - 1) \frac{(s_1^2 + s_2^2)^2}{s_1^4 + s_2^4} $$
+
+    The result is infinite if there is no difference.
+
+    Source: the sample size of a two-sample t test in Zar, Biostatistical Analysis, 5th edition, chapter 8, with
+    Welch's variance and degrees of freedom.
+
+    Args:
+        difference (`float`): Difference d to be found.
+        first_variance (`float`), second_variance (`float`): Variances s^2 over the seeds of each method.
+    """
+    if difference == 0:
+        return math.inf
+    variance = first_variance + second_variance
+    if variance == 0:
+        return 2
+    # t quantiles are greater than normal ones, so fewer seeds would not do
+    normal_quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2) + NormalDist().inv_cdf(POWER)
+    num_seeds = max(2, math.ceil(normal_quantiles**2 * variance / difference**2))
+    while True:
+        degrees_of_freedom = (num_seeds - 1) * variance**2 / (first_variance**2 + second_variance**2)
+        quantiles = t_quantile(degrees_of_freedom) + t_quantile(degrees_of_freedom, outside=2 * (1 - POWER))
+        if num_seeds >= quantiles**2 * variance / difference**2:
+            return num_seeds
+        num_seeds += 1
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:

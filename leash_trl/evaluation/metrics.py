@@ -125,7 +125,13 @@ def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[
         metrics.append(majority(samples))
     else:  # reward functions do not extract answers, so there is no majority
         metrics.extend(mean_reward(samples.rewards, reward_bounds))
+    metrics.append(truncated_rate(samples))
+    if knows_correctness:
+        metrics.extend(score_by_ending("accuracy", samples.correctness, samples.is_truncated))
+    elif samples.rewards is not None:
+        metrics.extend(score_by_ending("reward", samples.rewards, samples.is_truncated))
     metrics.append(tokens(samples))
+    metrics.extend(spread_of_lengths(samples))
     if has_thinking:
         metrics.append(thinking_tokens(samples))
         metrics.append(answer_tokens(samples))
@@ -133,10 +139,8 @@ def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[
         metrics.append(cost(samples))
     if samples.target_length is not None:
         metrics.append(within_target(samples, samples.target_length))
-    metrics.append(truncated_rate(samples))
     if samples.rewards is None:
         metrics.append(no_answer_rate(samples))
-    metrics.extend(length_quantiles(samples))
     if knows_correctness:
         metrics.extend(accuracy_within_budgets(samples))
         metrics.extend(lengths_by_correctness(samples))
@@ -192,6 +196,20 @@ def mean_reward(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Me
         yield Metric("reward", intervals.mean_bounded(reward_by_problem, low, high))
 
 
+def score_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndarray) -> Iterator[Metric]:
+    """Yields the mean scores of all completed and of all truncated completions, without intervals; NaN if there are
+    none.
+
+    Args:
+        name (`str`): `"accuracy"` or `"reward"`.
+        scores (`np.ndarray`), is_truncated (`np.ndarray`): Of shape `(problems, samples)`; a score is NaN where a
+            completion could not be graded.
+    """
+    is_graded = ~np.isnan(scores)
+    yield Metric(f"completed_{name}", _mean_of_all(scores[is_graded & ~is_truncated]))
+    yield Metric(f"truncated_{name}", _mean_of_all(scores[is_graded & is_truncated]))
+
+
 def tokens(samples: GradedSamples) -> Metric:
     """Returns the mean length."""
     length_by_problem = samples.lengths.mean(axis=1)
@@ -233,8 +251,9 @@ def no_answer_rate(samples: GradedSamples) -> Metric:
     return Metric("no_answer_rate", intervals.mean_share(has_no_answer.mean(axis=1)))
 
 
-def length_quantiles(samples: GradedSamples) -> Iterator[Metric]:
-    """Yields median and 95th percentile over all completions, without intervals."""
+def spread_of_lengths(samples: GradedSamples) -> Iterator[Metric]:
+    """Yields standard deviation, median and 95th percentile over all completions, without intervals."""
+    yield Metric("sd_tokens", _without_interval(np.std(samples.lengths)))
     yield Metric("median_tokens", _without_interval(np.median(samples.lengths)))
     yield Metric("p95_tokens", _without_interval(np.quantile(samples.lengths, 0.95)))
 
@@ -253,9 +272,11 @@ def accuracy_within_budgets(samples: GradedSamples) -> Iterator[Metric]:
 def lengths_by_correctness(samples: GradedSamples) -> Iterator[Metric]:
     """Yields mean lengths of all correct and of all wrong completions, without intervals; NaN if there are none."""
     for name, correctness in (("right_tokens", 1), ("wrong_tokens", 0)):
-        lengths = samples.lengths[samples.correctness == correctness]
-        mean_length = lengths.mean() if len(lengths) else math.nan
-        yield Metric(name, _without_interval(mean_length))
+        yield Metric(name, _mean_of_all(samples.lengths[samples.correctness == correctness]))
+
+
+def _mean_of_all(values: np.ndarray) -> Estimate:
+    return _without_interval(values.mean() if len(values) else math.nan)
 
 
 def _without_interval(value: float) -> Estimate:

@@ -159,12 +159,14 @@ class EvaluatedRun:
     |---|---|
     | `accuracy`, `pass`, `majority` | avg@k, pass@k and maj@k, in [0, 1] |
     | `truncated_rate`, `no_answer_rate` | shares of completions, in [0, 1] |
+    | `completed_accuracy`, `truncated_accuracy` | of all completed and of all truncated ones, without an interval |
+    | `completed_reward`, `truncated_reward` | the same of rewards, if correctness is not known |
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
     | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
     | `cost` | mean of what the target limits (`length_of`), if it is neither `tokens` nor `thinking_tokens` |
     | `within_target` | share of completions that cost no more than the target, if there is one |
-    | `median_tokens`, `p95_tokens` | over all completions together, without an interval |
+    | `sd_tokens`, `median_tokens`, `p95_tokens` | over all completions together, without an interval |
     | `right_tokens`, `wrong_tokens` | mean lengths of all correct and of all wrong completions, without an interval |
 
     Runs with reward functions have `reward` instead of `majority` and `no_answer_rate`.

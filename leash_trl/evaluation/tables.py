@@ -21,9 +21,10 @@ from leash_trl.files import write_whole
 
 LEGEND = (
     "Avg@k: share of correct completions (own rewards: above 0), mean over problems. Accuracies and rates are in %, "
-    "their differences in percentage points. tokens: mean length of a completion. thinking tokens: up to the "
-    "last end of thinking. Brackets: 95 % interval over problems, for differences over the differences of each "
-    "problem."
+    "their differences in percentage points. truncated rate: share of completions cut at max_new_tokens. tokens: mean "
+    "length of a completion; sd, p95: standard deviation and 95th percentile over completions. thinking tokens: "
+    "up to the last end of thinking. Brackets: 95 % interval over problems, for differences over the differences of "
+    "each problem."
 )
 METRIC_LEGEND = (
     "pass@k: at least one of k answers is right. maj@k: the most frequent answer is right. right within B tokens: "
@@ -112,8 +113,13 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "cost": ("{cost}", format_cost),
     "within_target": ("within {at:g} {cost}", format_percent),
     "truncated_rate": ("truncated rate", format_percent),
+    "completed_accuracy": ("Avg of completed", format_percent),
+    "truncated_accuracy": ("Avg of truncated", format_percent),
+    "completed_reward": ("reward of completed", format_number),
+    "truncated_reward": ("reward of truncated", format_number),
     "no_answer_rate": ("no answer rate", format_percent),
     "accuracy_within": ("right within {at:,.0f} tokens", format_percent),
+    "sd_tokens": ("sd tokens", format_tokens),
     "median_tokens": ("median tokens", format_tokens),
     "p95_tokens": ("p95 tokens", format_tokens),
     "right_tokens": ("right tokens", format_tokens),
@@ -125,7 +131,19 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-SUMMARY = ("accuracy", "reward", "tokens", "thinking_tokens", "cost", "within_target")
+SUMMARY = (
+    "accuracy",
+    "reward",
+    "truncated_rate",
+    "tokens",
+    "sd_tokens",
+    "p95_tokens",
+    "thinking_tokens",
+    "cost",
+    "within_target",
+)
+# in the summary too if a completion was truncated
+BY_ENDING = ("completed_accuracy", "truncated_accuracy", "completed_reward", "truncated_reward")
 
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
@@ -139,7 +157,7 @@ def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 
 
 def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
-    """Returns the paper's table with one row per run, and the differences from the baseline, for terminals and model
+    """Returns the table of [`summary_table`], and the differences from the baseline, for terminals and model
     cards.
 
     Raises:
@@ -159,17 +177,19 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 
 
 def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
-    """Returns the paper's table with the [`SUMMARY`] of each benchmark, one row per run."""
-    rows = []
+    """Returns score, tokens and thinking tokens with their intervals, the spread of the tokens, and the scores of
+    completed and of truncated completions if any was truncated, one row per benchmark and run."""
+    are_truncated = any(run.estimate("truncated_rate").value > 0 for run in runs)
+    metrics = SUMMARY + BY_ENDING if are_truncated else SUMMARY
+    parts = []
     for run in runs:
-        is_in_summary = run.results["metric"].isin(SUMMARY)
-        cells = metric_cells(run, run.results[is_in_summary], have_overall(runs))
-        row = {"model": run.label}
-        for benchmark, column in cells.items():
-            for metric, cell in column.items():
-                row[f"{benchmark} {metric}"] = cell
-        rows.append(row)
-    return pd.DataFrame(rows).fillna("")
+        is_in_summary = run.results["metric"].isin(metrics)
+        cells = metric_cells(run, run.results[is_in_summary], have_overall(runs)).T  # a row per benchmark
+        parts.append(cells.rename_axis("benchmark").reset_index().assign(model=run.label))
+    table = pd.concat(parts).fillna("")
+    benchmarks = list(table["benchmark"].unique())
+    table = table.sort_values("benchmark", key=lambda names: names.map(benchmarks.index), kind="stable")
+    return table[["benchmark", "model", *table.columns.drop(["benchmark", "model"])]]
 
 
 def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd.DataFrame:

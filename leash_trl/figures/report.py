@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from leash_trl import __version__
 from leash_trl.comparison.curves import LAST_BATCHES, ends, first_at_target
-from leash_trl.comparison.tables import comparison_tables, read_comparison
+from leash_trl.comparison.tables import DIFFERENCES_FILE, comparison_tables, read_comparison
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -135,9 +135,9 @@ def comparison_section(folder: Path, name: str) -> Section:
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
-    for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv")):
-        # a caption without a table is a paragraph between tables
-        blocks.append(caption if frame is None else _table(caption, frame))
+    differences = pd.read_csv(folder / DIFFERENCES_FILE)
+    for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv"), differences):
+        blocks.append(_table(caption, frame))
     figure = pareto_figure(read_trade_offs(folder / "table.csv"))
     blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
     return Section(f"Comparison: {folder.resolve().name}", blocks)

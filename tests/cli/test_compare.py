@@ -580,6 +580,8 @@ def test_tables_and_figure_are_of_all_runs(comparison, out, capsys):
         assert float(row["token_change"]) == 45 / 85 - 1
         assert float(row["steps_to_target"]) == 2  # of batches with 90 and 45 tokens, the second is below 46
         assert row["generated_tokens"] == "1000.0"
+    # of seed 0, the only one that both have
+    assert [row["value"] for row in rows_of(out / "differences.csv")] == ["0.0", "0.0"]
     assert (out / "pareto.png").stat().st_size > 10_000
 
 
@@ -603,7 +605,9 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, out
 
 def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):
     assert comparison("--arms", "frozen") == 0
-    assert "| -47.1% | 0.500 | 0.250 (0.500) |" in line_with("LEASH-C", out / "table.md")
+    assert "| -47.1% | 0.500 | 0.250 (0.500) |" in line_with("| LEASH-C |", out / "table.md")
+    # from the base, of which as many answers are right, in 85 tokens
+    assert "| -40.0 [-40.0, -40.0] |" in line_with("LEASH-C at 46", out / "table.md")
     assert (out / "dynamics.png").stat().st_size > 10_000
 
 

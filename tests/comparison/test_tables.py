@@ -1,7 +1,6 @@
 """The tables of a comparison: made anew from the committed files, and by hand."""
 
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -215,18 +214,44 @@ def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(t
     assert (row["score_interval_low"], row["score_interval_high"]) == pytest.approx(ends, abs=1e-4)
 
 
-def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():
+def test_points_differ_from_the_first_one_over_seeds_and_single_seeds_are_left_out():
     points = (
         near("LEASH", 12, 0.5, 12, alpha="1"),
         near("L1", 12, 0.6, 12, alpha=""),
         point("lonely", 12, [0.5], [9.0]),
     )
-    _, _, table, sentence = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
+    _, _, table, _ = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
     heading, _, *rows = cells(table)
-    assert heading == ["difference", "accuracy", "tokens", "significant (Holm)"]
-    assert rows == [["LEASH, alpha 1 at 12 minus L1 at 12", "-0.100", "+0.0", "accuracy"]]
-    # of one pair by accuracy, tokens and either, and after correction over two intervals
-    assert re.findall(r"\b\d+\b", sentence) == ["1", "95", "1", "0", "1", "2", "1", "0", "1"]
+    assert heading == [
+        "minus LEASH, alpha 1 at 12",
+        "accuracy over seeds",
+        "tokens over seeds",
+        "seeds needed (accuracy, tokens)",
+    ]
+    # accuracies vary by 0.001, so the t interval of 4 degrees of freedom is 2.776 * 0.001 * sqrt(2 / 3)
+    assert rows == [["L1 at 12", "+0.100 [+0.098, +0.102] *", "+0.0 [-0.0, +0.0]", "2, inf"]]
+
+
+def test_differences_over_problems_stand_beside_those_over_seeds():
+    points = with_base(near("none", None, 0.5, 40), point("LEASH", 12, [0.4], [20.0]))
+    paired = pd.DataFrame(
+        [("LEASH at 12", "score", -0.1, -0.15, -0.05), ("LEASH at 12", "mean_tokens", -20.0, -21.0, -19.0)],
+        columns=["point", "column", "value", "low", "high"],
+    )
+    _, _, table, _ = comparison_markdown(points, paired).split("\n\n")
+    heading, _, row = cells(table)
+    assert heading == ["minus none", "accuracy over problems", "tokens over problems"]
+    assert row == ["LEASH at 12", "-0.100 [-0.150, -0.050]", "-20.0 [-21.0, -19.0]"]
+
+
+def test_an_interval_of_another_kind_than_its_columns_says_so():
+    base = {"score_interval_low": 0.7, "score_interval_high": 0.9}
+    seeds = with_base(near("none", None, 0.5, 40)).assign(**{"p95_tokens": 50.0})
+    seeds.loc[0, [*base]] = [*base.values()]
+    heading, _, of_base, of_seeds = cells(comparison_markdown(seeds).split("\n\n")[0])
+    assert heading[2] == "accuracy [95 % interval over seeds]"
+    assert of_base[2] == "0.800 [0.700, 0.900] over problems"
+    assert of_seeds[2] == "0.500 [0.498, 0.502]"
 
 
 def curve(lengths, accuracies, seeds=(0, 1)):

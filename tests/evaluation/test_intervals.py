@@ -22,6 +22,7 @@ from leash_trl.evaluation.intervals import (
     mean_share,
     mean_share_difference,
     ratio_minus_one,
+    seeds_needed,
     t_p_value,
     t_quantile,
     welch,
@@ -168,13 +169,33 @@ def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
 def test_welch_counts_each_spread_by_its_own_size():
     # v = 2 / 2 and 4 / 3: t = -4 / sqrt(7/3), nu = (7/3)^2 / (1 / 1 + (16/9) / 2) = 49 / 17
     difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
-    assert difference == -4
+    reach = t_quantile(49 / 17) * math.sqrt(7 / 3)
+    assert difference == approx((-4, -4 - reach, -4 + reach))
     assert p_value == pytest.approx(t_p_value(-4 / math.sqrt(7 / 3), 49 / 17))
 
 
 def test_samples_without_spread_are_told_apart_by_their_values():
-    assert welch(np.ones(2), np.ones(2)) == (0, 1)
-    assert welch(np.ones(2), np.full(2, 2.0)) == (-1, 0)
+    assert welch(np.ones(2), np.ones(2)) == ((0, 0, 0), 1)
+    assert welch(np.ones(2), np.full(2, 2.0)) == ((-1, -1, -1), 0)
+
+
+def test_the_quantile_of_another_probability():
+    assert t_quantile(10, outside=0.4) == pytest.approx(0.8791, abs=1e-4)  # tables' 80 % quantile
+
+
+@pytest.mark.parametrize(
+    ("difference", "variances", "expected"),
+    [
+        # (2.2281 + 0.8791)^2 * 2 / 4 = 4.83 with 10 degrees of freedom; with 8, of 5 seeds, 5.10
+        (2, (1, 1), 6),
+        # (2.2622 + 0.8834)^2 = 9.89 with 9 degrees of freedom; with 8, of 9 seeds, 10.2
+        (-1, (1, 0), 10),
+        (1, (0, 0), 2),
+        (0, (1, 1), math.inf),
+    ],
+)
+def test_seeds_needed_by_hand(difference, variances, expected):
+    assert seeds_needed(difference, *variances) == expected
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,18 @@ def rows_of(table):
     return [[re.sub(r" \[.*", "", cell) for cell in cells(line)] for line in table.splitlines() if line[:1] == "|"]
 
 
-def test_the_papers_table_has_a_line_per_run_and_the_differences_stand_below(runs):
+def test_a_benchmark_has_a_line_per_run_and_the_differences_stand_below(runs):
     table, differences, *_ = summary_markdown(*runs).split("\n\n")
     head, _, *lines = rows_of(table)
-    assert head == ["model", "aime Avg@2", "aime tokens", "amc Avg@2", "amc tokens", "overall Avg@2", "overall tokens"]
-    assert lines == [
-        ["base", "75.0", "12.5", "50.0", "37.0", "62.5", "24.8"],
-        ["leash", "100.0", "10.0", "100.0", "10.0", "100.0", "10.0"],
+    assert head[:4] == ["benchmark", "model", "Avg@2", "truncated rate"]
+    assert head[4:] == ["Avg of completed", "Avg of truncated", "tokens", "sd tokens", "p95 tokens"]
+    assert [[*line[:4], line[6]] for line in lines] == [
+        ["aime", "base", "75.0", "0.0", "12.5"],
+        ["aime", "leash", "100.0", "0.0", "10.0"],
+        ["amc", "base", "50.0", "50.0", "37.0"],
+        ["amc", "leash", "100.0", "0.0", "10.0"],
+        ["overall", "base", "62.5", "25.0", "24.8"],
+        ["overall", "leash", "100.0", "0.0", "10.0"],
     ]
     assert "75.0 [" in table
     assert "| 37.0 |" in table  # one problem gives no interval of tokens
@@ -52,6 +57,14 @@ def test_the_papers_table_has_a_line_per_run_and_the_differences_stand_below(run
         ["amc", "+50.0", "-27.0", "-73.0"],
         ["overall", "+37.5", "-14.8", "-59.6"],
     ]
+
+
+def test_completed_and_truncated_completions_are_scored_apart_where_some_are_truncated(runs):
+    row = summary_table(runs).set_index(["benchmark", "model"]).loc[("amc", "base")]
+    # of two completions the one with 10 tokens is right, and the other was cut at 64
+    assert row[["Avg of completed", "Avg of truncated", "sd tokens"]].tolist() == ["100.0", "0.0", "27.0"]
+    solved, _ = runs
+    assert "Avg of completed" not in summary_table([solved])
 
 
 def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
@@ -67,10 +80,11 @@ def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
 def test_a_name_breaks_no_table_and_one_benchmark_needs_no_mean_over_benchmarks(runs, tmp_path):
     run = evaluated_run(tmp_path / "one", {"aime": [problem(0, RIGHT)]}, "a|b\n<c>")
     table = summary_markdown(run)
-    assert len(cells(table.splitlines()[2])) == 3
+    head, _, row, *_ = table.splitlines()
+    assert len(cells(row)) == len(cells(head))
     assert "<c>" not in table
     assert "aime has 1" in table  # which is few
-    assert not any("overall" in name for name in summary_table([run, runs[0]]))  # the latter has two
+    assert "overall" not in summary_table([run, runs[0]])["benchmark"].tolist()  # the latter has two
 
 
 def test_csv_and_json_have_every_number_in_full(runs, tmp_path):

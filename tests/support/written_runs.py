@@ -60,5 +60,7 @@ def write_comparison(folder, seeds):
     seeds = pd.DataFrame([BASE, *seeds])[[*seeds[0]]]
     seeds.to_csv(folder / "seeds.csv", index=False)
     comparison_rows(seeds).to_csv(folder / "table.csv", index=False)
+    differences = pd.DataFrame(columns=["point", "column", "value", "low", "high"])
+    differences.to_csv(folder / "differences.csv", index=False)
     (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds)}\n")
     return folder

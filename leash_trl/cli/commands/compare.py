@@ -135,10 +135,11 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
         evaluations: list[FinishedEvaluation] = []
         for run in finished:
             evaluations.extend(finished_evaluations(run, log=logs.get(run, NO_LOG)))
-    seeds = page.seed_rows(base, evaluations)
+        seeds = page.seed_rows(base, evaluations)
+        differences = page.paired_differences(seeds, base, evaluations)
     table = comparison_rows(seeds)
-    text = page.page_text(command, runs, base=base, evaluations=evaluations, seeds=seeds)
-    page.write_tables(output_dir, text, table=table, seeds=seeds)
+    text = page.page_text(command, runs, base, evaluations=evaluations, seeds=seeds, differences=differences)
+    page.write_tables(output_dir, text, table=table, seeds=seeds, differences=differences)
     if len(arm_names) > 1:
         training = page.accuracies_by_method(seeds, evaluations)
         write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
