@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -407,14 +407,22 @@ def sample_all(
                 needed.require("leash filter")
             if remaining:
                 engine = load_engine(arguments, plan, remaining, tokenizer)
-        for name, rows in remaining.items():
-            units = sampling.sample_problems(engine, name, rows, plan, folder, own_rewards)
-            with tqdm(total=len(rows), initial=num_done[name], desc=name, unit="problem") as bar:
+        num_problems = sum(len(rows) for rows in problems.values())
+        # of all benchmarks; leash compare finds the bar in a log by its unit
+        with tqdm(total=num_problems, initial=sum(num_done.values()), unit="problem") as bar:
+            for name, rows in remaining.items():
+                bar.set_description_str(bar_description(name, list(problems)))
+                units = sampling.sample_problems(engine, name, rows, plan, folder, own_rewards)
                 for _ in with_progress(units, bar):
                     if needed is not None:
                         needed.require("leash filter")
         conclude_correctness(own_rewards, folder, names)
     return problems
+
+
+def bar_description(name: str, names: Sequence[str]) -> str:
+    """Returns what a bar over several data sets is at: the name of one of them, and which of how many it is."""
+    return name if len(names) == 1 else f"{name} ({names.index(name) + 1} of {len(names)})"
 
 
 def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -42,7 +42,9 @@ class EndedJob(NamedTuple):
     seconds: float
 
 
-def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Iterator[EndedJob]:
+def run_all(
+    jobs: Mapping[Path, Commands], devices: Sequence[str | None], seconds_between: float | None = None
+) -> Iterator[EndedJob | None]:
     """Runs jobs and yields each job when it ends. A failed job does not stop the others.
 
     Args:
@@ -50,6 +52,7 @@ def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Ite
             of the job. A command is a module with its arguments.
         devices (`Sequence[str | None]`): `CUDA_VISIBLE_DEVICES` for each of the jobs that run at the same time,
             written at the top of a job's log; `None` keeps the environment unchanged.
+        seconds_between (`float`): Yields `None` whenever no job has ended for so long.
     """
     # nobody writes into this pipe: its writing end is closed when this process ends, which the children notice
     lifeline, writing_end = os.pipe()
@@ -58,11 +61,15 @@ def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Ite
         free_devices.put(visible)
     pool = ThreadPoolExecutor(len(devices))
     try:
-        running = [
+        running = {
             pool.submit(_run, log_file, commands, free_devices, lifeline) for log_file, commands in jobs.items()
-        ]
-        for job in as_completed(running):
-            yield job.result()
+        }
+        while running:
+            ended, running = wait(running, seconds_between, FIRST_COMPLETED)
+            for job in ended:
+                yield job.result()
+            if not ended:
+                yield None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # so that no further job starts when one ends
         os.close(writing_end)

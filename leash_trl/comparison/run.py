@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from leash_trl.length_control.method import LengthControl
 
+LOG_FILE = "log.txt"
 RUN_RECIPE_FILE = "recipe.yaml"
 DIGESTS_FILE = "digests.yaml"  # of what recipe and evaluation name
 BASE = "base"  # name of the model before training in a comparison

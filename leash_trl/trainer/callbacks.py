@@ -10,6 +10,7 @@ import torch
 from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
+from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 
 from leash_trl.completions.costs import TOKEN_COSTS, short_name, unit_of
@@ -42,9 +43,10 @@ MAX_UNTRAINED = 10  # number of batches in a row without any reward to train fro
 
 LENGTH = "length"  # in tokens; other costs are shown under their own name
 SHOWN_BESIDE_THE_BAR = {
-    "lambda": "leash/lambda",
     LENGTH: "leash/mean_length",
+    "target": "leash/target_length",
     "accuracy": "leash/accuracy",
+    "lambda": "leash/lambda",
     "satisfied": "leash/satisfaction_rate",
     "price_share": "leash/price_share",
 }
@@ -320,10 +322,19 @@ def check_aggregation(args, reward: LengthControlledReward) -> None:
 
 
 class LeashProgressCallback(ProgressCallback):
-    """The progress bar of transformers, which also shows lambda, mean length, accuracy and satisfaction rate.
+    """The progress bar of transformers, which also shows mean length, target, accuracy, lambda and satisfaction rate,
+    and whose time left counts only updates since the start or the checkpoint.
 
     `leash train` uses it. In a script, add it after `trainer.remove_callback(ProgressCallback)`.
     """
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.current_step = state.global_step
+        if state.is_world_process_zero:
+            # leash compare finds the bar in a log by its unit
+            self.training_bar = tqdm(
+                total=state.max_steps, initial=state.global_step, unit="update", dynamic_ncols=True
+            )
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or self.training_bar is None:

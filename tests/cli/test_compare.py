@@ -16,6 +16,7 @@ from leash_trl.cli.commands import compare
 from leash_trl.cli.commands.compare import CompareArguments
 from leash_trl.cli.comparison_arms import planned_runs
 from leash_trl.cli.main import main
+from leash_trl.comparison import progress
 from leash_trl.comparison.run import ComparedRun
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.errors import TrainingError
@@ -601,6 +602,20 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, out
     assert "ValueError: no luck today" in line
     assert str(out / "leash" / "seed-0" / "log.txt") in line
     assert "Missing: leash/seed-0." in printed.out
+
+
+def test_what_runs_in_progress_do_is_shown_by_their_logs(comparison, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compare, "SECONDS_BETWEEN_READINGS", 0.05)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0)
+    bar = "| 1/2 [00:07<00:07,  7.00s/update, length=90, target=46]"
+    child = tmp_path / "fake_run.py"
+    child.write_text(f"import time\nprint('{bar}', flush=True)\ntime.sleep(0.5)\n{child.read_text()}")
+    assert comparison("--arms", "leash", "--jobs", "1") == 0
+    printed = capsys.readouterr().err
+    assert "leash/seed-0: update 1 of 2, length 90 of 46" in printed
+    assert "1 of 4 updates, 1 of 3 runs" in printed
+    assert printed.index("seed-0: update") < printed.index("seed-0 done") < printed.index("seed-1: update")
+    assert "4 of 4 updates, 3 of 3 runs" in printed.splitlines()[-1]
 
 
 def test_one_arm_stands_below_its_base_with_its_curves(comparison, out):

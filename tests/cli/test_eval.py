@@ -17,6 +17,7 @@ from leash_trl.cli.arguments import parse
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling_arguments import SamplingArguments, load_checked, load_engine
+from leash_trl.comparison.progress import last_bars
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines import vllm_engine
 from leash_trl.evaluation.sampling import weights_fingerprint
@@ -106,6 +107,16 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
     assert "Δ" in capsys.readouterr().out
     assert "second" in (tmp_path / "results.md").read_text()
     assert "tokens_change" in (tmp_path / "results.csv").read_text()
+
+
+def test_the_progress_bar_counts_the_problems_of_all_benchmarks(tmp_path, capsys):
+    words = ["eval", "--benchmarks", "gym_test", "gym_stories_test", *SMALL, "--output_dir", str(tmp_path)]
+    assert main(words) == 0
+    printed = capsys.readouterr().err
+    assert "gym_stories_test (2 of 2)" in printed
+    bar = last_bars(printed)["problem"]
+    assert (bar.num_done, bar.total) == (14, 14)  # 7 each
+    assert bar.values.keys() == {"accuracy", "tokens"}
 
 
 def test_another_checkpoint_is_another_run(tmp_path):

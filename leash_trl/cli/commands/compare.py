@@ -16,8 +16,9 @@ from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import UserError, resumable, user_errors
 from leash_trl.comparison import page
 from leash_trl.comparison.page import FinishedEvaluation
+from leash_trl.comparison.progress import SECONDS_BETWEEN_READINGS, ComparisonProgress
 from leash_trl.comparison.queue import EndedJob, cause, run_all
-from leash_trl.comparison.run import EVALUATION, ComparedRun, LengthRequest
+from leash_trl.comparison.run import EVALUATION, LOG_FILE, ComparedRun, LengthRequest
 from leash_trl.comparison.tables import comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.figures.evaluation import pareto_figure
@@ -27,7 +28,6 @@ from leash_trl.files import write_whole
 from leash_trl.run_folder import only_run_in
 
 
-LOG_FILE = "log.txt"
 NO_LOG = pd.DataFrame()  # the curves of a run that trains no model
 
 
@@ -101,10 +101,13 @@ def main(argv: list[str]) -> int:
         for run in remaining:
             for name, content in claims[run].items():
                 write_whole(run.folder / name, yaml.safe_dump(content))
-        with tqdm(total=len(runs), initial=len(runs) - len(jobs), unit="run") as bar:
-            for job in run_all(jobs, devices):
+        with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
+            for job in run_all(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
+                if job is None:
+                    progress.show()
+                    continue
                 tqdm.write(outcome(job), file=sys.stderr)
-                bar.update()
+                progress.end(job)
                 if job.exit_code != 0:
                     num_failed += 1
     finished = [run for run in runs if run.is_done()]
