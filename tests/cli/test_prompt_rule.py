@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from datasets import Dataset, IterableDataset
-from published_rows import DAPO_PROCESSED, dapo_row, user, write_rows
+from published_rows import dapo_row, user, write_rows
 from transformers import AutoTokenizer
 
 from leash_trl import gym
@@ -32,12 +32,10 @@ ROWS = {
     "strings with blanks": lambda text, gold: {"prompt": f" {text}\n", "solution": gold},
     "strings with the suffix": lambda text, gold: {"prompt": text + BOXED_SUFFIX, "solution": gold},
     "suffix on its own line": lambda text, gold: {"prompt": f"{text}\n{BOXED_SUFFIX.strip()}\n", "solution": gold},
-    "messages": lambda text, gold: {"prompt": user(text), "solution": gold},
     "messages with a system": lambda text, gold: {"prompt": [SYSTEM, *user(text)], "solution": gold},
     "problem and answer": lambda text, gold: {"problem": text, "answer": gold},
     "question and answer": lambda text, gold: {"question": text, "answer": f"So it is #### {gold}"},
     "verl": lambda text, gold: dapo_row(text, gold, index=text),
-    "dapo_processed": lambda text, gold: {**DAPO_PROCESSED, "prompt": text, "solution": gold},
     "slime": lambda text, gold: {"prompt": user(text), "label": gold},
 }
 

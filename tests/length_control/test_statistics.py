@@ -10,7 +10,6 @@ from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
 from leash_trl.length_control.statistics import length_accuracy_correlation, length_statistics
-from leash_trl.length_control.toggle import Toggle
 
 
 NAN = math.nan
@@ -54,9 +53,7 @@ def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
     assert statistics([1.5, 1.5], [50, 250])["mean_effective_penalty"] == pytest.approx(0.125)
 
 
-@pytest.mark.parametrize(
-    ("method", "has_target"), [(NoControl(), False), (Kimi(), False), (Toggle(), False), (Leash(), True)]
-)
+@pytest.mark.parametrize(("method", "has_target"), [(Kimi(), False), (Leash(), True)])
 def test_targets_are_logged_only_for_methods_that_have_one(method, has_target):
     logged = statistics([1, -1], [50, 150], method=method)
     assert ("target_length" in logged) == has_target

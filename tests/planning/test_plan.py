@@ -158,8 +158,16 @@ def test_a_tight_fit_is_called_tight(paper, spare):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ([], {"weight_bytes": 4, "compute_bytes": 2}),
-        ([], {"max_length": 33_792, "groups_lengths": True, "needs_mask": False}),
+        (
+            [],
+            {
+                "weight_bytes": 4,
+                "compute_bytes": 2,
+                "max_length": 33_792,
+                "groups_lengths": True,
+                "needs_mask": False,
+            },
+        ),
         (["--bf16", "false"], {"weight_bytes": 4, "compute_bytes": 4}),
         (["--dtype", "bfloat16", "--bf16", "false"], {"weight_bytes": 2, "compute_bytes": 2}),
         # a limit in generation_kwargs wins, as in training

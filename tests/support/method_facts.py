@@ -33,14 +33,16 @@ class Facts:
     breaks_ties_by_order: bool = False
 
 
+# Of methods that take the task rewards of +1 and -1 as they are.
+TASK_REWARDS = {"base": None, "bounds": (-1, 1)}
 # For targets by difficulty to be met within LIMIT.
 LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
 
 # A name may come again with a colon and its variant.
 FACTS = {
-    "leash": Facts({"lambda_init": 0.3, "lambda_lr": 0.05}, base=None, bounds=(-1, 1)),
-    "leash:floor": Facts({"lambda_init": 0.3, "min_accuracy": 0.5}, base=None, bounds=(-1, 1)),
-    "leash_c": Facts(base=None, bounds=(-1, 1)),
+    "leash": Facts({"lambda_init": 0.3, "lambda_lr": 0.05}, **TASK_REWARDS),
+    "leash:floor": Facts({"lambda_init": 0.3, "min_accuracy": 0.5}, **TASK_REWARDS),
+    "leash_c": Facts(**TASK_REWARDS),
     # lambda is at most 1, the overshoot 200 / 50 - 1
     "leash_predictive": Facts(base=None, bounds=(-2, 1)),
     # at most lambda_max = 0.1 times 200 / 50 - 1
@@ -62,7 +64,7 @@ FACTS = {
     "acoer": Facts(bounds=(0, 1.02)),
     "alp": Facts({"beta": 0.001}, bounds=(-0.2, 1), wrong="pays"),
     # wrong answers feel it in the advantage, by being dropped
-    "gfpo": Facts(base=None, bounds=(-1, 1), breaks_ties_by_order=True),
+    "gfpo": Facts(**TASK_REWARDS, breaks_ties_by_order=True),
     "dler": Facts(),
     "dler:easy": Facts({"easy_limit": 30}),
     # the longer a wrong answer, the more it earns
@@ -85,7 +87,7 @@ FACTS = {
     "toggle": Facts(),
     "toggle:off": Facts({"period": 2}),
     "toggle:tight": Facts({"accuracy_threshold": 0.0, "percentile": 10.0}),
-    "none": Facts(base=None, bounds=(-1, 1)),
+    "none": Facts(**TASK_REWARDS),
 }
 
 

@@ -24,11 +24,17 @@ def killable(model_path, folder, kill_in_step=None, resume=None):
     """Four updates of a run that may be killed, on completions of its own; what this process came to."""
     trainer = killable_run.make_trainer(model_path, str(folder), kill_in_step, **SIZES)
     trainer.train(resume_from_checkpoint=resume)
-    log = [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(trainer)]
+    log = []
+    for row in log_rows(trainer):
+        log.append({key: value for key, value in row.items() if "time" not in key})
     completions = [batch["completion_ids"] for batch in trainer._buffered_inputs]
-    weights = [weights.detach() for weights in trainer.accelerator.unwrap_model(trainer.model).parameters()]
-    state = trainer.state.stateful_callbacks["LengthControl"]
-    return {"log": log, "state": state, "completions": torch.cat(completions), "weights": weights}
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return {
+        "log": log,
+        "state": trainer.state.stateful_callbacks["LengthControl"],
+        "completions": torch.cat(completions),
+        "weights": [weights.detach() for weights in model.parameters()],
+    }
 
 
 def spoiled(model_path, folder):

@@ -331,6 +331,8 @@ def test_the_example_is_the_shortest_prompt_that_text_alone_can_show():
     beside_a_picture = {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}
     rows = [{"prompt": prompt} for prompt in (long, short, pictured, calling)]
     assert example_prompt([*rows, beside_a_picture]) == short
-    assert example_prompt([{"prompt": "1 + 1 + 1"}, {"prompt": "1 + 1"}]) == "1 + 1"
+    texts = [{"prompt": "1 + 1 + 1"}, {"prompt": "1 + 1"}]
+    assert example_prompt(texts) == "1 + 1"
     assert example_prompt([{"prompt": pictured}]) is None
-    assert example_prompt([{"prompt": [{**short[0], "tool_calls": None}]}]) == short
+    without_calls = [{**short[0], "tool_calls": None}]
+    assert example_prompt([{"prompt": without_calls}]) == short
