@@ -37,6 +37,14 @@ def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
     return state
 
 
+def newest_trainer_state(folder: str | Path) -> dict[str, Any]:
+    """Returns the `trainer_state.json` of a run with the most steps: of its folder or of a checkpoint in it, which has
+    more if the run has not ended or was resumed and interrupted. Without any, its `log_history` is empty."""
+    states = [read_trainer_state(path) for path in (folder, *Path(folder).glob("checkpoint-*"))]
+    complete_states = [state for state in states if state]
+    return max(complete_states, key=lambda state: state["global_step"], default={"log_history": []})
+
+
 class TargetSpan(NamedTuple):
     """Consecutive batches of a run with the same mean target, in the unit of `length_of`."""
 

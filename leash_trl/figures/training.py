@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from leash_trl.completions.costs import unit_of
 from leash_trl.figures import style
-from leash_trl.run_folder import ADVICE_ENTRY, STATE_ENTRY, TargetSpan, read_trainer_state, target_spans
+from leash_trl.run_folder import ADVICE_ENTRY, STATE_ENTRY, TargetSpan, newest_trainer_state, target_spans
 
 
 LENGTH = "leash/mean_length"
@@ -44,13 +44,7 @@ def load_curves(path: str | Path) -> pd.DataFrame:
         `length_of`, what its lengths are, and `advice`, what was said of it, each with `step` and `text`.
     """
     path = Path(path)
-    # if a finished run was resumed and interrupted, its newest steps are in a checkpoint
-    states = [read_trainer_state(folder) for folder in (path, *path.glob("checkpoint-*"))]
-    complete_states = [state for state in states if state]
-    newest_state: dict[str, Any] = max(
-        complete_states, key=lambda state: state["global_step"], default={"log_history": []}
-    )
-    curves = curves_from_state(newest_state, path.resolve().name)
+    curves = curves_from_state(newest_trainer_state(path), path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
         raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint")
     return curves

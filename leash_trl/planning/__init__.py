@@ -1,1 +1,1 @@
-"""Estimates the memory of one GPU in a training step for `leash plan`, by arithmetic alone, without a device."""
+"""Estimates memory of one GPU, and updates, tokens and hours of a run, for `leash plan`, by arithmetic alone."""

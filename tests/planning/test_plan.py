@@ -222,6 +222,8 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
         ("--load_in_4bit", "true", "use_peft"),
         ("--model_config", "nowhere.json", "model_config"),
         ("--model_config", "mixtral.json", "'mixtral'"),  # for which the formulas do not hold
+        ("--step_seconds", "0", "step_seconds"),
+        ("--run", ".", "step_time"),  # which no log there has
     ],
 )
 def test_mistakes_are_one_line(option, value, named, capsys, configs):

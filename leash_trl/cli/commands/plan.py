@@ -1,37 +1,56 @@
-"""`leash plan`: estimates memory per GPU and tokens per step of a recipe, without any GPU."""
+"""`leash plan`: estimates memory per GPU of a recipe, and updates, tokens and hours of its run, without any GPU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import user_errors
-from leash_trl.planning import plan
+from leash_trl.paths import existing_path
+from leash_trl.planning import duration, plan
+from leash_trl.run_folder import RECIPE_FILE, newest_trainer_state
 
 
 DEFAULT_PROMPT_LENGTH = 1024
+PLANNED_PROBLEMS = 1000  # if the number of updates depends on the data
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 
 @dataclass
 class PlanArguments:
-    """Estimate the memory per GPU of --config RECIPE or of fields of leash train; refuse recipes that do not fit.
+    """Estimate the memory per GPU of --config RECIPE or of fields of leash train, and refuse recipes that do not fit;
+    say how many updates, completions and tokens the run has, and how long it takes if a rate is known.
 
     Args:
         num_gpus (`int`): Number of GPUs that train.
-        gpu_memory (`float`): Memory of one GPU, in GiB.
+        gpu_memory (`float`): Memory of one GPU, in GiB (default: only the run is planned).
         sharding (`str`): How training is distributed over the GPUs.
         model_config (`str`): File config.json of the model, if the Hub cannot be reached.
         prompt_length (`int`): Length of prompts in tokens (default: the part of vllm_max_model_length that completions
             leave, or 1024).
+        tokens_per_second (`float`): Tokens of completions per second of training, generation and update together, of
+            all GPUs.
+        step_seconds (`float`): Seconds per policy update, generation included.
+        run (`str`): Folder of a run of a few updates with the same batches and GPUs, whose log has the time of an
+            update. Without --config, its recipe is planned: --run RUN --max_steps 400.
     """
 
-    num_gpus: int
-    gpu_memory: float
+    num_gpus: int = 1
+    gpu_memory: float | None = None
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = "none"
     model_config: str | None = None
     prompt_length: int | None = None
+    tokens_per_second: float | None = None
+    step_seconds: float | None = None
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tokens_per_second", "step_seconds"):
+            rate = getattr(self, name)
+            if rate is not None and not rate > 0:
+                raise ValueError(f"{name} is {rate}, but must be above 0")
 
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
@@ -45,6 +64,8 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
             lambda self: arguments.num_gpus
         )  # transformers would count the processes of this machine
 
+    if arguments.run is not None and not any(word.partition("=")[0] == "--config" for word in training_words):
+        training_words = ["--config", str(Path(arguments.run, RECIPE_FILE)), *training_words]
     # without a GPU, which planning does not need, transformers would refuse bf16
     recipe = given_fields(["--use_cpu", "true", *training_words], prog="leash plan")
     _, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
@@ -90,6 +111,34 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     values = {**vars(model_args), **vars(training_args), **vars(arguments), **derived}
     settings = {field.name: values[field.name] for field in fields(plan.Settings) if field.name in values}
     return plan.Settings(**settings)
+
+
+def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
+    """Returns lines with the size of the run and, if a rate is known, how long it takes."""
+    completions_per_update = (
+        arguments.num_gpus * training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps
+    )
+    num_iterations = training_args.num_iterations
+    name = "run"
+    num_updates = training_args.max_steps
+    if num_updates <= 0:
+        name = f"run, for every {PLANNED_PROBLEMS:,} problems in {training_args.num_train_epochs:g} epochs"
+        num_completions = training_args.num_train_epochs * PLANNED_PROBLEMS * training_args.num_generations
+        num_updates = num_completions * num_iterations / completions_per_update
+    measured = None
+    if arguments.run is not None:
+        with user_errors(only_loads=True, run=arguments.run):
+            folder = existing_path(arguments.run, "run")
+            measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
+    return duration.run_lines(
+        duration.RunSize(num_updates, completions_per_update, num_iterations, arguments.num_gpus),
+        name,
+        longest=training_args.generation_limit,
+        target_length=training_args.target_length if training_args.length_of == "completion" else None,
+        step_seconds=arguments.step_seconds,
+        tokens_per_second=arguments.tokens_per_second,
+        measured=measured,
+    )
 
 
 def planned_prompt_length(arguments: PlanArguments, training_args: Any) -> int:
@@ -138,15 +187,20 @@ def headline(settings: plan.Settings, training_args: Any, model_args: Any) -> st
 
 
 def main(argv: list[str]) -> int:
-    """Prints the memory and the tokens of a recipe, and returns 0 if the run fits, else 1."""
+    """Prints the memory, the tokens and the hours of a recipe, and returns 0 if the run fits, else 1."""
     process.ignore_future_warnings()  # about names that TRL itself sets
     with user_errors():
         arguments, training_args, model_args = parse_plan(argv)
+        run_lines = planned_run(arguments, training_args)
+        if arguments.gpu_memory is None:
+            print("\n".join(run_lines))
+            return 0
         settings = make_settings(arguments, training_args, model_args)
     sections = [
         [headline(settings, training_args, model_args)],
         plan.memory_lines(settings),
         plan.step_lines(settings, training_args.num_iterations),
+        run_lines,
         plan.verdict_lines(settings),
     ]
     print("\n\n".join("\n".join(lines) for lines in sections))

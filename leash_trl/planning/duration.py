@@ -1,0 +1,116 @@
+"""Says how many updates, completions and tokens a run has, and how long it takes if a rate is known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunSize:
+    """Size of a training run.
+
+    Args:
+        num_updates (`float`): Policy updates.
+        completions_per_update (`int`): Completions of a policy update.
+        num_iterations (`int`): Policy updates in which a completion is used.
+        num_gpus (`int`): Number of GPUs that train.
+    """
+
+    num_updates: float
+    completions_per_update: int
+    num_iterations: int = 1
+    num_gpus: int = 1
+
+    @property
+    def num_completions(self) -> float:
+        """Completions that are generated."""
+        return self.num_updates * self.completions_per_update / self.num_iterations
+
+
+@dataclass(frozen=True)
+class MeasuredUpdate:
+    """What a policy update of a run took, as its mean over the run.
+
+    Args:
+        num_updates (`int`): Updates that were measured.
+        seconds (`float`): Time of generation, rewards and update, without evaluation and checkpoints.
+        num_tokens (`float`): Tokens that were generated; `None` if they were not logged.
+    """
+
+    num_updates: int
+    seconds: float
+    num_tokens: float | None
+
+
+def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
+    """Returns the means of a log: time by TRL's `step_time`, which is a mean over the updates since the entry before,
+    and tokens by `leash/generated_tokens`.
+
+    Raises:
+        `ValueError`: If the log has no `step_time`.
+    """
+    seconds = 0.0
+    last_step = 0
+    num_tokens = None
+    for entry in log_history:
+        if "step_time" not in entry:
+            continue
+        seconds += entry["step_time"] * (entry["step"] - last_step)
+        last_step = entry["step"]
+        num_tokens = entry.get("leash/generated_tokens")
+    if last_step == 0:
+        raise ValueError("its log has no step_time of a policy update; name another folder")
+    return MeasuredUpdate(last_step, seconds / last_step, None if num_tokens is None else num_tokens / last_step)
+
+
+def run_lines(
+    size: RunSize,
+    name: str,
+    longest: int,
+    target_length: float | None = None,
+    step_seconds: float | None = None,
+    tokens_per_second: float | None = None,
+    measured: MeasuredUpdate | None = None,
+) -> list[str]:
+    """Returns lines with the size of a run, and how long it takes at each known rate.
+
+    Args:
+        size (`RunSize`), name (`str`): Size and name of the run.
+        longest (`int`), target_length (`float`): Generation limit and target of a completion, in tokens.
+        step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
+    """
+    lines = [f"{name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
+    lengths: list[tuple[str, float]] = [("at most", longest)]
+    if target_length is not None:
+        lengths.insert(0, ("at the target of", target_length))
+    for words, length in lengths:
+        num_tokens = size.num_completions * length
+        line = f"tokens {words} {length:,g} each: {_millions(num_tokens)}"
+        if tokens_per_second is not None:
+            duration = _duration(num_tokens / tokens_per_second, size.num_gpus)
+            line += f", {duration} at {tokens_per_second:,.0f} tokens per second (given)"
+        lines.append(line)
+    if step_seconds is not None:
+        duration = _duration(size.num_updates * step_seconds, size.num_gpus)
+        lines.append(f"time: {duration} at {step_seconds:g} seconds per update (given)")
+    if measured is not None:
+        duration = _duration(size.num_updates * measured.seconds, size.num_gpus)
+        line = f"time: {duration} at {measured.seconds:.2f} seconds per update"
+        if measured.num_tokens is not None:
+            num_tokens = size.num_updates * measured.num_tokens
+            line += f"; tokens: {_millions(num_tokens)} at {measured.num_tokens:,.0f} per update"
+        lines.append(f"{line} (measured in {measured.num_updates:,} updates)")
+    if step_seconds is None and tokens_per_second is None and measured is None:
+        lines.append("time: set tokens_per_second or step_seconds, or run to the folder of a run of a few updates")
+    return lines
+
+
+def _millions(num_tokens: float) -> str:
+    return f"{num_tokens / 1e6:,.1f} M"
+
+
+def _duration(seconds: float, num_gpus: int) -> str:
+    """Returns a time in hours, or minutes if it is shorter, and in GPU hours if there are several GPUs."""
+    hours = seconds / 3600
+    duration = f"{seconds / 60:.1f} minutes" if hours < 1 else f"{hours:,.1f} hours"
+    return duration if num_gpus == 1 else f"{duration} ({hours * num_gpus:,.0f} GPU hours)"

@@ -1,0 +1,77 @@
+"""How many updates, completions and tokens a run has, and how long it takes."""
+
+import pytest
+import yaml
+from conftest import ROOT
+from written_runs import write_training
+
+from leash_trl.cli.main import main
+from leash_trl.planning.duration import MeasuredUpdate, RunSize, measured_update, run_lines
+
+
+GYM = ["--config", str(ROOT / "recipes" / "gym" / "leash.yaml")]
+
+
+def test_completions_of_a_run_by_hand():
+    assert RunSize(num_updates=100, completions_per_update=128).num_completions == 12_800
+    # each completion is used in two updates
+    assert RunSize(num_updates=100, completions_per_update=128, num_iterations=2).num_completions == 6_400
+
+
+def test_a_logged_step_time_is_a_mean_over_the_updates_since_the_entry_before():
+    log = [
+        {"step": 1, "step_time": 4.0, "leash/generated_tokens": 300},
+        {"step": 2, "eval_loss": 0.0},
+        {"step": 3, "step_time": 1.0, "leash/generated_tokens": 600},
+    ]
+    # 4 s, and twice 1 s
+    assert measured_update(log) == MeasuredUpdate(num_updates=3, seconds=2.0, num_tokens=200)
+
+
+def test_time_at_each_known_rate_by_hand():
+    size = RunSize(num_updates=200, completions_per_update=90, num_gpus=4)  # 18,000 completions
+    measured = MeasuredUpdate(num_updates=5, seconds=9.0, num_tokens=50_000)
+    _, tokens, at_most, given, of_run = run_lines(
+        size, "run", longest=800, target_length=400, step_seconds=36, tokens_per_second=500, measured=measured
+    )
+    assert "7.2 M, 4.0 hours (16 GPU hours)" in tokens
+    assert "14.4 M, 8.0 hours (32 GPU hours)" in at_most
+    assert "2.0 hours (8 GPU hours)" in given
+    assert "30.0 minutes (2 GPU hours)" in of_run
+    assert "10.0 M" in of_run
+
+
+def plan(capsys, *argv):
+    """What the command prints."""
+    assert main(["plan", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_plans_a_run_without_a_gpus_memory(capsys):
+    out = plan(capsys, *GYM, "--step_seconds", "36")
+    assert "100 policy updates, 12,800 completions" in out
+    assert "1.0 hours" in out
+    assert "GiB" not in out
+
+
+def test_without_max_steps_a_run_is_planned_for_a_thousand_problems(capsys):
+    # 2 epochs of 1,000 problems, 8 completions each, 128 an update
+    out = plan(capsys, *GYM, "--max_steps", "-1", "--num_train_epochs", "2")
+    assert "125 policy updates, 16,000 completions" in out
+
+
+@pytest.mark.parametrize("folder", ["run", "run/checkpoint-2"])
+def test_the_command_plans_the_recipe_of_a_run_by_its_log(folder, tmp_path, capsys):
+    log = [{"step_time": 30.0, "leash/generated_tokens": 500}, {"step_time": 42.0, "leash/generated_tokens": 1000}]
+    write_training(tmp_path / folder, log)
+    recipe = {
+        "model_name_or_path": "gym",
+        "max_steps": 2,
+        "target_length": 24,
+        "per_device_train_batch_size": 8,
+        "bf16": False,
+    }
+    (tmp_path / "run" / "leash_recipe.yaml").write_text(yaml.safe_dump(recipe))
+    out = plan(capsys, "--run", str(tmp_path / "run"), "--max_steps", "100")
+    assert "100 policy updates" in out
+    assert "1.0 hours at 36.00 seconds" in out
