@@ -1,13 +1,33 @@
-"""What a command changes of its process, for as long as it lives: environment variables, warnings and `sys.path`.
+"""What a command changes of its process, for as long as it lives: environment variables, warnings, `sys.path`, and
+what the garbage collector looks at.
 
 All such changes are made here, so that somebody who calls a command from Python can see them.
 """
 
+import gc
+import importlib
 import os
 import sys
 import warnings
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
+
+
+def import_quickly(name: str) -> ModuleType:
+    """Returns a module, which it imports without garbage collection.
+
+    Modules and what they define stay until the process ends. Python would look for garbage among them again and again,
+    which takes a third of the time to import torch and TRL and to end afterwards.
+    """
+    if name not in sys.modules:
+        gc.disable()
+        try:
+            importlib.import_module(name)
+        finally:
+            gc.freeze()  # so that later collections do not look at them either
+            gc.enable()
+    return sys.modules[name]
 
 
 def set_environment(variables: Mapping[str, Any]) -> None:

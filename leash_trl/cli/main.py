@@ -1,12 +1,12 @@
 """Runs `leash COMMAND ...`. Each command has its own module, which is imported only when it runs."""
 
 import argparse
-import importlib
 import sys
 
 from leash_trl import __version__
 from leash_trl.cli.errors import UserError
 from leash_trl.errors import TrainingError
+from leash_trl.process import import_quickly
 
 
 COMMANDS = {
@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code. A user's mistake prints one line, any other error a traceback."""
     arguments, rest = build_parser().parse_known_args(argv)
-    command = importlib.import_module(f"leash_trl.cli.commands.{arguments.command}")
+    command = import_quickly(f"leash_trl.cli.commands.{arguments.command}")
     try:
         return command.main(rest) or 0
     except (UserError, TrainingError) as error:
