@@ -36,6 +36,7 @@ KNOWN = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01, covariance=COVAR
 
 
 def test_the_first_batch_is_taken_as_it_is():
+    np.testing.assert_allclose(Forecast().covariance, np.diag([0.1**2, 0.8**2, 0.005**2]))
     assert Forecast().update(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
 
 
