@@ -30,6 +30,8 @@ SEAMS = {
     "_generate",
     "_generate_and_score_completions",
     "_get_per_token_logps_and_entropies",
+    "_log_completion_extra",
+    "_log_metric",
     "_logs",
     "_metrics",
     "_prepare_inputs",
@@ -37,6 +39,7 @@ SEAMS = {
     "_step",
     "_tag_names",
     "_tokenize_prompts",
+    "_tokenizer",
 }
 
 
