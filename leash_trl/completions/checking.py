@@ -22,6 +22,10 @@ NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+# what must not stand before a text that begins with a digit, such as 5 km: another part of its number
+NO_NUMBER_BEFORE = r"(?<!\.)(?<!\d,)(?<!(?<![\w)])-)"
+NO_NUMBER_BEHIND = r"(?![.,]\d)"
+MINUS = str.maketrans("\N{MINUS SIGN}", "-")  # models write both
 MOST_WORDS = 5  # of an answer that is a text
 EXPRESSION = re.compile(r"[\\^_{}=+*/<>|]")  # characters of LaTeX, formulas, fractions and code
 
@@ -70,11 +74,14 @@ def end_of_first_place(text: str, right_answer: str) -> int | None:
     Raises:
         `TrainingError`: If the right answer is neither a number nor a text of up to five words.
     """
-    answer = right_answer.strip().strip("$").strip()
+    text = text.translate(MINUS)
+    answer = right_answer.translate(MINUS).strip().strip("$").strip()
     number = NUMBER.fullmatch(answer)
     if number is None:
         _check_short_text(right_answer, answer)
-        place = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE)
+        before = NO_NUMBER_BEFORE if answer[0].isdigit() else ""
+        behind = NO_NUMBER_BEHIND if answer[-1].isdigit() else ""
+        place = re.search(rf"(?<!\w){before}{re.escape(answer)}(?!\w){behind}", text, re.IGNORECASE)
         return None if place is None else place.end()
     for place in NUMBER.finditer(text):
         if _value(place) == _value(number):

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 from leash_trl.completions.checking import checking_length, end_of_first_place
@@ -168,16 +169,31 @@ def right_answers(solutions: Sequence[Any] | None) -> list[str]:
     """Returns the right answers in a column `solution`, each of which can be looked for in a completion.
 
     Raises:
-        `TrainingError`: If there is no such column (`None`), or an answer is neither a number nor a short text.
+        `TrainingError`: If there is no such column (`None`), or an answer is missing, or is neither a number nor a
+            short text.
     """
     if solutions is None:
         raise TrainingError(
             "length_of is 'checking', but the data set has no column solution with the right answers; add it"
         )
-    answers = [str(solution) for solution in solutions]
-    for answer in answers:
+    answers = []
+    for solution in solutions:
+        answer = _right_answer(solution)
         end_of_first_place("", answer)
+        answers.append(answer)
     return answers
+
+
+def _right_answer(solution: Any) -> str:
+    """Returns the text of a right answer, which may be a number, also one of NumPy or PyTorch."""
+    value = solution.tolist() if hasattr(solution, "tolist") else solution
+    is_missing = value != value  # NaN, which tables have for a missing value
+    if not isinstance(value, str | Number) or is_missing:
+        raise TrainingError(
+            f"length_of is 'checking', but a row has solution={solution!r:.100}, which must be a number or a text; "
+            "leave out such rows, or set length_of to 'completion'"
+        )
+    return str(value)
 
 
 def _messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:

@@ -54,12 +54,21 @@ def effort_suffix(effort: str, suffix: str | None = None, has_template_kwargs: b
 
 
 def template_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the chat template for the prompt of a data set row, without those that are `None`,
-    which Arrow adds because other rows have them.
+    """Returns the arguments of the chat template for the prompt of a data set row, without entries that are `None`,
+    which Arrow adds because other rows have them, also to mappings inside an argument.
 
     Example:
         >>> template_arguments({"chat_template_kwargs": {"enable_thinking": False, "reasoning_effort": None}})
         {'enable_thinking': False}
     """
-    arguments = row.get(TEMPLATE_COLUMN) or {}
-    return {name: value for name, value in arguments.items() if value is not None}
+    arguments: dict[str, Any] = _without_missing(row.get(TEMPLATE_COLUMN) or {})
+    return arguments
+
+
+def _without_missing(value: Any) -> Any:
+    """Returns a value whose mappings, at any depth, have no entries that are `None`."""
+    if isinstance(value, Mapping):
+        return {name: _without_missing(entry) for name, entry in value.items() if entry is not None}
+    if isinstance(value, list):
+        return [_without_missing(entry) for entry in value]
+    return value

@@ -446,8 +446,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
         is_first_batch = self.state.global_step == 0 and self._step == 0
         if is_first_batch:
-            may_think = any(gather_object(self._may_think(trained)))
-            checks.check_first_batch(trained.rollouts, self.length_control, self.args, may_think)
+            # also of groups that dynamic sampling replaced, which may be all that think
+            may_think = itertools.chain.from_iterable(map(self._may_think, sampled.generated))
+            checks.check_first_batch(rollouts, self.length_control, self.args, any(gather_object([*may_think])))
         self._dual_step.observe([part.rollouts for part in sampled.generated])
         return batch
 

@@ -27,6 +27,14 @@ def decode(words):
         ("It is 9-3 , yes", "3", 2),
         ("The capital is new york , of course", "New York", 3),
         ("Yesterday it was yes , I think", "Yes", 3),
+        ("It is \u22123 , not 3", "3", 0),  # with the minus sign of typography
+        ("It is \u22123 , yes", "-3", 2),
+        ("It is 3 , not -3", "\u22123", 0),
+        ("It is 1.5 km , no, 5 km", "5 km", 0),  # a part of another number is no place, in front of a unit either
+        ("It is 1,250% or .250% or -250% or 250%", "250%", 0),
+        ("From 3-5 km , yes", "5 km", 2),
+        ("It is route 66.5 or route 66", "Route 66", 0),
+        ("1.Paris , of course", "Paris", 3),
         ("", "4", 0),
     ],
 )

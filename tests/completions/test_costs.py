@@ -2,10 +2,13 @@
 
 import sys
 import warnings
+from decimal import Decimal
 
+import numpy as np
 import pytest
+import torch
 
-from leash_trl.completions.costs import Cost, costs_of, find_cost, unit_of, warn_of_no_cost
+from leash_trl.completions.costs import Cost, costs_of, find_cost, right_answers, unit_of, warn_of_no_cost
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
@@ -70,6 +73,19 @@ def test_right_answers_are_needed_to_find_checks():
     with pytest.raises(TrainingError) as caught:
         costs_of(Cost("checking"), FACTS, {"completion_ids": ["a", "b"]}, decode=str)
     assert is_one_line(caught, "checking", "solution")
+
+
+@pytest.mark.parametrize("solution", [torch.tensor(7), np.int64(7), np.float64(7), Decimal("7.0"), 7, "7"])
+def test_right_answers_may_be_numbers_of_any_format_of_the_data_set(solution):
+    arguments = {"completion_ids": ["a7bc"], "completions": ["a 7 b c"], "solution": [solution]}
+    assert costs_of(Cost("checking"), FACTS[:1], arguments, decode=" ".join) == [2]
+
+
+@pytest.mark.parametrize("solution", [None, float("nan"), ["7"], b"7", torch.tensor([7, 8])])
+def test_what_is_no_right_answer_is_refused_instead_of_never_found(solution):
+    with pytest.raises(TrainingError) as caught:
+        right_answers(["7", solution])
+    assert is_one_line(caught, "checking", "solution", repr(solution))
 
 
 def test_a_function_gets_what_reward_functions_get():

@@ -1,9 +1,12 @@
 """Rows for supervised fine-tuning: which completion they have, and that TRL trains on the tokens of the model."""
 
+from types import SimpleNamespace
+
 import pytest
 from conftest import gym_tokenizer
-from sampled_run import completion
+from sampled_run import completion, problem, write_run
 
+from leash_trl.cli.commands.filter import with_completions
 from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
 from leash_trl.model_facts import prompt_ids
 
@@ -46,3 +49,21 @@ def test_a_template_of_the_run_goes_with_the_row_and_one_that_drops_the_thinking
     with pytest.raises(ValueError, match="chat_template") as failure:
         prompt_completion(PROMPT, TEXT, tokenizer, "</think>", {"chat_template": answer_only + opened})
     assert "\n" not in str(failure.value)
+
+
+def test_a_row_keeps_its_own_arguments_of_the_template_beside_those_of_the_run(tmp_path):
+    messages = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    is_asked = "{% if add_generation_prompt and is_thinking %}<think>{% endif %}"
+    samples = [problem(index, completion("7", 5, True, text=TEXT)) for index in range(3)]
+    of_run = {"chat_template": messages + is_asked, "is_thinking": False}
+    write_run(tmp_path, {"p": samples}, chat_template_kwargs=of_run, thinking_end="</think>")
+    rows = [
+        {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"is_thinking": True, "other": None}},
+        {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": None},
+        {"id": "p2", "prompt": PROMPT, "chat_template_kwargs": {"is_thinking": True}},
+    ]
+    arguments = SimpleNamespace(output_dir=tmp_path, model_name_or_path="gym", revision=None)
+    thinking, plain, last = with_completions(rows, samples, arguments)
+    assert thinking["completion"][0]["content"] == last["completion"][0]["content"] == f"<think>{TEXT}"
+    assert thinking["chat_template_kwargs"] == {**of_run, "is_thinking": True}
+    assert (plain["completion"][0]["content"], plain["chat_template_kwargs"]) == (TEXT, of_run)

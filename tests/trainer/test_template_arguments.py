@@ -186,6 +186,37 @@ def test_a_first_batch_without_thinking_is_no_wrong_thinking_end_if_the_prompts_
     assert not [warning for warning in recwarn if "length_of" in str(warning.message)]
 
 
+@pytest.mark.filterwarnings("ignore:rollout_func")
+def test_a_first_batch_whose_thinking_dynamic_sampling_replaced_is_no_wrong_thinking_end(
+    make_template_trainer, tokenizer
+):
+    rows = []
+    for number, enable_thinking in enumerate([True, True, False, False]):
+        prompt = [{"role": "user", "content": f"1 +{number} = ?"}]
+        rows.append({**row_with(enable_thinking), "prompt": prompt})
+    texts = iter([[ENDED] * 8, [GUESS] * 8])
+
+    def rollout(prompts, trainer):
+        return rollout_of(tokenizer, next(texts))(prompts, trainer)
+
+    def reward(chat_template_kwargs, **kwargs):  # only groups that do not think have signal
+        return [0 if row["enable_thinking"] else index % 2 for index, row in enumerate(chat_template_kwargs)]
+
+    trainer = make_template_trainer(
+        Dataset.from_list(rows),
+        reward_funcs=reward,
+        rollout_func=rollout,
+        length_of="thinking",
+        dynamic_sampling_rounds=1,
+        lambda_init=0.0,
+        shuffle_dataset=False,
+        max_steps=1,
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["leash/wasted_share"] == 0.5
+    assert trainer.state.log_history[0]["leash/mean_length"] == 1.0  # 2 of the first, 0 of the others
+
+
 def test_an_argument_that_the_template_ignores_is_said_in_one_line(make_template_trainer, problems, recwarn):
     efforts = {"low": {"reasoning_effort": "low", "thinking_budget": 9}, "high": {"reasoning_effort": "high"}}
     dataset = with_efforts(problems, {"low": 6, "high": 9}, template_kwargs=efforts)

@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
+from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.runs import read_lines, read_run, samples_path, truncation_warning
 from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
@@ -116,7 +117,7 @@ def with_completions(
     for row in rows:
         text = texts[row["id"]]
         if text is not None:
-            options = run["chat_template_kwargs"]
+            options = {**run["chat_template_kwargs"], **template_arguments(row)}
             complete.append(row | prompt_completion(row["prompt"], text, tokenizer, run["thinking_end"], options))
     num_unsolved = sum(text is None for text in texts.values())
     print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
