@@ -310,15 +310,15 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
 
 def check_points_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
     """Raises `ValueError` if two points have the same name, or would be the same row of the table."""
-    names: dict[str, str] = {}  # by what must be unique, the name of the point that has it
+    arms: set[str] = set()
+    arm_by_row: dict[str, str] = {}
     for point in points:
         row = repr((point.label, point.recipe.get("target_length"), point.point))
-        for unique in (point.arm, row):
-            if unique in names:
-                raise ValueError(
-                    f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {names[unique]!r}; rename one"
-                )
-            names[unique] = point.arm
+        other = point.arm if point.arm in arms else arm_by_row.get(row)
+        if other is not None:
+            raise ValueError(f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {other!r}; rename one")
+        arms.add(point.arm)
+        arm_by_row[row] = point.arm
 
 
 def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedRun]) -> None:

@@ -68,12 +68,12 @@ def run_all(
             ended, running = wait(running, seconds_between, FIRST_COMPLETED)
             for job in ended:
                 yield job.result()
-            if not ended:
+            if not ended:  # `seconds_between` are over
                 yield None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # so that no further job starts when one ends
-        os.close(writing_end)
-        pool.shutdown()
+        os.close(writing_end)  # ends the children
+        pool.shutdown()  # waits until they have ended
         os.close(lifeline)
 
 

@@ -94,22 +94,21 @@ def _running_means(lengths: pd.Series) -> np.ndarray:
 def measure_of(runs: Sequence[EvaluatedRun]) -> str:
     """Returns by which measure to compare runs: `"accuracy"` if correctness is known, and rewards are 1 for correct
     completions and negative, or 0, for all others; otherwise `"reward"`."""
-    rewards: set[float] = set()
+    rewards: set[float] = set()  # empty if the grader of answers decided correctness
     for run in runs:
         if "reward" in run.samples:
             rewards.update(run.samples["reward"].dropna())
-    # without rewards, the grader of answers decided correctness
-    wrong_rewards = rewards - {1}
-    is_one_or_zero = wrong_rewards <= {0}
-    if is_one_or_zero:
-        only_says_right_or_wrong = True
-    elif max(wrong_rewards) < 0:
-        # without a 1, several negative rewards may be partial credit
-        only_says_right_or_wrong = 1 in rewards or wrong_rewards == {-1}
-    else:
-        only_says_right_or_wrong = False
     knows_correctness = all(run.knows_correctness for run in runs)
-    return "accuracy" if only_says_right_or_wrong and knows_correctness else "reward"
+    return "accuracy" if knows_correctness and _only_say_right_or_wrong(rewards) else "reward"
+
+
+def _only_say_right_or_wrong(rewards: set[float]) -> bool:
+    """Returns whether these rewards carry nothing beside correctness, as partial credit would."""
+    other_rewards = rewards - {1}
+    if not other_rewards or other_rewards in ({0}, {-1}):
+        return True
+    # several negative rewards, such as -1 and -0.5, are kinds of wrong answers if right ones have 1
+    return max(other_rewards) < 0 and 1 in rewards
 
 
 def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:

@@ -175,10 +175,11 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, reference.config, streaming)
-        if reference.source is not None and reference.source.embedded == "reasoning_gym":
+        generator = reference.source.generator if reference.source is not None else None
+        if generator == "reasoning_gym":
             return load_reasoning_gym(str(reference.config))
-        if reference.source is not None and reference.source.embedded is not None:
-            return load_gym(reference.source.embedded)
+        if generator is not None:
+            return load_gym(generator)
         return load_dataset(reference.hub_id, reference.config, streaming=streaming)
 
 

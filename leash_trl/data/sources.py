@@ -30,7 +30,7 @@ def file_builder(path: Path) -> str | None:
 class Source:
     """A published data set with a short name.
 
-    Repeated and contradictory rows of training data are dropped; a benchmark keeps every row. `embedded` names data
+    Repeated and contradictory rows of training data are dropped; a benchmark keeps every row. `generator` names data
     inside this package instead of data on the Hub; `split` is the default split for evaluation and filtering.
     """
 
@@ -38,7 +38,7 @@ class Source:
     kind: Kind
     hub_id: str | None = None
     config: str | None = None
-    embedded: str | None = None
+    generator: str | None = None
     split: str = "train"
 
 
@@ -62,12 +62,12 @@ SOURCES = {
         Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test"),
         Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test"),
         # sums of several terms, as formulas and as stories
-        Source("gym", "train", embedded="gym"),
-        Source("gym_test", "benchmark", embedded="gym", split="test"),
-        Source("gym_stories", "train", embedded="gym_stories"),
-        Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test"),
+        Source("gym", "train", generator="gym"),
+        Source("gym_test", "benchmark", generator="gym", split="test"),
+        Source("gym_stories", "train", generator="gym_stories"),
+        Source("gym_stories_test", "benchmark", generator="gym_stories", split="test"),
         # tasks of the package reasoning-gym, each with its settings: reasoning_gym:chain_sum
-        Source("reasoning_gym", "train", embedded="reasoning_gym", split="test"),
+        Source("reasoning_gym", "train", generator="reasoning_gym", split="test"),
     )
 }
 

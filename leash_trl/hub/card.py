@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 # texts that mark a generated card, which may be overwritten: by leash_trl, by TRL, or PEFT's empty template
 GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
+EMPTY_CARD = f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"  # metadata without fields, and the mark
 
 MOST_TARGETS = 4  # listed in the card; a schedule or targets of single prompts have more
 UNKNOWN_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start, if the run saved no prompt of its data
@@ -55,7 +56,7 @@ def write_model_card(
         evaluation (`str`): Evaluation results as Markdown.
     """
     path = folder / CARD_FILE
-    old_card = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"
+    old_card = path.read_text(encoding="utf-8") if path.is_file() else EMPTY_CARD
     if not any(mark in old_card for mark in GENERATED_MARKS):
         logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
@@ -92,7 +93,8 @@ def write_model_card(
         prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,
-        python=partial(json.dumps, ensure_ascii=False),  # Python reads the surrogates of JSON as two characters
+        # text as Python writes it; JSON's escapes of an emoji would be two characters there
+        python=partial(json.dumps, ensure_ascii=False),
     )
     write_whole(path, card)
 

@@ -49,6 +49,7 @@ def _answer(text: str) -> str | None:
         return tagged_answers[-1].strip()
     if boxes_of_text := boxes(text):
         last_box = boxes_of_text[-1]
-        return text[last_box.content_start : last_box.end].strip()
+        content = text[last_box.content_start : last_box.end]  # without the closing brace
+        return content.strip()
     *before, after = ANSWER_MARK.split(text)
     return after.strip("* \t\r\n") if before else None

@@ -229,7 +229,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def _check_schedule(self) -> None:
         milestones = {}
-        for step, target in self._milestones.items():
+        for step, target in cast(dict[Any, Any], self.target_milestones or {}).items():
             milestones[int(str(step))] = float(target)  # keys from JSON and the command line are strings
         if milestones:
             last_step = max(milestones)

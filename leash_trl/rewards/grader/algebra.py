@@ -131,11 +131,13 @@ def formulas_equal(left: str, right: str) -> bool | None:
 def _pairs_of_values(left: sympy.Expr, right: sympy.Expr, letters: list[sympy.Symbol]) -> list[tuple[Any, Any]]:
     """Returns the values of two formulas at each point where both have one; only real values, if any pair is real."""
     pairs = []
-    for scale in SCALES if letters else SCALES[:1]:
+    scales = SCALES if letters else SCALES[:1]  # without letters, there is a single value
+    for scale in scales:
         left_value = _value_at(left, letters, sympy.Rational(scale))
         right_value = _value_at(right, letters, sympy.Rational(scale))
         if left_value is not None and right_value is not None:
             pairs.append((left_value, right_value))
+    # a root or a logarithm may have complex values at some points only, by conventions that differ
     real_pairs = [pair for pair in pairs if all(value.is_real for value in pair)]
     return real_pairs or pairs
 

@@ -131,9 +131,10 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
         if gold is None:
             faults[row] = "is empty"
         elif len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse(gold.text)):
-            undecided[row] = (None, gold.expression)
+            undecided[row] = (None, gold.expression)  # asks only whether math-verify can read the gold
     verdicts = _pool().verdicts(list(undecided.values()))
     for row, verdict in zip(undecided, verdicts, strict=True):
-        if not verdict.is_equal:
+        is_readable = verdict.is_equal
+        if not is_readable:
             faults[row] = verdict.failure or "cannot be read by math-verify"
     return dict(sorted(faults.items()))

@@ -181,7 +181,7 @@ def _time(text: str) -> ParsedAnswer | None:
     hour = int(match[1])
     minutes = match[2]
     half_of_day = (match[3] or "").lower()
-    may_be_ratio = not half_of_day and minutes > "09"
+    may_be_ratio = not half_of_day and not minutes.startswith("0")  # 7:32, but not 7:05
     ratio = f"({hour})/({minutes})" if may_be_ratio else ""
     return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(minutes), half_of_day))
 
