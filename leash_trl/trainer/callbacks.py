@@ -86,6 +86,7 @@ class DualStepCallback(TrainerCallback):
         self._num_untrained = 0  # generation batches in a row without any reward to train from
         self._untrained_reason = ""
         self._has_observed = False  # whether the method has observed a batch since its last dual step
+        self._state_before_update: dict[str, Any] | None = None  # of the method, during an update
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
@@ -123,12 +124,20 @@ class DualStepCallback(TrainerCallback):
         self.version = entry["version"]
 
     def on_train_begin(self, args, state, control, **kwargs):
+        if self._state_before_update is not None:  # an interrupted call of train ended during the update
+            self.method.load_state_dict(self._state_before_update)
+            self._state_before_update = None
+            self._has_observed = False
+        self._num_untrained = 0
         entry = state.stateful_callbacks.get(STATE_ENTRY)
         if entry is not None:
             self.restore(entry)
         elif state.global_step > 0:
             warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
         self.method.begin_update(state.global_step, state.max_steps)
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self._state_before_update = self.method.state_dict()
 
     def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         self._loss_scale = _loss_scale(optimizer)
@@ -144,6 +153,7 @@ class DualStepCallback(TrainerCallback):
             self.version += 1
             self._has_observed = False
         self.method.begin_update(state.global_step, state.max_steps)
+        self._state_before_update = None
         if self._num_untrained >= MAX_UNTRAINED:
             control.should_save = True
             control.should_training_stop = True
