@@ -12,7 +12,7 @@ from leash_trl.cli.comparison_arguments import read_evaluation, read_prompt_endi
 from leash_trl.cli.errors import user_errors
 from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
 from leash_trl.run_folder import checkpoint_path
-from leash_trl.saved_recipe import recipe_of_model
+from leash_trl.saved_recipe import mapping_field, recipe_of_model
 
 
 if TYPE_CHECKING:
@@ -221,7 +221,13 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
             for variant, options in arm.variants.items():
                 where = f"{arm.where}, evals {variant!r}"
                 check_no_seed(options, where)
+                if "target_length" in options:
+                    raise ValueError(
+                        f"{where}: target_length is {options['target_length']!r}, but a run is measured by the target "
+                        "of its training; remove it"
+                    )
                 variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
+            check_evaluations_differ(recipe, variants, arm.where)
         else:
             recipe, evaluation = settings_without_training(comparison, arm, fields)
         name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
@@ -235,6 +241,20 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
             folder=comparison.folder / name,
             prompt_endings=prompt_endings,
             variants=variants,
+        )
+
+
+def check_evaluations_differ(recipe: Fields, variants: Fields, where: str) -> None:
+    """Raises `ValueError` if two evaluations of a run would have the same folder, whose name is that of the effort and
+    of the further evaluation."""
+    efforts = mapping_field("efforts", recipe.get("efforts")) or {}
+    names = [*efforts]
+    for effort, variant in itertools.product(efforts, variants):
+        names.append(f"{effort}-{variant}")
+    if len({*names}) < len(names):
+        raise ValueError(
+            f"{where}: evals has {', '.join(variants)}, but with the efforts {', '.join(efforts)} two evaluations "
+            "would have the same name; rename one"
         )
 
 

@@ -86,6 +86,8 @@ class DualStepCallback(TrainerCallback):
         self._num_untrained = 0  # generation batches in a row without any reward to train from
         self._untrained_reason = ""
         self._has_observed = False  # whether the method has observed a batch since its last dual step
+        self._state_before_update: dict[str, Any] | None = None  # of the method, during an update
+        self._entry: dict[str, Any] | None = None  # in the trainer state, after the last update
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
@@ -123,12 +125,21 @@ class DualStepCallback(TrainerCallback):
         self.version = entry["version"]
 
     def on_train_begin(self, args, state, control, **kwargs):
+        if self._state_before_update is not None:  # an interrupted call of train ended during the update
+            self.method.load_state_dict(self._state_before_update)
+            self._state_before_update = None
+            self._has_observed = False
+        self._num_untrained = 0
         entry = state.stateful_callbacks.get(STATE_ENTRY)
+        self._entry = entry
         if entry is not None:
             self.restore(entry)
         elif state.global_step > 0:
             warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
         self.method.begin_update(state.global_step, state.max_steps)
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self._state_before_update = self.method.state_dict()
 
     def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         self._loss_scale = _loss_scale(optimizer)
@@ -144,10 +155,16 @@ class DualStepCallback(TrainerCallback):
             self.version += 1
             self._has_observed = False
         self.method.begin_update(state.global_step, state.max_steps)
+        self._state_before_update = None
         if self._num_untrained >= MAX_UNTRAINED:
             control.should_save = True
             control.should_training_stop = True
-        state.stateful_callbacks[STATE_ENTRY] = {
+        if state.stateful_callbacks.get(STATE_ENTRY) is not self._entry:
+            raise TrainingError(
+                "callbacks has several LengthControlCallback, whose penalties would be added, and of which a "
+                "checkpoint would hold one state; give all functions to one LengthControlledReward"
+            )
+        self._entry = {
             "method": self.method.name,
             "state": self.method.state_dict(),
             "version": self.version,
@@ -155,6 +172,7 @@ class DualStepCallback(TrainerCallback):
             "target_length": self._target_length,
             **self._extra(),
         }
+        state.stateful_callbacks[STATE_ENTRY] = self._entry
 
     def _was_skipped(self, optimizer: AcceleratedOptimizer) -> bool:
         """Returns whether the optimizer skipped the update, because a gradient was not finite."""

@@ -66,6 +66,8 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
             f"length_control {method.name!r} reads {', '.join(missing)}, which is not among the columns of the data "
             f"set: {', '.join(dataset.column_names)}; add it"
         )
+    if args.remove_unused_columns:
+        check_columns_stay(trainer, dataset)
     if TARGET_COLUMN in dataset.column_names:
         check_row_targets(dataset, method, args)
     if TEMPLATE_COLUMN in dataset.column_names:
@@ -114,6 +116,18 @@ def _warn(args: LeashGRPOConfig, warning: str | None) -> None:
     """Warns on the main process, unless there is nothing to warn of."""
     if warning is not None and args.process_index == 0:
         warnings.warn(warning, UserWarning, stacklevel=4)
+
+
+def check_columns_stay(trainer: Any, dataset: Dataset) -> None:
+    """Raises `ValueError` if the trainer reads columns of the data set that transformers would remove before."""
+    columns_read = {TARGET_COLUMN, TEMPLATE_COLUMN, *trainer.length_control.columns_read()}
+    if trainer.args.length_of == "checking":
+        columns_read.add("solution")
+    removed = sorted(columns_read & set(dataset.column_names))
+    if removed:
+        raise ValueError(
+            f"remove_unused_columns is True, which would remove {', '.join(removed)} of the data set; set it to False"
+        )
 
 
 def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:

@@ -184,6 +184,33 @@ def test_the_models_of_an_arm_are_evaluated_again_by_other_options_without_a_sec
     assert not any("train" in command for command in run.commands(num_devices=1))
 
 
+def test_options_that_a_further_evaluation_sets_are_those_of_its_command(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arm = {
+        "efforts": {"low": 16, "off": 8},
+        "effort_template_kwargs": {"low": {"reasoning_effort": "low"}},
+        "length_control": "none",
+        "evals": {
+            "brief": {"prompt_ending": " Be brief."},
+            "plain": {"chat_template_kwargs": {"enable_thinking": False}},
+        },
+    }
+    (run,) = planned(config(arms={"arm": arm}), seeds=[0])
+    commands = {Path(command[command.index("--output_dir") + 1]).name: command for command in [*run.commands(1)][1:]}
+    brief = commands["eval-low-brief"]
+    assert not [word for word in brief if word.startswith("--prompt_ending")]
+    assert '--chat_template_kwargs={"reasoning_effort": "low"}' in brief
+    plain = commands["eval-low-plain"]
+    assert '--chat_template_kwargs={"enable_thinking": false, "reasoning_effort": "low"}' in plain
+    assert {"--prompt_ending=", "--target_length=16"} <= {*plain}
+
+
+@pytest.mark.parametrize("evals", [["long"], ["a", "long-a"]])
+def test_two_evaluations_of_a_run_in_one_folder_are_refused(evals, config, refusal):
+    arm = {"efforts": {"low": 16, "low-long": 40}, "evals": dict.fromkeys(evals, FORCED)}
+    assert "evals" in refusal(config(arms={"x": arm}))
+
+
 @pytest.fixture
 def refusal(tmp_path, capsys, monkeypatch):
     """The only line that the command prints for a file, before anything is run."""
@@ -242,6 +269,7 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"train": False, "evals": {"forced": FORCED}}, "evals"),
         ({"evals": {"forced": "budget_forcing"}}, "evals"),
         ({"evals": {"again": {"seed": 6}}}, "seed is 6"),
+        ({"evals": {"shorter": {"target_length": 9}}}, "target_length is 9"),
         ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
     ],
 )

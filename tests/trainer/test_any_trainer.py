@@ -209,6 +209,15 @@ def test_a_second_trainer_starts_from_the_methods_beginning(again, tiny_model_pa
     assert entry_of_first["version"] == 2
 
 
+def test_two_length_controls_in_one_trainer_are_refused_in_one_line(tiny_model_path, tmp_path):
+    other = LengthControlledReward(parity_reward, Leash(), target_length=9)  # whose reward has the same name
+    trainer = stock_trainer(
+        "GRPO", tiny_model_path, tmp_path, beside=[other], callbacks=[LengthControlCallback(other)], max_steps=1
+    )
+    with pytest.raises(TrainingError, match=r"^callbacks.*LengthControlCallback.*$"):
+        trainer.train()
+
+
 def test_a_second_call_of_train_goes_on(tiny_model_path, tmp_path):
     trainer = stock_trainer("GRPO", tiny_model_path, tmp_path, max_steps=1)
     trainer.train()

@@ -155,6 +155,20 @@ def test_training_twice_goes_on_with_lambda(make_trainer):
     assert trainer.state.stateful_callbacks["LengthControl"]["version"] == 2
 
 
+def test_a_batch_that_an_interrupted_call_did_not_train_on_moves_no_lambda(make_trainer, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    trainer = make_trainer(max_steps=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer, "compute_loss", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+    trainer.train()
+    (violation,) = logged(trainer, "leash/violation")
+    assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * violation, abs=1e-12)
+
+
 @pytest.fixture(params=KINDS)
 def partly_scored(request, make_trainer, tiny_model_path, tmp_path):
     """Factory of each kind of trainer, with its method; only the batches of these updates have rewards."""
@@ -196,6 +210,9 @@ def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(par
     assert method.state_dict() == before
     assert trainer.state.global_step == MAX_UNTRAINED == 10
     assert (Path(trainer.args.output_dir) / f"checkpoint-{MAX_UNTRAINED}" / "trainer_state.json").exists()
+    with pytest.raises(TrainingError, match=f"of {MAX_UNTRAINED} batches"):  # counted anew
+        trainer.train()
+    assert trainer.state.global_step == MAX_UNTRAINED
 
 
 @pytest.fixture(params=KINDS)

@@ -121,3 +121,20 @@ def test_a_first_batch_that_never_ends_or_has_another_scale_is_warned_of(
     for line, (field, value) in zip(lines, named, strict=True):
         assert field in line
         assert value in line
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "fields"),
+    [
+        ("target_length", [5.0, 6.0], {}),
+        ("chat_template_kwargs", [{"enable_thinking": False}] * 2, {}),
+        ("solution", ["4", "6"], {"length_of": "checking"}),
+        ("level", [1, 2], {"length_control_kwargs": {"multiplier_per": "level"}}),
+    ],
+)
+def test_columns_that_trl_would_remove_are_not_silently_missing(column, values, fields, make_trainer, problems):
+    prompts = problems.select(range(2)).select_columns("prompt")
+    dataset = prompts.add_column(column, values)
+    with pytest.raises(ValueError, match=f"^remove_unused_columns.*{column}.*$"):
+        make_trainer(dataset=dataset, remove_unused_columns=True, **fields)
+    make_trainer(dataset=prompts, remove_unused_columns=True)
