@@ -13,7 +13,13 @@ from matplotlib.figure import Figure
 
 from leash_trl import __version__
 from leash_trl.comparison.curves import LAST_BATCHES, ends, first_at_target
-from leash_trl.comparison.tables import DIFFERENCES_FILE, comparison_tables, read_comparison
+from leash_trl.comparison.tables import (
+    DIFFERENCES_FILE,
+    comparison_rows,
+    comparison_tables,
+    points_of,
+    read_comparison,
+)
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -38,6 +44,7 @@ from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_re
 
 LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
+MOST_SENTENCES = 8  # of a section at the top of the page, which folds the others
 MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
 NO_OVERALL = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
@@ -56,11 +63,13 @@ def _picture(name: str, caption: str, figure: Figure) -> Block:
 
 
 class Section(NamedTuple):
-    """A section of the page, with the sentences that it adds to the top of the page."""
+    """A section of the page, with the sentences that it adds to the top of the page, and blocks to look things up,
+    which the page folds."""
 
     title: str
     blocks: Sequence[Block]
     headline: Sequence[str] = ()
+    details: Sequence[Block] = ()
 
 
 def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None) -> None:
@@ -77,17 +86,17 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
         evaluation_folders = [baseline, *others]
 
     sections = []
+    runs = load_evaluated_runs(evaluation_folders)
+    if folders["training"]:
+        is_evaluated = bool(runs or folders["comparison"])
+        sections.append(training_section(folders["training"], is_evaluated))
     for number, comparison in enumerate(folders["comparison"], start=1):
         sections.append(comparison_section(comparison, f"comparison-{number}"))
-    runs = load_evaluated_runs(evaluation_folders)
     if runs:
         sections.append(evaluation_section(runs))
         blocks = completion_pairs(runs)
         if blocks:
             sections.append(Section("Before and after", blocks))
-    if folders["training"]:
-        is_evaluated = bool(runs or folders["comparison"])
-        sections.append(training_section(folders["training"], is_evaluated))
 
     # files are written last, so that an error above leaves none
     for section in sections:
@@ -111,7 +120,7 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
     environment.filters["markdown"] = _markdown_table
     environment.filters["svg"] = _described_svg
     environment.filters["whole_interval"] = whole_interval
-    settings = {"version": __version__, "narrow": NARROW, "long_text": LONG_TEXT}
+    settings = {"version": __version__, "long_text": LONG_TEXT, "most_sentences": MOST_SENTENCES}
     return environment.get_template(template).render(settings, title=title, sections=sections)
 
 
@@ -135,12 +144,26 @@ def comparison_section(folder: Path, name: str) -> Section:
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
-    differences = pd.read_csv(folder / DIFFERENCES_FILE)
-    for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv"), differences):
-        blocks.append(_table(caption, frame))
-    figure = pareto_figure(read_trade_offs(folder / "table.csv"))
+    figure = pareto_figure(read_trade_offs(folder / "table.csv"), width=NARROW)
     blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
-    return Section(f"Comparison: {folder.resolve().name}", blocks)
+    differences = pd.read_csv(folder / DIFFERENCES_FILE)
+    seeds = read_comparison(folder / "seeds.csv")
+    for frame, caption in comparison_tables(seeds, differences):
+        blocks.append(_table(caption, frame))
+    return Section(f"Comparison: {folder.resolve().name}", blocks, _compared(seeds))
+
+
+def _compared(seeds: pd.DataFrame) -> list[str]:
+    """Returns one sentence per point of a comparison on its score and tokens, the base first."""
+    rows = comparison_rows(seeds)
+    points = [rows["name"].iloc[0], *points_of(rows)]
+    sentences = []
+    for point, row in zip(points, rows.itertuples(), strict=True):
+        score = Estimate(row.score, row.score_interval_low, row.score_interval_high)
+        tokens = Estimate(row.mean_tokens, row.mean_tokens_interval_low, row.mean_tokens_interval_high)
+        score_text = with_interval(score, "{:.3f}".format)
+        sentences.append(f"{point}: {row.measure} {score_text}, {with_interval(tokens, format_tokens)} tokens.")
+    return sentences
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
@@ -156,20 +179,19 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     if message := warning(runs):
         blocks.append(message)
 
-    blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
-    for run in others:
-        if run.label in changes_by_label:
-            blocks.append(_changes_table(run, base, changes_by_label[run.label]))
     have_equal_benchmarks = len({frozenset(run.benchmarks) for run in runs}) == 1
     if have_equal_benchmarks:
         blocks.extend(_result_pictures(runs))
     else:
         blocks.append(NO_OVERALL)
-    blocks.extend(_benchmark_tables(runs))
-    blocks.append(tables.METRIC_LEGEND)
+    blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
+    for run in others:
+        if run.label in changes_by_label:
+            blocks.append(_changes_table(run, base, changes_by_label[run.label]))
     settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}  # such as `sampling top_p`
-    blocks.append(_settings_table("Sampling settings of the runs.", settings))
-    return Section("Evaluation", blocks, headline(runs, changes_by_label))
+    details = [*_benchmark_tables(runs), tables.METRIC_LEGEND]
+    details.append(_settings_table("Sampling settings of the runs.", settings))
+    return Section("Evaluation", blocks, headline(runs, changes_by_label), details)
 
 
 def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
@@ -295,16 +317,20 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     """
     runs = load_runs(paths)
     numbers_caption = (
-        f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
-        "or, without batches, over evaluations. Lengths are what `length_of` counts, by default tokens. λ of last "
-        "batch: the value before its update. Steps to target: first batch with a mean at or under the target; "
-        "empty if the target changed. Accuracy and satisfaction are in %."
+        "Numbers of the training; accuracy and satisfaction are in %.\n"
+        f"- first, last: means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) or, "
+        "without batches, over evaluations\n"
+        "- length: what length_of counts, by default tokens\n"
+        "- λ of last batch: the value before its update\n"
+        "- steps to target: first batch with a mean at or under the target; empty if the target changed"
     )
     dynamics_caption = (
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     )
     settings = {run.attrs["label"]: run_settings(path) for path, run in zip(paths, runs, strict=True)}
-    blocks = [_table(numbers_caption, [final_numbers(run) for run in runs])]
+    numbers = [final_numbers(run) for run in runs]
+    story = [_trained(run, settings[run["run"]]) for run in numbers]
+    blocks: list[Block] = []
     for run in runs:
         blocks += [f"{run.attrs['label']}, update {said['step']}: {said['text']}." for said in run.attrs["advice"]]
     blocks += [
@@ -312,9 +338,23 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
             "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
         ),
         _picture("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
-        _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
+        _table(numbers_caption, numbers),
     ]
-    return Section("Training", blocks, headline=() if is_evaluated else [NOT_EVALUATED])
+    recipes = _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings)
+    return Section("Training", blocks, story if is_evaluated else [*story, NOT_EVALUATED], [recipes])
+
+
+def _trained(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """Returns a sentence on what a run trained and how its batches changed."""
+    model = settings.get("model_name_or_path", "a model")
+    method = settings["length_control"] or "no length control"
+    parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]
+    if numbers["target"]:
+        parts.append(f"target {numbers['target']}")
+    for name, unit in (("length", ""), ("accuracy", " %")):
+        if numbers[f"last {name}"]:
+            parts.append(f"{name} in training from {numbers[f'first {name}']} to {numbers[f'last {name}']}{unit}")
+    return ", ".join(parts) + "."
 
 
 def run_settings(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from leash_trl.cli.main import main
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
     LONG_TEXT,
+    MOST_SENTENCES,
     Section,
     comparison_section,
     completion_pairs,
@@ -80,7 +81,48 @@ def written(everything, tmp_path_factory):
 
 
 def tables(section):
-    return [block["frame"] for block in section.blocks if isinstance(block, dict) and "frame" in block]
+    blocks = [*section.blocks, *section.details]
+    return [block["frame"] for block in blocks if isinstance(block, dict) and "frame" in block]
+
+
+def test_training_is_told_before_its_numbers(tmp_path):
+    rows = [{"leash/mean_length": length, "leash/accuracy": 0.5} for length in (60.0, 40.0)]
+    section = training_section([write_training(tmp_path / "run", rows)], is_evaluated=True)
+    (sentence,) = section.headline
+    assert sentence.startswith("run: ")
+    for words in ("leash", "2 updates", "60.0", "40.0", "50.0 %"):
+        assert words in sentence
+    assert [*map(type, section.blocks)] == [dict] * 3
+    assert ["figure" in block for block in section.blocks] == [True, True, False]
+
+
+def test_a_comparison_tells_the_score_and_tokens_of_each_point(tmp_path):
+    section = comparison_section(write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9)), "compare")
+    base, leash = section.headline
+    assert "0.700 [0.650, 0.750]" in base
+    assert leash.startswith("LEASH at 46: ")
+    assert "40.5 [" in leash  # of seeds with 40 and 41 tokens
+
+
+def test_sentences_at_the_top_are_folded_from_the_ninth_on():
+    sentences = [f"sentence {number}" for number in range(MOST_SENTENCES + 2)]
+    page = render("report.html.j2", "t", [Section("Runs", [], sentences)])
+    assert page.index("sentence 7") < page.index("<summary>2 more") < page.index("sentence 8")
+
+
+def test_the_terms_of_a_legend_are_a_list():
+    legend = Section("Terms", ["Both are in tokens.\n- sd: standard deviation\n- a: b *"])
+    page = render("report.html.j2", "t", [legend])
+    assert "<p>Both are in tokens.</p>" in page
+    assert re.findall("<dt>(.*)</dt> <dd>(.*)</dd>", page) == [("sd", "standard deviation"), ("a", "b *")]
+    assert "Both are in tokens.\n- sd: standard deviation\n- a: b \\*\n" in render("report.md.j2", "t", [legend])
+
+
+def test_settings_are_folded_below_the_story(written):
+    page = (written / "report.html").read_text(encoding="utf-8")
+    assert page.index("<summary>More numbers") < page.index(">sampling temperature<")
+    cells = re.findall('<td data-column="tokens"', page)
+    assert len(cells) == 6  # two models on two benchmarks and overall
 
 
 def test_the_table_of_runs_stands_before_the_changes_from_the_first_run(base_and_shorter):
