@@ -1,6 +1,5 @@
 """Builds a report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
@@ -33,7 +32,7 @@ from leash_trl.evaluation.tables import (
     format_tokens,
     with_interval,
 )
-from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
+from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
 from leash_trl.figures.training import dynamics_figure, length_title, logged, targets_of, training_figure
@@ -42,9 +41,7 @@ from leash_trl.paths import existing_path
 from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_recipe
 
 
-LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
-MOST_SENTENCES = 8  # of a section at the top of the page, which folds the others
 MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
 NO_OVERALL = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
@@ -119,9 +116,7 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
     environment.filters["md"] = tables.escaped
     environment.filters["markdown"] = _markdown_table
     environment.filters["svg"] = _described_svg
-    environment.filters["whole_interval"] = whole_interval
-    settings = {"version": __version__, "long_text": LONG_TEXT, "most_sentences": MOST_SENTENCES}
-    return environment.get_template(template).render(settings, title=title, sections=sections)
+    return environment.get_template(template).render(version=__version__, title=title, sections=sections)
 
 
 def _markdown_table(frame: pd.DataFrame) -> str:
@@ -134,28 +129,23 @@ def _described_svg(picture: Mapping[str, Any]) -> Markup:
     return Markup(inline_svg(picture["figure"], picture["name"], description))
 
 
-def whole_interval(text: str) -> str:
-    """Returns the text of a cell with non-breaking spaces inside intervals, to keep each interval on one line."""
-    return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
-
-
 def comparison_section(folder: Path, name: str) -> Section:
     """Builds the section of a folder of `leash compare`; `name` is the file name of its figure."""
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
-    figure = pareto_figure(read_trade_offs(folder / "table.csv"), width=NARROW)
+    seeds = read_comparison(folder / "seeds.csv")
+    rows = comparison_rows(seeds)
+    figure = pareto_figure(rows, width=NARROW)
     blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
     differences = pd.read_csv(folder / DIFFERENCES_FILE)
-    seeds = read_comparison(folder / "seeds.csv")
     for frame, caption in comparison_tables(seeds, differences):
         blocks.append(_table(caption, frame))
-    return Section(f"Comparison: {folder.resolve().name}", blocks, _compared(seeds))
+    return Section(f"Comparison: {folder.resolve().name}", blocks, _compared(rows))
 
 
-def _compared(seeds: pd.DataFrame) -> list[str]:
+def _compared(rows: pd.DataFrame) -> list[str]:
     """Returns one sentence per point of a comparison on its score and tokens, the base first."""
-    rows = comparison_rows(seeds)
     points = [rows["name"].iloc[0], *points_of(rows)]
     sentences = []
     for point, row in zip(points, rows.itertuples(), strict=True):

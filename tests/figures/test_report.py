@@ -15,8 +15,6 @@ from written_runs import said, seeds_of, write_comparison, write_evaluation, wri
 from leash_trl.cli.main import main
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
-    LONG_TEXT,
-    MOST_SENTENCES,
     Section,
     comparison_section,
     completion_pairs,
@@ -105,7 +103,7 @@ def test_a_comparison_tells_the_score_and_tokens_of_each_point(tmp_path):
 
 
 def test_sentences_at_the_top_are_folded_from_the_ninth_on():
-    sentences = [f"sentence {number}" for number in range(MOST_SENTENCES + 2)]
+    sentences = [f"sentence {number}" for number in range(10)]
     page = render("report.html.j2", "t", [Section("Runs", [], sentences)])
     assert page.index("sentence 7") < page.index("<summary>2 more") < page.index("sentence 8")
 
@@ -279,7 +277,7 @@ def test_a_pair_shows_its_gold(pairs_of, fields, gold):
 
 
 def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
-    long = "<b>bold</b> & " * (LONG_TEXT // 10)
+    long = "<b>bold</b> & " * 80
     blocks = pairs_of([said(50, text=HOSTILE)], [said(64, text=long)], {"question": HOSTILE})
     section = Section("Pairs", blocks)
     page = render("report.html.j2", "t", [section])
