@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
@@ -114,19 +113,11 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["md"] = tables.escaped
-    environment.filters["markdown"] = _markdown_table
-    environment.filters["svg"] = _described_svg
-    return environment.get_template(template).render(version=__version__, title=title, sections=sections)
-
-
-def _markdown_table(frame: pd.DataFrame) -> str:
-    return tables.markdown(frame.rename(columns=tables.escaped).map(tables.escaped))
-
-
-def _described_svg(picture: Mapping[str, Any]) -> Markup:
-    """Returns a figure for the HTML page; screen readers read its label or, without one, its caption."""
-    description = picture["figure"].get_label() or picture["caption"]
-    return Markup(inline_svg(picture["figure"], picture["name"], description))
+    environment.filters["markdown"] = tables.markdown
+    environment.filters["svg"] = inline_svg
+    return environment.get_template(template).render(
+        version=__version__, escaped=tables.escaped, title=title, sections=sections
+    )
 
 
 def comparison_section(folder: Path, name: str) -> Section:
@@ -160,12 +151,16 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     """Builds the section with metrics and token budgets of evaluated runs, against the first run."""
     base, *others = runs
     blocks: list[Block] = []
-    changes_by_label: dict[str, pd.DataFrame] = {}
+    headline = [] if others else [results_sentence(base)]
+    changes_tables = []
     for run in others:
         try:
-            changes_by_label[run.label] = changes(run, base)
+            change = changes(run, base)
         except ValueError as error:
-            blocks.append(f"{run.label} cannot be compared with {base.label}: {error}.")
+            headline.append(f"{run.label} cannot be compared with {base.label}: {error}.")
+            continue
+        headline.append(changes_sentence(run, base, change))
+        changes_tables.append(_changes_table(run, base, change))
     if message := warning(runs):
         blocks.append(message)
 
@@ -175,13 +170,11 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     else:
         blocks.append(NO_OVERALL)
     blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
-    for run in others:
-        if run.label in changes_by_label:
-            blocks.append(_changes_table(run, base, changes_by_label[run.label]))
+    blocks.extend(changes_tables)
     settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}  # such as `sampling top_p`
     details = [*_benchmark_tables(runs), tables.METRIC_LEGEND]
     details.append(_settings_table("Sampling settings of the runs.", settings))
-    return Section("Evaluation", blocks, headline(runs, changes_by_label), details)
+    return Section("Evaluation", blocks, headline, details)
 
 
 def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
@@ -202,35 +195,26 @@ def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
     return blocks
 
 
-def headline(runs: Sequence[EvaluatedRun], changes_by_label: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Returns one sentence per run on its change from the first run, or a sentence on the results of a single run.
+def _problems_of(run: EvaluatedRun) -> str:
+    problems = f"{run.results['num_problems'].iloc[-1]:,} problems"  # the last row is a mean over benchmarks
+    return problems if len(run.benchmarks) == 1 else f"{problems} of {len(run.benchmarks)} benchmarks"
 
-    A change is significant if its interval does not include zero. `changes_by_label` has the [`changes`] of the runs
-    with the same problems as the first run.
+
+def results_sentence(run: EvaluatedRun) -> str:
+    """Returns a sentence on the results of a run without a baseline."""
+    if run.knows_correctness:
+        score = f"accuracy {with_interval(run.estimate('accuracy'), format_percent)} %"
+    else:
+        score = f"mean reward {with_interval(run.estimate('reward'), '{:.3f}'.format)}"
+    length = with_interval(run.estimate("tokens"), format_tokens)
+    return f"{run.label}, on {_problems_of(run)}: {score}, {length} tokens per response; no baseline is given."
+
+
+def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
+    """Returns a sentence on the [`changes`] of tokens and, if known, of accuracy of a run from the base.
+
+    A change is significant if its interval does not include zero.
     """
-    base, *others = runs
-    problems = f"{base.results['num_problems'].iloc[-1]:,} problems"  # the last row is a mean over benchmarks
-    if len(base.benchmarks) > 1:
-        problems += f" of {len(base.benchmarks)} benchmarks"
-    if not others:
-        if base.knows_correctness:
-            score = f"accuracy {with_interval(base.estimate('accuracy'), format_percent)} %"
-        else:
-            score = f"mean reward {with_interval(base.estimate('reward'), '{:.3f}'.format)}"
-        length = with_interval(base.estimate("tokens"), format_tokens)
-        return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline is given."]
-    sentences = []
-    for run in others:
-        if run.label in changes_by_label:
-            change = _describe_change(changes_by_label[run.label])
-            sentences.append(f"{run.label} compared with {base.label}, on the same {problems}: {change}.")
-        else:
-            sentences.append(f"{run.label} is not compared with {base.label} because their problems differ.")
-    return sentences
-
-
-def _describe_change(change: pd.DataFrame) -> str:
-    """Returns the changes of tokens and, if known, of accuracy: `tokens -33.0 % [-40.0, -25.0]; accuracy ...`."""
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
     parts = []
     for metric, template in (("relative_tokens_change", "tokens {} %"), ("accuracy_change", "accuracy {} points")):
@@ -240,7 +224,7 @@ def _describe_change(change: pd.DataFrame) -> str:
         part = template.format(with_interval(Estimate(value, low, high), format_points))
         is_significant = low > 0 or high < 0  # not if the interval is unknown, which is NaN
         parts.append(part if is_significant else part + NOT_SIGNIFICANT)
-    return "; ".join(parts)
+    return f"{run.label} compared with {base.label}, on the same {_problems_of(base)}: {'; '.join(parts)}."
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampled_run import problem, write_run
-from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
+from written_runs import evaluated, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
     Section,
+    changes_sentence,
     comparison_section,
     completion_pairs,
     evaluation_section,
     final_numbers,
-    headline,
     render,
     training_section,
     write_report,
@@ -222,17 +222,21 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
 def test_the_headline_states_the_change_and_its_significance(base_and_shorter, tokens, accuracy, insignificant):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
-    (sentence,) = headline(base_and_shorter, {"leash": change})
+    base, shorter = base_and_shorter
+    sentence = changes_sentence(shorter, base, change)
     percents = [f"{100 * number:+.1f}" for number in (*tokens, *accuracy) if not math.isnan(number)]
     assert re.findall(r"[+-]\d+\.\d", sentence) == percents
     assert sentence.count("not significant") == insignificant
 
 
-def test_the_headline_of_runs_that_are_not_compared(base_and_shorter):
-    (alone,) = headline(base_and_shorter[:1], {})
+def test_the_headline_of_runs_that_are_not_compared(base_and_shorter, tmp_path):
+    base, _ = base_and_shorter
+    (alone,) = evaluation_section([base]).headline
     assert "25.0 [" in alone  # 1 of 4 completions is correct
-    (with_other_problems,) = headline(base_and_shorter, {})
-    assert not re.search(r"\d", with_other_problems)
+    with_other_problems = evaluated(tmp_path, "other", words=[[said(9)]])
+    (not_compared,) = evaluation_section([base, with_other_problems]).headline
+    assert "compared" in not_compared
+    assert "%" not in not_compared
 
 
 @pytest.fixture
