@@ -26,29 +26,32 @@ DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
 FORMATS = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}  # of differences
 LAST_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
 
-# one paragraph, since it stands below every table
+# a sentence, and a list of terms, a line each
 COMPARISON_LEGEND = (
     "95 % intervals over seeds (Student's t) say what a method does on these problems; those over problems, what the "
     "models of these runs do on others like them. "
-    "change of tokens: from the base. "
-    "share within target: completions no longer than the target. "
-    "distance to target (worst seed): of the mean length in the last quarter of training. "
-    "share of batches within 10 %: running means over ten batches within 10 % of the target, from the first batch at "
-    "or below it on. "
-    "overshoot: how far these means fell below the target. "
-    "steps to target: updates until that first batch, mean over the seeds that reached the target. "
-    "Columns from distance to steps count from the last change of the target. "
-    "AES: accuracy-efficiency score; the base has 0."
+    "Columns from distance to steps count from the last change of the target.\n"
+    "- change of tokens: from the base\n"
+    "- share within target: completions no longer than the target\n"
+    "- distance to target (worst seed): of the mean length in the last quarter of training\n"
+    "- share of batches within 10 %: running means over ten batches within 10 % of the target, from the first batch "
+    "at or below it on\n"
+    "- overshoot: how far these means fell below the target\n"
+    "- steps to target: updates until that first batch, mean over the seeds that reached the target\n"
+    "- AES: accuracy-efficiency score; the base has 0"
 )
 DIFFERENCE_LEGEND = (
-    "Differences with 95 % intervals. over seeds: what the methods do (Welch's t interval; *: significant after "
-    "Holm's correction for all of this table). over problems: what the models of these runs do, paired by problem and "
-    "seed. seeds needed: of each method, to find a difference as large with a power of 80 %, if seeds vary as these "
-    "do, which few seeds tell only roughly."
+    "Differences with 95 % intervals.\n"
+    "- over seeds: what the methods do (Welch's t interval; *: significant after Holm's correction for all of this "
+    "table)\n"
+    "- over problems: what the models of these runs do, paired by problem and seed\n"
+    "- seeds needed: of each method, to find a difference as large with a power of 80 %, if seeds vary as these do, "
+    "which few seeds tell only roughly"
 )
 EQUAL_LENGTH_LEGEND = (
-    "At equal length: mean difference in accuracy between the lines that join each seed's points over the logarithm "
-    "of tokens, with Student's t interval over seeds. n/a: the seeds differ, or no tokens are common to all lines."
+    "At equal length, with Student's t interval over seeds: mean difference in accuracy between the lines that join "
+    "each seed's points over the logarithm of tokens.\n"
+    "- n/a: the seeds differ, or no tokens are common to all lines"
 )
 
 Row = dict[str, Any]

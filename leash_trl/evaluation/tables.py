@@ -19,17 +19,23 @@ from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
 from leash_trl.files import write_whole
 
 
+# a legend is a sentence and a list of terms, a line each
 LEGEND = (
-    "Avg@k: share of correct completions (own rewards: above 0), mean over problems. Accuracies and rates are in %, "
-    "their differences in percentage points. truncated rate: share of completions cut at max_new_tokens. tokens: mean "
-    "length of a completion; sd, p95: standard deviation and 95th percentile over completions. thinking tokens: "
-    "up to the last end of thinking. Brackets: 95 % interval over problems, for differences over the differences of "
-    "each problem."
+    "Results in %, with 95 % intervals over problems; differences are in percentage points, with intervals over the "
+    "differences of each problem.\n"
+    "- Avg@k: share of correct completions (own rewards: above 0), mean over problems\n"
+    "- truncated rate: share of completions cut at max_new_tokens\n"
+    "- tokens: mean length of a completion\n"
+    "- sd, p95: standard deviation and 95th percentile over completions\n"
+    "- thinking tokens: up to the last end of thinking"
 )
 METRIC_LEGEND = (
-    "pass@k: at least one of k answers is right. maj@k: the most frequent answer is right. right within B tokens: "
-    "right and at most B tokens long. within N: share of completions that cost no more than the target. overall: mean "
-    "over benchmarks."
+    "Names of metrics.\n"
+    "- pass@k: at least one of k answers is right\n"
+    "- maj@k: the most frequent answer is right\n"
+    "- right within B tokens: right and at most B tokens long\n"
+    "- within N: share of completions that cost no more than the target\n"
+    "- overall: mean over benchmarks"
 )
 
 

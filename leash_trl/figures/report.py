@@ -1,6 +1,5 @@
 """Builds a report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
@@ -8,12 +7,17 @@ from typing import Any, NamedTuple
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
 from leash_trl.comparison.curves import LAST_BATCHES, ends, first_at_target
-from leash_trl.comparison.tables import DIFFERENCES_FILE, comparison_tables, read_comparison
+from leash_trl.comparison.tables import (
+    DIFFERENCES_FILE,
+    comparison_rows,
+    comparison_tables,
+    points_of,
+    read_comparison,
+)
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -27,7 +31,7 @@ from leash_trl.evaluation.tables import (
     format_tokens,
     with_interval,
 )
-from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
+from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
 from leash_trl.figures.training import dynamics_figure, length_title, logged, targets_of, training_figure
@@ -36,7 +40,6 @@ from leash_trl.paths import existing_path
 from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_recipe
 
 
-LONG_TEXT = 800  # characters; the page folds questions and completions longer than this
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
 MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
 NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
@@ -56,11 +59,13 @@ def _picture(name: str, caption: str, figure: Figure) -> Block:
 
 
 class Section(NamedTuple):
-    """A section of the page, with the sentences that it adds to the top of the page."""
+    """A section of the page, with the sentences that it adds to the top of the page, and blocks to look things up,
+    which the page folds."""
 
     title: str
     blocks: Sequence[Block]
     headline: Sequence[str] = ()
+    details: Sequence[Block] = ()
 
 
 def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None) -> None:
@@ -77,17 +82,17 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
         evaluation_folders = [baseline, *others]
 
     sections = []
+    runs = load_evaluated_runs(evaluation_folders)
+    if folders["training"]:
+        is_evaluated = bool(runs or folders["comparison"])
+        sections.append(training_section(folders["training"], is_evaluated))
     for number, comparison in enumerate(folders["comparison"], start=1):
         sections.append(comparison_section(comparison, f"comparison-{number}"))
-    runs = load_evaluated_runs(evaluation_folders)
     if runs:
         sections.append(evaluation_section(runs))
         blocks = completion_pairs(runs)
         if blocks:
             sections.append(Section("Before and after", blocks))
-    if folders["training"]:
-        is_evaluated = bool(runs or folders["comparison"])
-        sections.append(training_section(folders["training"], is_evaluated))
 
     # files are written last, so that an error above leaves none
     for section in sections:
@@ -108,26 +113,11 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["md"] = tables.escaped
-    environment.filters["markdown"] = _markdown_table
-    environment.filters["svg"] = _described_svg
-    environment.filters["whole_interval"] = whole_interval
-    settings = {"version": __version__, "narrow": NARROW, "long_text": LONG_TEXT}
-    return environment.get_template(template).render(settings, title=title, sections=sections)
-
-
-def _markdown_table(frame: pd.DataFrame) -> str:
-    return tables.markdown(frame.rename(columns=tables.escaped).map(tables.escaped))
-
-
-def _described_svg(picture: Mapping[str, Any]) -> Markup:
-    """Returns a figure for the HTML page; screen readers read its label or, without one, its caption."""
-    description = picture["figure"].get_label() or picture["caption"]
-    return Markup(inline_svg(picture["figure"], picture["name"], description))
-
-
-def whole_interval(text: str) -> str:
-    """Returns the text of a cell with non-breaking spaces inside intervals, to keep each interval on one line."""
-    return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    environment.filters["markdown"] = tables.markdown
+    environment.filters["svg"] = inline_svg
+    return environment.get_template(template).render(
+        version=__version__, escaped=tables.escaped, title=title, sections=sections
+    )
 
 
 def comparison_section(folder: Path, name: str) -> Section:
@@ -135,41 +125,56 @@ def comparison_section(folder: Path, name: str) -> Section:
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
-    differences = pd.read_csv(folder / DIFFERENCES_FILE)
-    for frame, caption in comparison_tables(read_comparison(folder / "seeds.csv"), differences):
-        blocks.append(_table(caption, frame))
-    figure = pareto_figure(read_trade_offs(folder / "table.csv"))
+    seeds = read_comparison(folder / "seeds.csv")
+    rows = comparison_rows(seeds)
+    figure = pareto_figure(rows, width=NARROW)
     blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
-    return Section(f"Comparison: {folder.resolve().name}", blocks)
+    differences = pd.read_csv(folder / DIFFERENCES_FILE)
+    for frame, caption in comparison_tables(seeds, differences):
+        blocks.append(_table(caption, frame))
+    return Section(f"Comparison: {folder.resolve().name}", blocks, _compared(rows))
+
+
+def _compared(rows: pd.DataFrame) -> list[str]:
+    """Returns one sentence per point of a comparison on its score and tokens, the base first."""
+    points = [rows["name"].iloc[0], *points_of(rows)]
+    sentences = []
+    for point, row in zip(points, rows.itertuples(), strict=True):
+        score = Estimate(row.score, row.score_interval_low, row.score_interval_high)
+        tokens = Estimate(row.mean_tokens, row.mean_tokens_interval_low, row.mean_tokens_interval_high)
+        score_text = with_interval(score, "{:.3f}".format)
+        sentences.append(f"{point}: {row.measure} {score_text}, {with_interval(tokens, format_tokens)} tokens.")
+    return sentences
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     """Builds the section with metrics and token budgets of evaluated runs, against the first run."""
     base, *others = runs
     blocks: list[Block] = []
-    changes_by_label: dict[str, pd.DataFrame] = {}
+    headline = [] if others else [results_sentence(base)]
+    changes_tables = []
     for run in others:
         try:
-            changes_by_label[run.label] = changes(run, base)
+            change = changes(run, base)
         except ValueError as error:
-            blocks.append(f"{run.label} cannot be compared with {base.label}: {error}.")
+            headline.append(f"{run.label} cannot be compared with {base.label}: {error}.")
+            continue
+        headline.append(changes_sentence(run, base, change))
+        changes_tables.append(_changes_table(run, base, change))
     if message := warning(runs):
         blocks.append(message)
 
-    blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
-    for run in others:
-        if run.label in changes_by_label:
-            blocks.append(_changes_table(run, base, changes_by_label[run.label]))
     have_equal_benchmarks = len({frozenset(run.benchmarks) for run in runs}) == 1
     if have_equal_benchmarks:
         blocks.extend(_result_pictures(runs))
     else:
         blocks.append(NO_OVERALL)
-    blocks.extend(_benchmark_tables(runs))
-    blocks.append(tables.METRIC_LEGEND)
+    blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
+    blocks.extend(changes_tables)
     settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}  # such as `sampling top_p`
-    blocks.append(_settings_table("Sampling settings of the runs.", settings))
-    return Section("Evaluation", blocks, headline(runs, changes_by_label))
+    details = [*_benchmark_tables(runs), tables.METRIC_LEGEND]
+    details.append(_settings_table("Sampling settings of the runs.", settings))
+    return Section("Evaluation", blocks, headline, details)
 
 
 def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
@@ -190,35 +195,26 @@ def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
     return blocks
 
 
-def headline(runs: Sequence[EvaluatedRun], changes_by_label: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Returns one sentence per run on its change from the first run, or a sentence on the results of a single run.
+def _problems_of(run: EvaluatedRun) -> str:
+    problems = f"{run.results['num_problems'].iloc[-1]:,} problems"  # the last row is a mean over benchmarks
+    return problems if len(run.benchmarks) == 1 else f"{problems} of {len(run.benchmarks)} benchmarks"
 
-    A change is significant if its interval does not include zero. `changes_by_label` has the [`changes`] of the runs
-    with the same problems as the first run.
+
+def results_sentence(run: EvaluatedRun) -> str:
+    """Returns a sentence on the results of a run without a baseline."""
+    if run.knows_correctness:
+        score = f"accuracy {with_interval(run.estimate('accuracy'), format_percent)} %"
+    else:
+        score = f"mean reward {with_interval(run.estimate('reward'), '{:.3f}'.format)}"
+    length = with_interval(run.estimate("tokens"), format_tokens)
+    return f"{run.label}, on {_problems_of(run)}: {score}, {length} tokens per response; no baseline is given."
+
+
+def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
+    """Returns a sentence on the [`changes`] of tokens and, if known, of accuracy of a run from the base.
+
+    A change is significant if its interval does not include zero.
     """
-    base, *others = runs
-    problems = f"{base.results['num_problems'].iloc[-1]:,} problems"  # the last row is a mean over benchmarks
-    if len(base.benchmarks) > 1:
-        problems += f" of {len(base.benchmarks)} benchmarks"
-    if not others:
-        if base.knows_correctness:
-            score = f"accuracy {with_interval(base.estimate('accuracy'), format_percent)} %"
-        else:
-            score = f"mean reward {with_interval(base.estimate('reward'), '{:.3f}'.format)}"
-        length = with_interval(base.estimate("tokens"), format_tokens)
-        return [f"{base.label}, on {problems}: {score}, {length} tokens per response; no baseline is given."]
-    sentences = []
-    for run in others:
-        if run.label in changes_by_label:
-            change = _describe_change(changes_by_label[run.label])
-            sentences.append(f"{run.label} compared with {base.label}, on the same {problems}: {change}.")
-        else:
-            sentences.append(f"{run.label} is not compared with {base.label} because their problems differ.")
-    return sentences
-
-
-def _describe_change(change: pd.DataFrame) -> str:
-    """Returns the changes of tokens and, if known, of accuracy: `tokens -33.0 % [-40.0, -25.0]; accuracy ...`."""
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
     parts = []
     for metric, template in (("relative_tokens_change", "tokens {} %"), ("accuracy_change", "accuracy {} points")):
@@ -228,7 +224,7 @@ def _describe_change(change: pd.DataFrame) -> str:
         part = template.format(with_interval(Estimate(value, low, high), format_points))
         is_significant = low > 0 or high < 0  # not if the interval is unknown, which is NaN
         parts.append(part if is_significant else part + NOT_SIGNIFICANT)
-    return "; ".join(parts)
+    return f"{run.label} compared with {base.label}, on the same {_problems_of(base)}: {'; '.join(parts)}."
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
@@ -295,16 +291,20 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     """
     runs = load_runs(paths)
     numbers_caption = (
-        f"First and last are means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) "
-        "or, without batches, over evaluations. Lengths are what `length_of` counts, by default tokens. λ of last "
-        "batch: the value before its update. Steps to target: first batch with a mean at or under the target; "
-        "empty if the target changed. Accuracy and satisfaction are in %."
+        "Numbers of the training; accuracy and satisfaction are in %.\n"
+        f"- first, last: means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) or, "
+        "without batches, over evaluations\n"
+        "- length: what length_of counts, by default tokens\n"
+        "- λ of last batch: the value before its update\n"
+        "- steps to target: first batch with a mean at or under the target; empty if the target changed"
     )
     dynamics_caption = (
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     )
     settings = {run.attrs["label"]: run_settings(path) for path, run in zip(paths, runs, strict=True)}
-    blocks = [_table(numbers_caption, [final_numbers(run) for run in runs])]
+    numbers = [final_numbers(run) for run in runs]
+    story = [_trained(run, settings[run["run"]]) for run in numbers]
+    blocks: list[Block] = []
     for run in runs:
         blocks += [f"{run.attrs['label']}, update {said['step']}: {said['text']}." for said in run.attrs["advice"]]
     blocks += [
@@ -312,9 +312,23 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
             "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
         ),
         _picture("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
-        _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings),
+        _table(numbers_caption, numbers),
     ]
-    return Section("Training", blocks, headline=() if is_evaluated else [NOT_EVALUATED])
+    recipes = _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings)
+    return Section("Training", blocks, story if is_evaluated else [*story, NOT_EVALUATED], [recipes])
+
+
+def _trained(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """Returns a sentence on what a run trained and how its batches changed."""
+    model = settings.get("model_name_or_path", "a model")
+    method = settings["length_control"] or "no length control"
+    parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]
+    if numbers["target"]:
+        parts.append(f"target {numbers['target']}")
+    for name, unit in (("length", ""), ("accuracy", " %")):
+        if numbers[f"last {name}"]:
+            parts.append(f"{name} in training from {numbers[f'first {name}']} to {numbers[f'last {name}']}{unit}")
+    return ", ".join(parts) + "."
 
 
 def run_settings(path: Path) -> dict[str, Any]:

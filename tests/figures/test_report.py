@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampled_run import problem, write_run
-from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
+from written_runs import evaluated, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
-    LONG_TEXT,
     Section,
+    changes_sentence,
     comparison_section,
     completion_pairs,
     evaluation_section,
     final_numbers,
-    headline,
     render,
     training_section,
     write_report,
@@ -80,7 +79,48 @@ def written(everything, tmp_path_factory):
 
 
 def tables(section):
-    return [block["frame"] for block in section.blocks if isinstance(block, dict) and "frame" in block]
+    blocks = [*section.blocks, *section.details]
+    return [block["frame"] for block in blocks if isinstance(block, dict) and "frame" in block]
+
+
+def test_training_is_told_before_its_numbers(tmp_path):
+    rows = [{"leash/mean_length": length, "leash/accuracy": 0.5} for length in (60.0, 40.0)]
+    section = training_section([write_training(tmp_path / "run", rows)], is_evaluated=True)
+    (sentence,) = section.headline
+    assert sentence.startswith("run: ")
+    for words in ("leash", "2 updates", "60.0", "40.0", "50.0 %"):
+        assert words in sentence
+    assert [*map(type, section.blocks)] == [dict] * 3
+    assert ["figure" in block for block in section.blocks] == [True, True, False]
+
+
+def test_a_comparison_tells_the_score_and_tokens_of_each_point(tmp_path):
+    section = comparison_section(write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9)), "compare")
+    base, leash = section.headline
+    assert "0.700 [0.650, 0.750]" in base
+    assert leash.startswith("LEASH at 46: ")
+    assert "40.5 [" in leash  # of seeds with 40 and 41 tokens
+
+
+def test_sentences_at_the_top_are_folded_from_the_ninth_on():
+    sentences = [f"sentence {number}" for number in range(10)]
+    page = render("report.html.j2", "t", [Section("Runs", [], sentences)])
+    assert page.index("sentence 7") < page.index("<summary>2 more") < page.index("sentence 8")
+
+
+def test_the_terms_of_a_legend_are_a_list():
+    legend = Section("Terms", ["Both are in tokens.\n- sd: standard deviation\n- a: b *"])
+    page = render("report.html.j2", "t", [legend])
+    assert "<p>Both are in tokens.</p>" in page
+    assert re.findall("<dt>(.*)</dt> <dd>(.*)</dd>", page) == [("sd", "standard deviation"), ("a", "b *")]
+    assert "Both are in tokens.\n- sd: standard deviation\n- a: b \\*\n" in render("report.md.j2", "t", [legend])
+
+
+def test_settings_are_folded_below_the_story(written):
+    page = (written / "report.html").read_text(encoding="utf-8")
+    assert page.index("<summary>More numbers") < page.index(">sampling temperature<")
+    cells = re.findall('<td data-column="tokens"', page)
+    assert len(cells) == 6  # two models on two benchmarks and overall
 
 
 def test_the_table_of_runs_stands_before_the_changes_from_the_first_run(base_and_shorter):
@@ -182,17 +222,21 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
 def test_the_headline_states_the_change_and_its_significance(base_and_shorter, tokens, accuracy, insignificant):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
-    (sentence,) = headline(base_and_shorter, {"leash": change})
+    base, shorter = base_and_shorter
+    sentence = changes_sentence(shorter, base, change)
     percents = [f"{100 * number:+.1f}" for number in (*tokens, *accuracy) if not math.isnan(number)]
     assert re.findall(r"[+-]\d+\.\d", sentence) == percents
     assert sentence.count("not significant") == insignificant
 
 
-def test_the_headline_of_runs_that_are_not_compared(base_and_shorter):
-    (alone,) = headline(base_and_shorter[:1], {})
+def test_the_headline_of_runs_that_are_not_compared(base_and_shorter, tmp_path):
+    base, _ = base_and_shorter
+    (alone,) = evaluation_section([base]).headline
     assert "25.0 [" in alone  # 1 of 4 completions is correct
-    (with_other_problems,) = headline(base_and_shorter, {})
-    assert not re.search(r"\d", with_other_problems)
+    with_other_problems = evaluated(tmp_path, "other", words=[[said(9)]])
+    (not_compared,) = evaluation_section([base, with_other_problems]).headline
+    assert "compared" in not_compared
+    assert "%" not in not_compared
 
 
 @pytest.fixture
@@ -237,7 +281,7 @@ def test_a_pair_shows_its_gold(pairs_of, fields, gold):
 
 
 def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
-    long = "<b>bold</b> & " * (LONG_TEXT // 10)
+    long = "<b>bold</b> & " * 80
     blocks = pairs_of([said(50, text=HOSTILE)], [said(64, text=long)], {"question": HOSTILE})
     section = Section("Pairs", blocks)
     page = render("report.html.j2", "t", [section])
