@@ -81,7 +81,8 @@ def end_of_first_place(text: str, right_answer: str) -> int | None:
         _check_short_text(right_answer, answer)
         before = NO_NUMBER_BEFORE if answer[0].isdigit() else ""
         behind = NO_NUMBER_BEHIND if answer[-1].isdigit() else ""
-        place = re.search(rf"(?<!\w){before}{re.escape(answer)}(?!\w){behind}", text, re.IGNORECASE)
+        written = re.escape(answer).replace("%", r"\\?%")  # LaTeX writes 50\%
+        place = re.search(rf"(?<!\w){before}{written}(?!\w){behind}", text, re.IGNORECASE)
         return None if place is None else place.end()
     for place in NUMBER.finditer(text):
         if _value(place) == _value(number):

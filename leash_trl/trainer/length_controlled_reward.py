@@ -7,6 +7,7 @@ folder.
 """
 
 import atexit
+import copy
 import math
 import os
 import pickle
@@ -184,6 +185,14 @@ class LengthControlledReward:
             atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self.publish(self.version)
         return {**vars(self), "_is_copy": True, "is_training": True}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LengthControlledReward":
+        """Returns a reward of its own with the same state, unlike pickling, which makes a copy that only scores."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        folder = self._folder if self._is_copy else None
+        vars(copied).update(copy.deepcopy({**vars(self), "_folder": folder}, memo))
+        return copied
 
     def publish(self, version: int) -> None:
         """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""

@@ -35,6 +35,7 @@ def decode(words):
         ("From 3-5 km , yes", "5 km", 2),
         ("It is route 66.5 or route 66", "Route 66", 0),
         ("1.Paris , of course", "Paris", 3),
+        (r"It is \boxed{50\%} , yes", "50%", 2),  # as LaTeX writes it
         ("", "4", 0),
     ],
 )

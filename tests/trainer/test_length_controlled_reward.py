@@ -215,6 +215,19 @@ def test_what_a_reward_cannot_do_of_a_method_is_said(name):
         reward.begin(settings(limit=32768.0, advantage="centered"), num_processes=1)
 
 
+def test_a_deep_copy_is_a_reward_of_its_own():
+    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=10)
+    reward.begin(settings(), num_processes=1)
+    copied = deepcopy(reward)
+    assert not copied.is_training  # until its own trainer trains
+    copied.is_training = True
+    assert call(copied, 15, 15) == [0.75, 0.75]
+    assert reward.pop_scored() == []
+    assert len(copied.pop_scored()) == 1
+    copied.method.lambdas = {"": 0.0}
+    assert (call(copied, 15, 15), call(reward, 15, 15)) == ([1.0, 1.0], [0.75, 0.75])
+
+
 def test_a_copy_scores_with_the_state_of_its_original_which_takes_what_it_scored():
     reward = make(lambda_init=0.5)
     copy = pickle.loads(pickle.dumps(reward))
