@@ -35,6 +35,8 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # of the output
+        raise
     except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
         message = one_line(error)
         concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)

@@ -1,6 +1,7 @@
 """Runs `leash COMMAND ...`. Each command has its own module, which is imported only when it runs."""
 
 import argparse
+import os
 import sys
 
 from leash_trl import __version__
@@ -42,10 +43,16 @@ def main(argv: list[str] | None = None) -> int:
     arguments, rest = build_parser().parse_known_args(argv)
     command = import_quickly(f"leash_trl.cli.commands.{arguments.command}")
     try:
-        return command.main(rest) or 0
+        exit_code = command.main(rest) or 0
+        sys.stdout.flush()
+        return exit_code
     except (UserError, TrainingError) as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # what reads the output, such as head, has ended; Python would write the rest of it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt as stop:
         print(f"leash {arguments.command}: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130

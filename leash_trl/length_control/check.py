@@ -53,6 +53,7 @@ def check_length_control(
     method = copy.deepcopy(method)
     check_target(None if method.target_use == "none" else target_length, method, max_completion_length)
     batches = _batches(method, target_length, max_completion_length, num_generations, columns or {})
+    _check_target_use(method, batches[MIXED])
     _check_training(method, batches)
     _check_declarations(method, batches[MIXED])
     trained = copy.deepcopy(method)
@@ -162,20 +163,36 @@ def _check_training(method: LengthControl, batches: Mapping[str, Rollouts]) -> N
         )
 
 
+def _check_target_use(method: LengthControl, rollouts: Rollouts) -> None:
+    """Raises `ValueError` if the method reads targets that its class says it does not need; before all other checks,
+    in which its targets are NaN."""
+    if method.target_use != "none":
+        return
+
+    def outcome(batch: Rollouts) -> str:
+        try:
+            return _training(method, {MIXED: copy.deepcopy(batch)})
+        except ValueError as error:
+            return str(error)
+
+    with_target = replace(rollouts, target_lengths=rollouts.lengths / 2)
+    expected = outcome(with_target)
+    is_reproducible = outcome(with_target) == expected  # else another check tells why
+    if is_reproducible and outcome(rollouts) != expected:
+        raise ValueError(
+            f"target_use of length_control {method.name!r} is 'none', but it reads rollouts.target_lengths, which are "
+            "NaN in a run without a target; set it to 'required' or 'optional'"
+        )
+
+
 def _check_declarations(method: LengthControl, rollouts: Rollouts) -> None:
-    """Raises `ValueError` if the method reads correctness or targets that its class says it does not need."""
+    """Raises `ValueError` if the method reads correctness that its class says it does not need."""
     expected = _training(method, {MIXED: rollouts})
     flipped = replace(rollouts, correctness_rewards=-rollouts.task_rewards)
     if not method.uses_correctness and _training(method, {MIXED: flipped}) != expected:
         raise ValueError(
             f"uses_correctness of length_control {method.name!r} is False, but it reads which answers are correct; "
             "set it to True, since this is not known in every run, or use rollouts.task_rewards"
-        )
-    with_target = replace(rollouts, target_lengths=rollouts.lengths / 2)
-    if method.target_use == "none" and _training(method, {MIXED: with_target}) != expected:
-        raise ValueError(
-            f"target_use of length_control {method.name!r} is 'none', but it reads rollouts.target_lengths, which are "
-            "NaN in a run without a target; set it to 'required' or 'optional'"
         )
 
 

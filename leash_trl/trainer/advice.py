@@ -25,6 +25,8 @@ CORRELATION_NOISE = 0.1  # two standard deviations of a mean over twenty batches
 ACCURACY_NOISE = 0.05  # the same, with 32 completions a batch
 MUCH_TRUNCATED = 0.25  # share of completions: one in four trains on an answer that it could not end
 MUCH_WITHOUT_SIGNAL = 0.5  # share of groups: half of the generated tokens teach nothing
+ALL_CLIPPED = -0.9  # mean shaped reward: near -1, where LEASH's clipping ends, also for correct answers
+SOME_CORRECT = 0.2  # accuracy from which on a mean that low cannot be that of wrong answers alone
 SOLVED = 0.9  # accuracy from which on groups without signal are mostly solved problems, as they should be
 
 
@@ -66,7 +68,19 @@ class Course(NamedTuple):
         return (self.last(key, updates) - bound).abs().max() < ROUNDING_ERROR
 
 
+def correct_answers_clipped(course: Course) -> str | None:
+    shaped = course.mean("leash/shaped_reward")
+    if not (shaped <= ALL_CLIPPED and course.mean("leash/accuracy") >= SOME_CORRECT):
+        return None
+    return (
+        f"shaped_reward is {shaped:.2f} over {LASTING} updates: the length penalty clips even correct answers to -1, "
+        "so groups teach nothing and lambda changes nothing; raise target_length"
+    )
+
+
 def lambda_at_max(course: Course) -> str | None:
+    if correct_answers_clipped(course):  # whose remedy is another one
+        return None
     bound = getattr(course.method, "lambda_max", math.nan)
     excess = course.mean("leash/violation")
     if not (course.stays_at("leash/lambda", bound) and excess > OFF_TARGET):
@@ -120,6 +134,8 @@ def truncated(course: Course) -> str | None:
 
 
 def without_signal(course: Course) -> str | None:
+    if correct_answers_clipped(course):
+        return None
     share = course.mean("leash/zero_signal_share")
     if math.isnan(share):
         share = course.mean("frac_reward_zero_std")  # TRL's, in its own trainers
@@ -155,6 +171,7 @@ def floor_out_of_reach(course: Course) -> str | None:
 
 
 RULES = (
+    correct_answers_clipped,
     lambda_at_max,
     lambda_at_min,
     short_answers_wrong,

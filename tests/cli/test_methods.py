@@ -1,6 +1,7 @@
 """`leash methods`: every method says what it is, when to use it and where it comes from."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -117,3 +118,12 @@ def test_a_method_in_a_file_is_described_with_the_path_by_which_it_is_found(tmp_
     assert f"length_control: {path}:Mine\n" in capsys.readouterr().out
     assert main(["methods", f"{path}:NoName"]) == 2
     assert "NoName" in capsys.readouterr().err
+
+
+def test_output_that_is_read_only_in_part_is_no_error():
+    command = subprocess.Popen(
+        [sys.executable, "-m", "leash_trl", "methods"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    command.stdout.close()  # as head does, once it has its lines
+    assert command.stderr.read() == ""
+    assert command.wait() == 1

@@ -137,6 +137,11 @@ class UndeclaredTarget(Mine):
         return self.base_rewards(rollouts) - (rollouts.lengths > rollouts.target_lengths).double()
 
 
+class UndeclaredTargetOfAllRewards(Mine):
+    def shaped_rewards(self, rollouts):
+        return self.base_rewards(rollouts) - rollouts.lengths / rollouts.target_lengths
+
+
 class FailsWithoutReward(Mine):
     mean: float = state_field(float)
 
@@ -199,6 +204,7 @@ class LosesWhatWasObserved(Mine):
         (UndeclaredGroup, ["needs_group", "True"]),
         (UndeclaredCorrectness, ["uses_correctness", "True"]),
         (UndeclaredTarget, ["target_use", "'required'"]),
+        (UndeclaredTargetOfAllRewards, ["target_use", "'required'"]),
         (FailsWithoutReward, ["without any reward", "ZeroDivisionError"]),
         (ScoreMovesState, ["score", "observe"]),
         (SharedByAll, ["state", "state_field"]),

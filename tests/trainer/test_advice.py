@@ -28,6 +28,12 @@ FELL = log(20, accuracy=0.8) + log(70, accuracy=0.7)[20:]
 
 # the log at whose last update a rule speaks for the first time, and what it must name
 LOGS = [
+    (
+        "correct_answers_clipped",
+        Leash(),
+        log(20, violation=20.0, lam=1.0, shaped_reward=-1.0, accuracy=0.75, zero_signal_share=0.95),
+        ["shaped_reward is -1.00", "target_length"],
+    ),
     ("lambda_at_max", Leash(lambda_max=0.5), log(40, violation=0.25, lam=0.5), ["lambda_max=0.5", "25%"]),
     ("lambda_at_min", Leash(), log(20, violation=-0.2, lam=0.0), ["lambda_min=0", "20%", "lambda_min -1"]),
     ("short_answers_wrong", Leash(), TURNED, ["length_accuracy_correlation is 0.30", "-0.30", "target_length"]),
