@@ -17,7 +17,7 @@ COMMANDS = {
     "compare": "train and evaluate several methods over the same seeds: a table with intervals and a figure",
     "report": "write one page with the tables and figures of runs",
     "plot": "draw figures of one or several runs",
-    "plan": "estimate memory per GPU and tokens per step of a recipe; refuse recipes that do not fit",
+    "plan": "estimate memory per GPU, tokens and hours of a recipe; refuse recipes that do not fit",
     "push": "push a run to the Hub, with model card, evaluation and checkpoints",
     "merge": "merge a LoRA or QLoRA adapter into its base model, as one folder for vLLM, leash eval and the Hub",
     "methods": "list the methods of length control; leash methods NAME shows formula and use, --cite NAME its BibTeX",

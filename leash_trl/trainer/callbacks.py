@@ -203,7 +203,8 @@ class LengthControlCallback(DualStepCallback):
     without the delay of the trainer's queue, even if the trainer drops it later as stale.
 
     A trainer starts from the beginning of the method, or from a checkpoint, even if the reward has trained before in
-    another trainer; a second call of `train` goes on with the state at which the first call ended.
+    another trainer. A second call of `train` goes on with the state at which the first call ended, unless another
+    trainer has trained with the reward in between; then it starts from the beginning too.
     """
 
     def __init__(self, reward: LengthControlledReward):
@@ -232,6 +233,7 @@ class LengthControlCallback(DualStepCallback):
         self.reward.publish(self.version)
 
     def on_step_begin(self, args, state, control, **kwargs):
+        # the method observes only at the end of the update, so an interrupted one leaves nothing in its state
         self.reward.is_training = True
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
