@@ -136,6 +136,17 @@ def test_dynamic_sampling_draws_a_question_at_another_effort_and_renders_it_so(
     assert prompts_of(batches, tokenizer) == [expected[0]] * 4 + [expected[1]] * 4
 
 
+def test_the_arguments_of_a_row_win_over_those_of_the_run(make_template_trainer, problems, tokenizer):
+    dataset = with_efforts(problems.select(range(1)), TARGETS, template_kwargs=TEMPLATE_KWARGS)
+    common = {"reasoning_effort": "high"}
+    trainer = make_template_trainer(dataset, chat_template_kwargs=common, shuffle_dataset=False, max_steps=1)
+    batches = generation_batches(trainer)
+    trainer.train()
+    question = problems[0]["prompt"][0]["content"]
+    low = rendered(trainer, question, reasoning_effort="low")
+    assert prompts_of(batches, tokenizer)[:4] == [low] * 4
+
+
 GUESS = r"\boxed{4} Wait, "  # 4 tokens, and the end token
 ENDED = r" Wait, </think>\boxed{4}"  # 2 tokens of thinking
 
