@@ -51,7 +51,7 @@ def read_evaluation(
         "top_k": training_args.top_k,
     }
     if training_args.length_of not in MESSAGE_COSTS:
-        settings["length_of"] = recipe.get("length_of")
+        settings["length_of"] = training_args.length_of
     if training_args.generation_limit != math.inf:
         settings["max_new_tokens"] = training_args.generation_limit
     if "benchmarks" not in options:

@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ SHARED_OPTIONS = (
     "reward_funcs",
     "reward_weights",
     "correctness_func",
+    "length_of",
 )
 DEFAULT_SEEDS = 3
 
@@ -207,6 +208,8 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
     """Yields an arm at each point of its grid, as a run without a seed."""
     if arm.is_trained:
         fields_of_arm = {**comparison.base, **arm.fields}
+        if fields_of_arm.get("length_of") is None:  # null stands for the default
+            fields_of_arm.pop("length_of", None)
         varied = varied_fields(arm, comparison.grid)
     else:
         fields_of_arm = arm.fields
@@ -347,17 +350,30 @@ def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedR
     trained = [point for point in points if point.is_trained]
     if not trained:
         raise ValueError(f"{comparison.path}: no arm is trained; use leash eval")
-    settings = [point.evaluation | {name: point.recipe.get(name) for name in MODEL_FIELDS} for point in trained]
+    first = trained[0]
     for point in points:
+        if point.is_trained:
+            check_same(comparison, MODEL_FIELDS, (first, first.recipe), (point, point.recipe))
+            names = [*first.evaluation, *point.evaluation]
+            check_same(comparison, names, (first, first.evaluation), (point, point.evaluation))
         for options in (point.evaluation, *point.variants.values()):
-            settings.append({name: value for name, value in options.items() if name in SHARED_OPTIONS})
-    first_values: Fields = {}
-    differing: dict[str, None] = {}  # names in their order, each once
-    for values in settings:
-        for name, value in values.items():
-            if first_values.setdefault(name, value) != value:
-                differing[name] = None
-    if differing:
-        raise ValueError(
-            f"{comparison.path}: arms differ in {', '.join(differing)}; use one model, and set the rest under eval"
-        )
+            check_same(comparison, SHARED_OPTIONS, (first, first.evaluation), (point, options))
+
+
+def check_same(
+    comparison: Comparison, names: Iterable[str], first: tuple[ComparedRun, Fields], other: tuple[ComparedRun, Fields]
+) -> None:
+    """Raises `ValueError` if two arms, each given with settings, differ in one of the settings of these names."""
+    first_point, first_settings = first
+    point, settings = other
+    for name in names:
+        first_value = first_settings.get(name)
+        value = settings.get(name)
+        if value != first_value:
+            remedy = (
+                "use one model" if name in MODEL_FIELDS else f"set eval: {{{name}: ...}}, which holds for all arms"
+            )
+            raise ValueError(
+                f"{comparison.path}: {name} is {first_value!r} in {first_point.arm!r}, but {value!r} in "
+                f"{point.arm!r}; {remedy}"
+            )

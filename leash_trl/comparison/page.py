@@ -10,7 +10,6 @@ import pandas as pd
 
 from leash_trl.comparison import tables
 from leash_trl.comparison.run import BASE, ComparedRun, LengthRequest
-from leash_trl.completions.costs import COLUMNS, COST_COLUMN
 from leash_trl.evaluation.changes import mean_changes
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
@@ -55,7 +54,6 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
             target_length=evaluation.request.target_length,
             mean_lengths=run.lengths_since_change(evaluation.lengths),
             multipliers=evaluation.multipliers,
-            controlled=COLUMNS.get(run.length_of, COST_COLUMN),
         )
         num_generated = int(max(evaluation.generated_tokens, default=0))
         row = {
@@ -123,16 +121,12 @@ def truncated_shares(
 ) -> dict[str, float]:
     """Returns the mean share of truncated completions of the base and of each trained arm, by label. Arms that are not
     trained, and variants, may be cut on purpose."""
-    shares_by_label = {base_run.label: [_truncated_share(base)]}
+    shares_by_label = {base_run.label: [base.estimate("truncated_rate").value]}
     for evaluation in evaluations:
         if evaluation.run.is_trained and evaluation.request.variant is None:
             shares = shares_by_label.setdefault(evaluation.run.label, [])
-            shares.append(_truncated_share(evaluation.evaluated))
+            shares.append(evaluation.evaluated.estimate("truncated_rate").value)
     return {label: fmean(shares) for label, shares in shares_by_label.items()}
-
-
-def _truncated_share(evaluated: EvaluatedRun) -> float:
-    return float((evaluated.samples["finish_reason"] == "length").mean())
 
 
 def page_text(
@@ -159,6 +153,8 @@ def page_text(
         f"`{command}`: {num_problems} problems of {benchmarks}, {options['num_samples']} samples each at temperature "
         f"{options['temperature']:g}; last checkpoint."
     ]
+    if "target_length" in options:
+        paragraphs.append(f"The share within target is that of eval: target_length {options['target_length']:g}.")
     missing = ", ".join(run.name for run in runs if not run.is_done())
     if missing:
         paragraphs.append(f"Missing: {missing}.")

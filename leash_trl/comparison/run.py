@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from leash_trl.completions.costs import MESSAGE_COSTS, find_cost
+from leash_trl.completions.costs import find_cost
 from leash_trl.errors import TrainingError
 from leash_trl.run_folder import (
     checkpoint_path,
@@ -274,12 +274,13 @@ class ComparedRun:
         if revision and not self.is_trained:
             command += ["--revision", revision]
         command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
-        # an option of the command would replace the one in the file
+        # an option of the command would replace the one in the file, which holds for all arms
         options = self.evaluation if request.variant is None else self.variants[request.variant]
         if request.template_kwargs:
             common_kwargs = mapping_field("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
             command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
-        if request.target_length is not None and self.length_of not in MESSAGE_COSTS:
+        has_target_for_it = request.target_length is not None and options.get("length_of") == self.length_of
+        if has_target_for_it and "target_length" not in options:
             command.append(f"--target_length={request.target_length}")
         if self.prompt_endings is not None and "prompt_ending" not in options:
             command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")

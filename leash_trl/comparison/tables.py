@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from leash_trl.comparison.curves import first_at_target
+from leash_trl.completions.costs import label_of
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
-from leash_trl.evaluation.tables import markdown, with_interval
+from leash_trl.evaluation.tables import format_cost, markdown, with_interval
 
 
 WINDOW = 10  # number of training batches in a running mean, since single batches are too noisy
@@ -31,8 +32,9 @@ COMPARISON_LEGEND = (
     "95 % intervals over seeds (Student's t) say what a method does on these problems; those over problems, what the "
     "models of these runs do on others like them. "
     "Columns from distance to steps count from the last change of the target.\n"
+    "- truncated rate: share of completions cut at max_new_tokens\n"
     "- change of tokens: from the base\n"
-    "- share within target: completions no longer than the target\n"
+    "- share within target: completions that cost no more than the target\n"
     "- distance to target (worst seed): of the mean length in the last quarter of training\n"
     "- share of batches within 10 %: running means over ten batches within 10 % of the target, from the first batch "
     "at or below it on\n"
@@ -116,13 +118,21 @@ def _only_say_right_or_wrong(rewards: set[float]) -> bool:
 
 def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and tokens,
-    with several benchmarks as unweighted means over them. Rewards also have their bounds."""
-    row = {
-        "measure": measure,
-        **_interval_columns("score", run.estimate(measure)),
-        **_interval_columns("mean_tokens", run.estimate("tokens")),
-        "p95_tokens": run.estimate("p95_tokens").value,
-    }
+    with several benchmarks as unweighted means over them. Another cost than tokens also has its name and its mean, and
+    rewards have their bounds."""
+    length_of = run.run["length_of"]
+    has_other_cost = length_of != "completion"
+    row: dict[str, Any] = {"measure": measure}
+    if has_other_cost:
+        row["length_of"] = length_of
+    row.update(_interval_columns("score", run.estimate(measure)))
+    row.update(_interval_columns("mean_tokens", run.estimate("tokens")))
+    row["p95_tokens"] = run.estimate("p95_tokens").value
+    row["truncated_rate"] = run.estimate("truncated_rate").value
+    row["satisfaction_rate"] = run.estimate("within_target").value
+    if has_other_cost:
+        metric = "thinking_tokens" if length_of == "thinking" else "cost"
+        row.update(_interval_columns("mean_cost", run.estimate(metric)))
     if measure == "reward":
         lowest, highest = reward_bounds(run.samples)
         row["lowest_score"] = lowest
@@ -131,31 +141,19 @@ def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:
 
 
 def seed_row(
-    run: EvaluatedRun,
-    base: Row,
-    target_length: float | None,
-    mean_lengths: pd.Series,
-    multipliers: pd.Series,
-    controlled: str = "num_tokens",
+    run: EvaluatedRun, base: Row, target_length: float | None, mean_lengths: pd.Series, multipliers: pd.Series
 ) -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for one trained model, without names, training tokens and grid.
 
-    `base` is the result of [`measured`] before training, `multipliers` is lambda by step, and `controlled` the column
-    of the run's samples that has what the target limits; for the others, see [`settling`].
+    `base` is the result of [`measured`] before training, and `multipliers` is lambda by step; for the others, see
+    [`settling`].
     """
     row = measured(run, base["measure"])
     measures = settling(mean_lengths, target_length)
-    satisfaction_rate = math.nan
-    # tool calls and turns are known of training alone
-    if target_length is not None and controlled in run.samples:
-        is_within_target = run.samples[controlled] <= target_length
-        rate_by_benchmark = is_within_target.groupby(run.samples["benchmark"]).mean()
-        satisfaction_rate = float(rate_by_benchmark.mean())
     return {
         **row,
         **_against_base(row, base),
         "target_length": math.nan if target_length is None else target_length,
-        "satisfaction_rate": satisfaction_rate,
         **measures,
         "worst_settling_error": measures["settling_error"],
         "num_reached": 0 if math.isnan(measures["steps_to_target"]) else 1,
@@ -167,31 +165,19 @@ def seed_row(
 def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
     return {
         name: estimate.value,
-        name + "_interval_low": estimate.low,
-        name + "_interval_high": estimate.high,
+        f"{name}_interval_low": estimate.low,
+        f"{name}_interval_high": estimate.high,
     }
 
 
-def _over_seeds(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Returns score and tokens with intervals over seeds, one row per group."""
-    if rows["measure"].iloc[0] == "reward":
-        lowest = rows["lowest_score"].min()
-        highest = rows["highest_score"].max()
-    else:
-        lowest = 0.0
-        highest = 1.0
-    means = []
-    for _, seeds in rows.groupby(by, dropna=False, sort=False):
-        score = mean_over_seeds(seeds["score"], highest=highest, lowest=lowest)
-        tokens = mean_over_seeds(seeds["mean_tokens"])
-        means.append(_interval_columns("score", score) | _interval_columns("mean_tokens", tokens))
-    groups = rows[by].drop_duplicates(ignore_index=True)  # in the order of `groupby` without sorting
-    return pd.concat([groups, pd.DataFrame(means)], axis=1)
+def estimate_of(row: Row, name: str) -> Estimate:
+    """Returns a number of a comparison's row with its interval; NaN if the comparison has no such column."""
+    columns = (name, f"{name}_interval_low", f"{name}_interval_high")
+    return Estimate(*(row.get(column, math.nan) for column in columns))
 
 
-def _against_base(row: Row | pd.DataFrame, base: Row) -> dict[str, Any]:
-    r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless, of one row,
-    or of the columns of several rows.
+def _against_base(row: Row, base: Row) -> dict[str, float]:
+    r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless.
 
     $$ \mathrm{AES} = \frac{L_0 - L}{L_0} + \beta \frac{A - A_0}{A_0} $$
 
@@ -203,7 +189,7 @@ def _against_base(row: Row | pd.DataFrame, base: Row) -> dict[str, Any]:
     base_accuracy = base["score"] if has_accuracy else math.nan
     gain = (row["score"] - base["score"]) / base_accuracy
     saved = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
-    weight = np.where(gain >= 0, GAIN_WEIGHT, LOSS_WEIGHT)
+    weight = GAIN_WEIGHT if gain >= 0 else LOSS_WEIGHT
     return {
         "token_change": row["mean_tokens"] / base["mean_tokens"] - 1,
         "efficiency_score": saved + weight * gain,
@@ -250,21 +236,25 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
 
     `seeds` is a frame of [`read_comparison`], whose first row is the base.
     """
-    by = ["name", "target_length", *grid_fields(seeds)]
-    base = seeds[:1]
+    base, *_ = seeds.to_dict("records")
     trained = seeds[1:]
-    aggregations: dict[str, Any] = {}
-    for column in seeds.loc[:, "score":LAST_COLUMN].columns.drop("target_length"):
-        aggregations[column] = "mean"
-    aggregations["seeds"] = " ".join
-    aggregations["measure"] = "first"
-    aggregations["worst_settling_error"] = "max"
-    aggregations["num_reached"] = "sum"
-    means = trained.groupby(by, dropna=False, sort=False).agg(aggregations).reset_index()
-    # a single seed has no interval over seeds (NaN), so it keeps its interval over problems, which is in `means`
-    rows = _over_seeds(trained, by).combine_first(means)
-    rows = rows.assign(**_against_base(rows, base.iloc[0]))
-    return pd.concat([base, rows], ignore_index=True)[[*seeds.columns]]
+    lowest = trained.get("lowest_score", pd.Series([0.0])).min()
+    highest = trained.get("highest_score", pd.Series([1.0])).max()
+    rows = [base]
+    for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
+        means = point.loc[:, "score":LAST_COLUMN].mean()
+        row = {**point.iloc[0], **means}
+        row["seeds"] = " ".join(point["seeds"])
+        row["worst_settling_error"] = point["worst_settling_error"].max()
+        row["num_reached"] = point["num_reached"].sum()
+        if len(point) > 1:  # a single seed keeps its interval over problems
+            row |= _interval_columns("score", mean_over_seeds(point["score"], highest=highest, lowest=lowest))
+            row |= _interval_columns("mean_tokens", mean_over_seeds(point["mean_tokens"]))
+            if "mean_cost" in point:
+                row |= _interval_columns("mean_cost", mean_over_seeds(point["mean_cost"]))
+        row |= _against_base(row, base)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def comparison_markdown(seeds: pd.DataFrame, differences: pd.DataFrame | None = None) -> str:
@@ -310,22 +300,23 @@ def compared_points(seeds: pd.DataFrame) -> ComparedPoints:
 
 
 def points_of(seeds: pd.DataFrame) -> list[str]:
-    """Returns the point of each row of a comparison without the base: method and settings, and the target."""
+    """Returns the point of each row of a comparison without the base: method and settings, and the target, with its
+    unit if it is not tokens."""
     points = []
     for row in seeds[1:].to_dict("records"):
-        points.append(in_words(row) + _formatted(row["target_length"], " at {:g}"))
+        point = in_words(row)
+        if not math.isnan(row["target_length"]):
+            point += f" at {row['target_length']:g}"
+            if "length_of" in row:
+                point += f" {label_of(row['length_of'])}"
+        points.append(point)
     return points
 
 
-def _formatted(value: float, form: str) -> str:
-    return "" if math.isnan(value) else form.format(value)
-
-
-# columns of a comparison's table after those of the method and of the settings in which its points differ
+# columns of a comparison's table after those with intervals
 CELLS = {
-    "score": "{score:.3f} [{score_interval_low:.3f}, {score_interval_high:.3f}]",
-    "tokens": "{mean_tokens:.1f} [{mean_tokens_interval_low:.1f}, {mean_tokens_interval_high:.1f}]",
     "p95 of tokens": "{p95_tokens:.0f}",
+    "truncated rate": "{truncated_rate:.1%}",
     "change of tokens": "{token_change:+.1%}",
     "share within target": "{satisfaction_rate:.3f}",
     "last lambda (largest)": "{lambda_end:.3f} ({lambda_peak:.3f})",
@@ -339,32 +330,39 @@ CELLS = {
 
 
 def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
-    target = rows["target_length"].map(lambda length: _formatted(length, "{:g}"))
-    settings = pd.concat([target.rename("target"), rows[grid_fields(rows)].fillna("")], axis=1)
+    targets = ["" if math.isnan(target) else f"{target:g}" for target in rows["target_length"]]
+    settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
+    settings.insert(0, "target", targets)
     differs = [len({*settings[field]} - {""}) > 1 for field in settings]
-    settings = settings.loc[:, differs]
-    settings.columns = [_short_name(field) for field in settings]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
+    has_cells = (cells != "").any()
+    cells = cells.loc[:, has_cells]
+
     is_over_seeds = rows["seeds"].str.contains(" ")  # such as "0 1"
-    interval = "95 % interval over problems"
-    if is_over_seeds.any():
-        interval = "95 % interval over seeds"
-        for column in ("score", "tokens"):
+    sample = "seeds" if is_over_seeds.any() else "problems"
+    headings = {"score": rows["measure"].iloc[0], "mean_tokens": "tokens"}
+    if "length_of" in rows:
+        headings["mean_cost"] = label_of(rows["length_of"].iloc[0])
+    for column in cells.columns.intersection([*headings]):
+        if sample == "seeds":
             is_other = ~is_over_seeds & cells[column].str.endswith("]")
             cells[column] += np.where(is_other, " over problems", "")
-    measure = rows["measure"].iloc[0]
-    cells = cells.rename(columns={"score": f"{measure} [{interval}]", "tokens": f"tokens [{interval}]"})
-    has_cells = (cells != "").any()
-    return pd.concat([rows["name"].rename("method"), settings, cells.loc[:, has_cells]], axis=1)
+        cells = cells.rename(columns={column: f"{headings[column]} [95 % interval over {sample}]"})
+    return pd.concat([rows["name"].rename("method"), settings.loc[:, differs], cells], axis=1)
 
 
 def _row_cells(row: Row) -> dict[str, str]:
     """Returns the cells of a row from `seeds` on; empty where a number is not defined."""
     num_seeds = len(row["seeds"].split())
+    cells = {
+        "seeds": str(num_seeds) if num_seeds else "",
+        "score": with_interval(estimate_of(row, "score"), "{:.3f}".format),
+        "mean_tokens": with_interval(estimate_of(row, "mean_tokens"), "{:.1f}".format),
+        "mean_cost": with_interval(estimate_of(row, "mean_cost"), format_cost),
+    }
     numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_COLUMN] / 1e6}
-    cells = {"seeds": str(num_seeds) if num_seeds else ""}
     for name, form in CELLS.items():
-        cell = form.format(**numbers).replace(" [nan, nan]", "")  # a number without an interval
+        cell = form.format(**numbers)
         cells[name] = "" if "nan" in cell else cell
     return cells
 
@@ -380,61 +378,47 @@ def _steps_cell(row: Row, num_seeds: int) -> str:
     return steps if num_reached == num_seeds else f"{steps} ({num_reached:.0f} of {num_seeds})"
 
 
-class SeedDifference(NamedTuple):
-    """A difference of means over seeds, its p value, and with how many seeds one as large would be found."""
-
-    estimate: Estimate
-    p_value: float
-    num_needed: float
-
-
 def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame | None) -> list[Table]:
     """Shows the differences from the reference, over seeds where both have several, and over problems where `paired`
     has them."""
     over_seeds = _differences_over_seeds(seeds, compared)
-    p_values = [difference.p_value for difference in over_seeds.values()]
-    is_significant = intervals.holm(p_values)  # one family of tests
-    seed_cells = {}
-    for (key, difference), significant in zip(over_seeds.items(), is_significant, strict=True):
-        _, column = key
-        seed_cells[key] = with_interval(difference.estimate, FORMATS[column]) + (" *" if significant else "")
-    problem_cells = {}
+    differences_by_sample = {"seeds": over_seeds}
     if paired is not None:
-        for row in paired.itertuples():
-            estimate = Estimate(row.value, row.low, row.high)
-            problem_cells[row.point, row.column] = with_interval(estimate, FORMATS[row.column])
-
+        differences_by_sample["problems"] = paired.assign(mark="")
     measure = seeds["measure"].iloc[0]
-    table = pd.DataFrame({"point": compared.others})
-    numbers_needed = []
+    columns: dict[str, Any] = {}  # cells by point
     for column, name in (("score", measure), ("mean_tokens", "tokens")):
-        keys = [(point, column) for point in compared.others]
-        table[f"{name} over seeds"] = [seed_cells.get(key, "") for key in keys]
-        table[f"{name} over problems"] = [problem_cells.get(key, "") for key in keys]
-        numbers_needed.append([f"{over_seeds[key].num_needed:,.0f}" if key in over_seeds else "" for key in keys])
-    needed = [", ".join(filter(None, numbers)) for numbers in zip(*numbers_needed, strict=True)]
-    table[f"seeds needed ({measure}, tokens)"] = needed
-    is_known = table != ""
-    table = table.loc[is_known.sum(axis=1) > 1, is_known.any()]  # a point has its name and a difference
-    table = table.rename(columns={"point": f"minus {compared.reference}"})
+        for sample, differences in differences_by_sample.items():
+            cells = {}
+            for row in differences[differences["column"] == column].itertuples():
+                estimate = Estimate(row.value, row.low, row.high)
+                cells[row.point] = with_interval(estimate, FORMATS[column]) + row.mark
+            columns[f"{name} over {sample}"] = cells
+    columns[f"seeds needed ({measure}, tokens)"] = over_seeds.groupby("point")["needed"].agg(", ".join).to_dict()
+    table = pd.DataFrame(columns, index=compared.others, dtype=object)
+    table = table.dropna(axis="index", how="all").dropna(axis="columns", how="all").fillna("")
+    table = table.rename_axis(f"minus {compared.reference}").reset_index()
     return [(table, DIFFERENCE_LEGEND)] if len(table) else []
 
 
-def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints) -> dict[tuple[str, str], SeedDifference]:
-    """Returns the differences of score and tokens from the reference, by point and column, if it and the point have
-    several seeds."""
-    repeated = {point: rows for point, rows in seeds.groupby("point", sort=False) if len(rows) > 1}
-    differences = {}
+def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints) -> pd.DataFrame:
+    """Returns the differences of score and tokens from the reference of those points that, like it, have several
+    seeds: `point`, `column`, `value`, `low` and `high`, `needed`, the number of seeds that would find the difference,
+    and `mark`, which says whether it is significant."""
+    points = dict([*seeds.groupby("point")])
+    rows = []
     for point in compared.others:
-        if point not in repeated or compared.reference not in repeated:
-            continue
-        for column in ("score", "mean_tokens"):
-            values = repeated[point][column]
-            reference_values = repeated[compared.reference][column]
+        for column in FORMATS:
+            values = points[point][column]
+            reference_values = points.get(compared.reference, seeds[:0])[column]  # the base is no point
+            if min(len(values), len(reference_values)) < 2:
+                continue
             estimate, p_value = intervals.welch(values, reference_values)
             num_needed = intervals.seeds_needed(estimate.value, values.var(), reference_values.var())
-            differences[point, column] = SeedDifference(estimate, p_value, num_needed)
-    return differences
+            rows.append((point, column, *estimate, f"{num_needed:,.0f}", p_value))
+    differences = pd.DataFrame(rows, columns=["point", "column", "value", "low", "high", "needed", "p_value"])
+    is_significant = intervals.holm(differences["p_value"])  # one family of tests
+    return differences.assign(mark=np.where(is_significant, " *", ""))
 
 
 def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:

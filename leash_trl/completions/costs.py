@@ -47,12 +47,13 @@ def unit_of(length_of: str) -> str:
 
     Example:
         >>> unit_of("thinking"), unit_of("tool_calls"), unit_of("my_costs.py:num_lines")
-        ('tokens', 'tool calls', 'num lines')
+        ('tokens', 'tool calls', 'num_lines')
     """
     if length_of in TOKEN_COSTS:
         return "tokens"
-    function_name = short_name(length_of).rpartition(".")[-1]
-    return function_name.replace("_", " ")
+    if length_of in MESSAGE_COSTS:
+        return length_of.replace("_", " ")
+    return short_name(length_of).rpartition(".")[-1]  # the name that the user gave the function
 
 
 def label_of(length_of: str) -> str:

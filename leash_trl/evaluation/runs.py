@@ -193,11 +193,11 @@ class EvaluatedRun:
         return bool((self.results["metric"] == "accuracy").any())
 
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
-        """Returns a metric without `at`, with its interval."""
+        """Returns a metric, of `at` the first, with its interval; NaN if the run does not have it."""
         is_metric = self.results["metric"] == metric
         is_benchmark = self.results["benchmark"] == benchmark
-        row = self.results[is_metric & is_benchmark].iloc[0]
-        return Estimate(float(row["value"]), float(row["low"]), float(row["high"]))
+        rows = self.results.loc[is_metric & is_benchmark, ["value", "low", "high"]]
+        return Estimate(math.nan, math.nan, math.nan) if rows.empty else Estimate(*rows.iloc[0])
 
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:

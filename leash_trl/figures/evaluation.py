@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
-from leash_trl.comparison.tables import WINDOW, comparison_rows, in_words, read_comparison
-from leash_trl.evaluation.intervals import Estimate
+from leash_trl.comparison.tables import WINDOW, comparison_rows, estimate_of, in_words, read_comparison
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun
 from leash_trl.evaluation.tables import with_interval
@@ -61,7 +60,8 @@ def pareto_figure(
         _draw_curve(axis, curve)
     figure.set_label("; ".join(_row_texts(curves)))
 
-    targets = sorted(points["target_length"].dropna().unique())
+    has_targets_in_tokens = "length_of" not in points  # which names another cost
+    targets = sorted(points["target_length"].dropna().unique()) if has_targets_in_tokens else []
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
@@ -110,15 +110,11 @@ def _row_texts(curves: Sequence[DrawnCurve]) -> Iterator[str]:
     """Yields the numbers of each point as text."""
     for curve in curves:
         for row in curve.points.to_dict("records"):
-            score = _estimate(row, "score")
-            tokens = _estimate(row, "mean_tokens")
+            score = estimate_of(row, "score")
+            tokens = estimate_of(row, "mean_tokens")
             at_target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
             numbers = f"{with_interval(score, '{:.3f}'.format)}, tokens {with_interval(tokens, '{:.1f}'.format)}"
             yield f"{row['label']}{at_target}: {row['measure']} {numbers}"
-
-
-def _estimate(row: Mapping[str, Any], key: str) -> Estimate:
-    return Estimate(row[key], row[f"{key}_interval_low"], row[f"{key}_interval_high"])
 
 
 def _scale_lengths(axis: Axes) -> None:

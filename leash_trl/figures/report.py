@@ -15,9 +15,11 @@ from leash_trl.comparison.tables import (
     DIFFERENCES_FILE,
     comparison_rows,
     comparison_tables,
+    estimate_of,
     points_of,
     read_comparison,
 )
+from leash_trl.completions.costs import label_of
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -139,11 +141,14 @@ def _compared(rows: pd.DataFrame) -> list[str]:
     """Returns one sentence per point of a comparison on its score and tokens, the base first."""
     points = [rows["name"].iloc[0], *points_of(rows)]
     sentences = []
-    for point, row in zip(points, rows.itertuples(), strict=True):
-        score = Estimate(row.score, row.score_interval_low, row.score_interval_high)
-        tokens = Estimate(row.mean_tokens, row.mean_tokens_interval_low, row.mean_tokens_interval_high)
-        score_text = with_interval(score, "{:.3f}".format)
-        sentences.append(f"{point}: {row.measure} {score_text}, {with_interval(tokens, format_tokens)} tokens.")
+    for point, row in zip(points, rows.to_dict("records"), strict=True):
+        score = with_interval(estimate_of(row, "score"), "{:.3f}".format)
+        tokens = with_interval(estimate_of(row, "mean_tokens"), format_tokens)
+        sentence = f"{point}: {row['measure']} {score}, {tokens} tokens"
+        if "length_of" in row:
+            cost = with_interval(estimate_of(row, "mean_cost"), format_cost)
+            sentence += f", {cost} {label_of(row['length_of'])}"
+        sentences.append(f"{sentence}.")
     return sentences
 
 

@@ -144,6 +144,23 @@ def test_every_arm_is_measured_by_the_cost_of_training_unless_it_needs_tools(len
     assert ("--target_length=46" in evaluation) == (measured is not None)
 
 
+def test_arms_of_several_costs_are_measured_by_a_common_one_and_by_their_targets_for_it(config):
+    base = {**FIELDS, "length_of": "thinking"}
+    arms = {"thinking": {}, "tokens": {"length_of": None}}
+    runs = planned(config(base=base, arms=arms, eval={"length_of": "thinking"}), seeds=[0])
+    assert [run.recipe.get("length_of") for run in runs] == ["thinking", None]
+    assert [run.evaluation["length_of"] for run in runs] == ["thinking", "thinking"]
+    assert ["--target_length=46" in [*run.commands(1)][1] for run in runs] == [True, False]
+
+
+def test_a_common_target_of_the_evaluation_holds_for_every_arm(config, comparison, out):
+    (run,) = planned(config(eval={"target_length": 20}), arms=["leash"], seeds=[0])
+    assert run.evaluation["target_length"] == 20
+    assert not [word for word in [*run.commands(1)][1] if word.startswith("--target_length")]
+    assert comparison("--arms", "leash", "--seeds", "0", eval={"target_length": 20}) == 0
+    assert line_with("target_length 20", out / "table.md")
+
+
 def test_an_arm_without_training_has_a_grid_and_options_of_eval_of_its_own(runs_by_arm):
     untrained = [name for name, run in runs_by_arm.items() if not run.is_trained]
     assert untrained == ["concise", "cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
@@ -271,6 +288,8 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"evals": {"again": {"seed": 6}}}, "seed is 6"),
         ({"evals": {"shorter": {"target_length": 9}}}, "target_length is 9"),
         ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
+        ({"length_of": "thinking"}, "length_of is 'completion' in 'leash', but 'thinking' in 'x'"),
+        ({"train": False, "length_of": "thinking"}, "eval: {length_of: "),
     ],
 )
 def test_mistakes_of_an_arm_are_one_line_and_nothing_is_run(arm, named, config, refusal):
@@ -543,7 +562,7 @@ if "multiplier_per" in (folder / "recipe.yaml").read_text():
             row |= {f"leash/mean_length/{name}": length, f"leash/target_length/{name}": target}
 (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2, "log_history": log}))
 run = {"label": name, "model": "", "num_samples": 2, "sampling": {"max_new_tokens": 64}, "decoding": {}}
-run |= {"length_of": "completion", "target_length": None}
+run |= {"length_of": "completion", "target_length": 46}
 run["benchmarks"] = {"gym": {"num_problems": 2}}
 has_rewards = "reward_funcs" in (folder / "eval.yaml").read_text()
 length = 80 if name == "base" else 40
@@ -666,7 +685,7 @@ def test_what_was_truncated_is_named_but_no_arm_that_is_cut_on_purpose(compariso
         )
         == 0
     )
-    line = line_with("max_new_tokens", out / "table.md")
+    line = line_with("Truncated at", out / "table.md")
     assert [name for name in ("base", "leash", "brief") if name in line] == ["base"]
 
 

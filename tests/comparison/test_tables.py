@@ -6,19 +6,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from written_runs import evaluated, said
+from written_runs import evaluated, said, write_evaluation
 
 from leash_trl.comparison.tables import (
     comparison_markdown,
     comparison_rows,
     measure_of,
     measured,
+    points_of,
     read_comparison,
     score_at_equal_length,
     seed_row,
     settling,
 )
 from leash_trl.evaluation.intervals import mean_amount, mean_share
+from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
 
@@ -70,7 +72,11 @@ PROBLEMS = [[said(10), said(24, False)], [said(24), said(42)]]
 
 @pytest.fixture
 def run(tmp_path):
-    return evaluated(tmp_path, gym=PROBLEMS)
+    return with_target(tmp_path / "run", PROBLEMS)
+
+
+def with_target(folder, problems):
+    return load_evaluated_run(write_evaluation(folder, "run", {"gym": problems}, target_length=24))
 
 
 def seed(run, number=100, target=24, base=BASE):
@@ -115,26 +121,42 @@ def test_a_seed_by_hand(run):
 
 def test_a_seed_without_a_target_has_no_measures_of_one(run):
     row = seed(run, target=None)
-    measures = [row[name] for name in ("satisfaction_rate", "settling_error", "steps_to_target")]
-    assert [*map(math.isnan, measures)] == [True] * 3
+    measures = [row[name] for name in ("settling_error", "steps_to_target")]
+    assert [*map(math.isnan, measures)] == [True] * 2
     assert row["num_reached"] == 0
 
 
 def test_several_benchmarks_weigh_the_same(tmp_path):
-    run = evaluated(tmp_path, gym=PROBLEMS, other=[[said(40), said(40)]])
+    run = evaluated(tmp_path, gym=PROBLEMS, other=[[said(64), said(40)]])
     row = seed(run)
     assert row["score"] == (0.75 + 1) / 2
-    assert row["mean_tokens"] == (25 + 40) / 2
-    assert row["satisfaction_rate"] == 3 / 8
+    assert row["mean_tokens"] == (25 + 52) / 2
+    assert row["truncated_rate"] == (0 + 1 / 2) / 2
 
 
-def test_the_target_is_for_the_controlled_lengths(tmp_path):
-    thinking = {**said(40), "num_thinking_tokens": 20}
-    run = evaluated(tmp_path, gym=[[thinking, thinking]])
-    row = seed_row(run, BASE, 24, pd.Series(), pd.Series(), controlled="num_thinking_tokens")
-    assert row["satisfaction_rate"] == 1
-    row = seed_row(run, BASE, 24, pd.Series(), pd.Series(), controlled="cost")  # tool calls, which no evaluation has
-    assert math.isnan(row["satisfaction_rate"])
+def test_another_cost_than_tokens_has_its_mean_and_is_named_with_every_target(tmp_path):
+    rows = []
+    for name, costs in (("base", (4.0, 2.0)), ("LEASH", (1.0, 2.0)), ("LEASH", (2.0, 3.0))):
+        problems = [[{**said(40), "cost": cost}] for cost in costs]
+        record = {"length_of": "costs.py:num_sentences", "target_length": 2}
+        folder = write_evaluation(tmp_path, name, {"gym": problems}, **record)
+        row = seed_row(load_evaluated_run(folder), rows[0] if rows else BASE, 2, pd.Series(), pd.Series())
+        rows.append({"name": name, "seeds": str(len(rows)), **row, "generated_tokens": math.nan})
+    table, _ = comparison_markdown(pd.DataFrame(rows)).split("\n\n", 1)
+    heading, _, of_base, of_leash = cells(table)
+    base = dict(zip(heading, of_base, strict=True))
+    leash = dict(zip(heading, of_leash, strict=True))
+    # means 1.5 and 2.5 of the seeds, of standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
+    assert leash["num_sentences [95 % interval over seeds]"] == "2 [0, 8.35]"
+    assert base["num_sentences [95 % interval over seeds]"].startswith("3 [")
+    assert (base["share within target"], leash["share within target"]) == ("0.500", "0.750")
+    assert points_of(pd.DataFrame(rows))[0] == "LEASH at 2 num_sentences"
+
+
+def test_the_share_of_truncated_completions_has_a_column():
+    seeds = with_base(near("none", None, 0.5, 40)).assign(truncated_rate=[0.0, 0.2, 0.25, 0.3])
+    heading, _, *rows = cells(comparison_markdown(seeds).split("\n\n")[0])
+    assert [row[heading.index("truncated rate")] for row in rows] == ["0.0%", "25.0%"]
 
 
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
@@ -182,7 +204,7 @@ def test_settling_by_hand(lengths, expected):
 
 
 def test_seeds_become_their_mean_with_an_interval_over_seeds(tmp_path, run):
-    other_run = evaluated(tmp_path, "other", gym=[[said(24)] * 2] * 2)
+    other_run = with_target(tmp_path / "other", [[said(24)] * 2] * 2)
     rows = pd.DataFrame([seed(run), seed(other_run, 101)])
     _, row = comparison_rows(with_base(rows)).to_dict("records")
     assert (row["seeds"], row["score"], row["mean_tokens"]) == ("100 101", 0.875, 24.5)

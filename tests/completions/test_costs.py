@@ -109,7 +109,7 @@ def test_a_function_is_found_again_by_the_name_that_it_gets():
     cost = find_cost(num_characters)
     assert cost.name == f"{__name__}.num_characters"
     assert find_cost(cost.name) == cost
-    assert unit_of(cost.name) == "num characters"
+    assert unit_of(cost.name) == "num_characters"
     assert not cost.counts_tokens
 
 

@@ -84,7 +84,7 @@ def test_the_target_of_all_runs_is_one_line_with_a_legend(targets_drawn):
     [
         (["completion", "completion"], "Mean length (tokens)"),
         (["thinking"], "Mean thinking (tokens)"),
-        (["costs.py:num_lines"], "Mean num lines"),
+        (["costs.py:num_lines"], "Mean num_lines"),
         (["tool_calls", "completion"], "Mean of completion, tool_calls"),
     ],
 )
@@ -161,6 +161,11 @@ def test_a_method_is_a_curve_in_the_order_of_its_targets():
     assert [line.get_xdata()[0] for line in dotted(axis)] == [12, 28]
     interval = axis.collections[2].get_segments()[0]  # after the two intervals of the base
     np.testing.assert_allclose(interval, [[10, 0.5], [10, 0.7]])
+
+
+def test_a_target_of_another_cost_is_no_number_of_tokens():
+    (axis,) = pareto_figure(points(("a", 2, 10.0, 0.6)).assign(length_of="turns")).axes
+    assert dotted(axis) == []
 
 
 def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_intervals_by_their_sample():

@@ -13,6 +13,7 @@ from sampled_run import problem, write_run
 from written_runs import evaluated, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
+from leash_trl.comparison.tables import read_comparison
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
     Section,
@@ -100,6 +101,18 @@ def test_a_comparison_tells_the_score_and_tokens_of_each_point(tmp_path):
     assert "0.700 [0.650, 0.750]" in base
     assert leash.startswith("LEASH at 46: ")
     assert "40.5 [" in leash  # of seeds with 40 and 41 tokens
+
+
+def test_a_comparison_tells_another_cost_by_its_name(tmp_path):
+    folder = write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9, target=2.0))
+    seeds = read_comparison(folder / "seeds.csv")
+    seeds.insert(2, "length_of", "costs.py:num_lines")
+    for column in ("mean_cost", "mean_cost_interval_low", "mean_cost_interval_high"):
+        seeds.insert(6, column, 1.5)
+    seeds.to_csv(folder / "seeds.csv", index=False)
+    _, leash = comparison_section(folder, "compare").headline
+    assert leash.startswith("LEASH at 2 num_lines: ")
+    assert leash.endswith("1.5 [1.5, 1.5] num_lines.")
 
 
 def test_sentences_at_the_top_are_folded_from_the_ninth_on():

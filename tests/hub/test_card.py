@@ -81,7 +81,7 @@ def test_means_of_both_ends_by_hand(card_of):
     ("length_of", "quantity", "target"),
     [
         ("thinking", "thinking length", "4,096 tokens"),
-        ("costs.py:num_lines", "number of num lines", "4,096 num lines"),
+        ("costs.py:num_lines", "number of num_lines", "4,096 num_lines"),
     ],
 )
 def test_a_target_is_one_of_what_is_controlled(length_of, quantity, target, card_of):

@@ -20,12 +20,12 @@ def said(num_tokens, is_correct=True, text="text", answer="1"):
     return completion(answer, num_tokens, is_correct, text)
 
 
-def write_evaluation(folder, label, benchmarks, model="models/tiny"):
+def write_evaluation(folder, label, benchmarks, **record):
     """A run with, for each benchmark, a list of completions for each problem; the folder."""
     problems = {}
     for name, rows in benchmarks.items():
         problems[name] = [problem(index, *completions, name=f"{name}-") for index, completions in enumerate(rows)]
-    return write_run(folder, problems, label, model=str(model))
+    return write_run(folder, problems, label, **record)
 
 
 def evaluated(folder, label="run", **benchmarks):
