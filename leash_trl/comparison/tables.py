@@ -15,8 +15,9 @@ from leash_trl.comparison.curves import first_at_target
 from leash_trl.completions.costs import label_of
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
+from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
-from leash_trl.evaluation.tables import format_cost, markdown, with_interval
+from leash_trl.evaluation.tables import format_cost, format_tokens, markdown, with_interval
 
 
 WINDOW = 10  # number of training batches in a running mean, since single batches are too noisy
@@ -25,6 +26,12 @@ GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficie
 LOSS_WEIGHT = 5.0
 DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
 FORMATS = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}  # of differences
+# columns of a comparison's files without an interval, and their metrics
+SHARES_AND_QUANTILES = {
+    "p95_tokens": "p95_tokens",
+    "truncated_rate": "truncated_rate",
+    "satisfaction_rate": "within_target",
+}
 LAST_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
 
 # a sentence, and a list of terms, a line each
@@ -116,23 +123,21 @@ def _only_say_right_or_wrong(rewards: set[float]) -> bool:
     return max(other_rewards) < 0 and 1 in rewards
 
 
-def measured(run: EvaluatedRun, measure: str = "accuracy") -> dict[str, Any]:
-    """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and tokens,
-    with several benchmarks as unweighted means over them. Another cost than tokens also has its name and its mean, and
-    rewards have their bounds."""
+def measured(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVERALL) -> dict[str, Any]:
+    """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and its
+    tokens. Another cost than tokens also has its name and its mean, and rewards have their bounds."""
     length_of = run.run["length_of"]
     has_other_cost = length_of != "completion"
     row: dict[str, Any] = {"measure": measure}
     if has_other_cost:
         row["length_of"] = length_of
-    row.update(_interval_columns("score", run.estimate(measure)))
-    row.update(_interval_columns("mean_tokens", run.estimate("tokens")))
-    row["p95_tokens"] = run.estimate("p95_tokens").value
-    row["truncated_rate"] = run.estimate("truncated_rate").value
-    row["satisfaction_rate"] = run.estimate("within_target").value
+    row.update(_interval_columns("score", run.estimate(measure, benchmark)))
+    row.update(_interval_columns("mean_tokens", run.estimate("tokens", benchmark)))
+    for column, metric in SHARES_AND_QUANTILES.items():
+        row[column] = run.estimate(metric, benchmark).value
     if has_other_cost:
         metric = "thinking_tokens" if length_of == "thinking" else "cost"
-        row.update(_interval_columns("mean_cost", run.estimate(metric)))
+        row.update(_interval_columns("mean_cost", run.estimate(metric, benchmark)))
     if measure == "reward":
         lowest, highest = reward_bounds(run.samples)
         row["lowest_score"] = lowest
@@ -313,6 +318,21 @@ def points_of(seeds: pd.DataFrame) -> list[str]:
     return points
 
 
+def sentences_of(rows: pd.DataFrame) -> list[str]:
+    """Returns a sentence on score, tokens and any other cost of each row of [`comparison_rows`], the base first."""
+    points = [rows["name"].iloc[0], *points_of(rows)]
+    sentences = []
+    for point, row in zip(points, rows.to_dict("records"), strict=True):
+        score = with_interval(estimate_of(row, "score"), "{:.3f}".format)
+        tokens = with_interval(estimate_of(row, "mean_tokens"), format_tokens)
+        sentence = f"{point}: {row['measure']} {score}, {tokens} tokens"
+        if "length_of" in row:
+            cost = with_interval(estimate_of(row, "mean_cost"), format_cost)
+            sentence += f", {cost} {label_of(row['length_of'])}"
+        sentences.append(sentence)
+    return sentences
+
+
 # columns of a comparison's table after those with intervals
 CELLS = {
     "p95 of tokens": "{p95_tokens:.0f}",
@@ -450,13 +470,6 @@ class ScoreGap(NamedTuple):
     longest: float
 
 
-class Curve(NamedTuple):
-    """The points of one method and one seed, from the shortest to the longest."""
-
-    log_tokens: np.ndarray
-    scores: np.ndarray
-
-
 def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap | None:
     r"""Returns by how much the score of the first method is higher at equal length, and the range of tokens compared.
 
@@ -470,31 +483,25 @@ def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap
     Each frame has one row per point and seed of a method, with columns `point`, `seeds`, `score` and `mean_tokens`.
     The result is `None` if points have different seeds, or if there is no range that all curves cover.
     """
-    seeds_of_points = pd.concat([first, second]).groupby("point")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
-    first_curves = _curves_by_seed(first)
-    second_curves = _curves_by_seed(second)
-    curves = [*first_curves.values(), *second_curves.values()]
-    low = max(curve.log_tokens[0] for curve in curves)
-    high = min(curve.log_tokens[-1] for curve in curves)
+    points = pd.concat([first.assign(method="first"), second.assign(method="second")])
+    seeds_of_points = points.groupby("point")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
+    log_tokens = np.log(points["mean_tokens"]).groupby([points["method"], points["seeds"]])  # of each curve
+    low = log_tokens.min().max()
+    high = log_tokens.max().min()
     if seeds_of_points.nunique() > 1 or low >= high:
         return None
-    differences = [
-        _mean_difference(curve, second_curves[seed], low=low, high=high) for seed, curve in first_curves.items()
-    ]
+    differences = []
+    for _, of_seed in points.groupby("seeds"):
+        first_score, second_score = (_mean_score(curve, low, high) for _, curve in of_seed.groupby("method"))
+        differences.append(first_score - second_score)
     return ScoreGap(mean_over_seeds(differences, lowest=-math.inf), shortest=math.exp(low), longest=math.exp(high))
 
 
-def _curves_by_seed(rows: pd.DataFrame) -> dict[str, Curve]:
-    curves = {}
-    for seed, points in rows.sort_values("mean_tokens").groupby("seeds"):
-        curves[seed] = Curve(np.log(points["mean_tokens"].to_numpy()), points["score"].to_numpy())
-    return curves
-
-
-def _mean_difference(first: Curve, second: Curve, low: float, high: float) -> float:
-    """Returns the mean of the first curve minus the second one between two logarithms of tokens."""
-    knots = np.unique(np.concatenate([first.log_tokens, second.log_tokens]).clip(low, high))
-    first_scores = np.interp(knots, first.log_tokens, first.scores)
-    second_scores = np.interp(knots, second.log_tokens, second.scores)
-    # between two knots both curves are straight, so the trapezoidal rule is exact
-    return float(np.trapezoid(first_scores - second_scores, knots) / (high - low))
+def _mean_score(curve: pd.DataFrame, low: float, high: float) -> float:
+    """Returns the mean score of a curve between two logarithms of tokens, which it covers."""
+    curve = curve.sort_values("mean_tokens")
+    log_tokens = np.log(curve["mean_tokens"])
+    knots = np.unique(log_tokens.clip(low, high))
+    scores = np.interp(knots, log_tokens, curve["score"])
+    # between two knots the curve is straight, so the trapezoidal rule is exact
+    return float(np.trapezoid(scores, knots) / (high - low))

@@ -47,7 +47,6 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
         metrics[name] = change_metrics([benchmark_pairs], num_samples, bounds)
         num_problems[name] = NumProblems(benchmarks[name]["num_problems"], len(benchmark_pairs))
     metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
-    num_problems[OVERALL] = NumProblems(sum(sizes.in_all for sizes in num_problems.values()), len(pairs))
     return results_frame(metrics, num_problems, num_samples)
 
 
@@ -60,33 +59,25 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
             common.
     """
     both = f"{run.label!r} and its baseline {baseline.label!r}"
-    columns = compared_columns(run, baseline)
-    means = problem_means(run, columns)
-    base_means = problem_means(baseline, columns)
+    means = problem_means(run)
+    base_means = problem_means(baseline)
     others = {*means.index} ^ {*base_means.index}
     if others:
         raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate the same ones")
-    pairs = means.join(base_means.add_suffix("_base")).dropna()
+    columns = means.columns.intersection(base_means.columns, sort=False)
+    pairs = means[columns].join(base_means[columns].add_suffix("_base")).dropna()
     missing = {*run.benchmarks} - {*pairs.index.get_level_values("benchmark")}
     if missing:
         raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
     return pairs
 
 
-def compared_columns(run: EvaluatedRun, baseline: EvaluatedRun) -> list[str]:
-    """Returns the columns of samples that both runs have with known values."""
-    columns = ["num_tokens"]
-    if "reward" in run.samples and "reward" in baseline.samples:
-        columns.append("reward")
-    if run.knows_correctness and baseline.knows_correctness:
-        columns.append("is_correct")
-    return columns
-
-
-def problem_means(run: EvaluatedRun, columns: Sequence[str]) -> pd.DataFrame:
-    """Returns the means of these columns over the completions of each problem, indexed by `PROBLEM_KEY`; NaN where
-    none is graded."""
-    return keyed_samples(run).groupby(PROBLEM_KEY, sort=False)[[*columns]].mean()
+def problem_means(run: EvaluatedRun) -> pd.DataFrame:
+    """Returns the means over the completions of each problem, of columns with known values, indexed by `PROBLEM_KEY`;
+    NaN where none is graded."""
+    means = keyed_samples(run).groupby(PROBLEM_KEY, sort=False)
+    columns = [column for column in ("num_tokens", "reward", "is_correct") if column in run.samples]
+    return means[columns].mean().dropna(axis="columns", how="all")
 
 
 def keyed_samples(run: EvaluatedRun) -> pd.DataFrame:
@@ -109,16 +100,13 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
         return [pairs[column].to_numpy() - pairs[f"{column}_base"].to_numpy() for pairs in benchmarks]
 
     metrics = []
-    if "is_correct" in benchmarks[0]:
-        estimates = [intervals.mean_share_difference(gaps, num_samples) for gaps in differences("is_correct")]
-        metrics.append(Metric("accuracy_change", intervals.mean_over_benchmarks(estimates)))
-    if "reward" in benchmarks[0]:
-        low, high = bounds
-        estimates = [
-            intervals.mean_bounded_difference(gaps, low=low, high=high, num_samples=num_samples)
-            for gaps in differences("reward")
-        ]
-        metrics.append(Metric("reward_change", intervals.mean_over_benchmarks(estimates)))
+    for column, name, (low, high) in (("is_correct", "accuracy_change", (0, 1)), ("reward", "reward_change", bounds)):
+        if column in benchmarks[0]:
+            estimates = [
+                intervals.mean_bounded_difference(gaps, low=low, high=high, num_samples=num_samples)
+                for gaps in differences(column)
+            ]
+            metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences("num_tokens")]
     metrics.append(Metric("tokens_change", intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]

@@ -1,6 +1,7 @@
-"""Metrics of an evaluation, a function each. [`metrics_of`] lists those that `leash eval` reports.
+"""Metrics of an evaluation. [`metrics_of`] lists those that `leash eval` reports.
 
-Correctness is 1, 0 or NaN. Completions that could not be graded (NaN) are left out of shares and have no vote.
+Arrays have the shape `(problems, samples)`. Correctness is 1, 0 or NaN. Completions that could not be graded (NaN) are
+left out of shares and have no vote.
 """
 
 import math
@@ -58,107 +59,79 @@ class NumProblems(NamedTuple):
     graded: int
 
 
-@dataclass(frozen=True)
-class GradedSamples:
-    """The completions of one benchmark's graded problems, as arrays of shape `(problems, samples)`.
-
-    Args:
-        correctness (`np.ndarray`): 1, 0, or NaN where a completion could not be graded.
-        lengths (`np.ndarray`): In tokens, with EOS.
-        thinking_lengths (`np.ndarray`): In tokens, up to and including the last end of thinking.
-        costs (`np.ndarray`): What the target limits.
-        is_truncated (`np.ndarray`): Whether a completion reached the limit.
-        answers (`np.ndarray`): Extracted answers, `None` where there is none.
-        rewards (`np.ndarray` or `None`): If reward functions graded the completions, their rewards; NaN where there is
-            none.
-        max_new_tokens (`int`): Generation limit in tokens.
-        length_of (`str`), target_length (`float`): What the costs are, and their target; `None` if there is none.
-    """
-
-    correctness: np.ndarray
-    lengths: np.ndarray
-    thinking_lengths: np.ndarray
-    costs: np.ndarray
-    is_truncated: np.ndarray
-    answers: np.ndarray
-    rewards: np.ndarray | None
-    max_new_tokens: int
-    length_of: str
-    target_length: float | None
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, run: Mapping[str, Any]) -> "GradedSamples":
-        """Takes the rows of one benchmark, which are ordered by problem, and the content of `run.json`."""
-
-        def by_problem(column: str) -> np.ndarray:
-            return frame[column].to_numpy().reshape(-1, run["num_samples"])
-
-        length_of = run["length_of"]
-        return cls(
-            correctness=by_problem("is_correct"),
-            lengths=by_problem("num_tokens"),
-            thinking_lengths=by_problem("num_thinking_tokens"),
-            costs=by_problem(COLUMNS.get(length_of, COST_COLUMN)),
-            is_truncated=by_problem("finish_reason") == "length",
-            answers=by_problem("answer"),
-            rewards=by_problem("reward") if "reward" in frame else None,
-            max_new_tokens=run["sampling"]["max_new_tokens"],
-            length_of=length_of,
-            target_length=run["target_length"],
-        )
-
-
-def metrics_of(samples: GradedSamples, has_thinking: bool, reward_bounds: tuple[float, float]) -> list[Metric]:
+def metrics_of(
+    completions: pd.DataFrame, run: Mapping[str, Any], has_thinking: bool, reward_bounds: tuple[float, float]
+) -> list[Metric]:
     """Returns all metrics of a benchmark, in the order of the tables.
 
     Args:
-        samples (`GradedSamples`): Completions of the benchmark.
+        completions (`DataFrame`): Those of the benchmark's graded problems, ordered by problem.
+        run (`Mapping[str, Any]`): Content of `run.json`.
         has_thinking (`bool`): Whether any completion of the run thinks, in this benchmark or in another.
         reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
     """
-    knows_correctness = not np.isnan(samples.correctness).all()
+
+    def by_problem(column: str) -> np.ndarray:
+        """Returns an array of shape `(problems, samples)`."""
+        return completions[column].to_numpy().reshape(-1, run["num_samples"])
+
+    correctness = by_problem("is_correct")
+    knows_correctness = not np.isnan(correctness).all()
+    rewards = by_problem("reward") if "reward" in completions else None
+    answers = by_problem("answer")
+    is_truncated = by_problem("finish_reason") == "length"
+    lengths = by_problem("num_tokens")
+    costs = by_problem(COLUMNS.get(run["length_of"], COST_COLUMN))
+    target_length = run["target_length"]
+
     metrics: list[Metric] = []
     if knows_correctness:
-        metrics.append(accuracy(samples))
-        metrics.extend(pass_rates(samples))
-    if samples.rewards is None:
-        metrics.append(majority(samples))
+        metrics.append(Metric("accuracy", intervals.mean_share(np.nanmean(correctness, axis=1))))
+        metrics.extend(pass_rates(correctness))
+    if rewards is None:
+        metrics.append(majority(answers, correctness))
     else:  # reward functions do not extract answers, so there is no majority
-        metrics.extend(mean_reward(samples.rewards, reward_bounds))
-    metrics.append(truncated_rate(samples))
+        metrics.extend(mean_reward(rewards, reward_bounds))
+    metrics.append(rate("truncated_rate", is_truncated))
     if knows_correctness:
-        metrics.extend(score_by_ending("accuracy", samples.correctness, samples.is_truncated))
-    elif samples.rewards is not None:
-        metrics.extend(score_by_ending("reward", samples.rewards, samples.is_truncated))
-    metrics.append(tokens(samples))
-    metrics.extend(spread_of_lengths(samples))
+        metrics.extend(score_by_ending("accuracy", correctness, is_truncated))
+    else:
+        assert rewards is not None  # by which the completions are graded then
+        metrics.extend(score_by_ending("reward", rewards, is_truncated))
+    metrics.append(mean_length("tokens", lengths))
+    metrics.extend(spread_of_lengths(lengths))
     if has_thinking:
-        metrics.append(thinking_tokens(samples))
-        metrics.append(answer_tokens(samples))
-    if samples.length_of not in COLUMNS:  # tokens and thinking tokens stand above
-        metrics.append(cost(samples))
-    if samples.target_length is not None:
-        metrics.append(within_target(samples, samples.target_length))
-    if samples.rewards is None:
-        metrics.append(no_answer_rate(samples))
+        thinking_lengths = by_problem("num_thinking_tokens")
+        metrics.append(mean_length("thinking_tokens", thinking_lengths))
+        metrics.append(mean_length("answer_tokens", lengths - thinking_lengths))
+    if run["length_of"] not in COLUMNS:  # tokens and thinking tokens stand above
+        metrics.append(mean_length("cost", costs))
+    if target_length is not None:
+        metrics.append(rate("within_target", costs <= target_length, at=target_length))
+    if rewards is None:
+        metrics.append(rate("no_answer_rate", pd.isna(answers)))
     if knows_correctness:
-        metrics.extend(accuracy_within_budgets(samples))
-        metrics.extend(lengths_by_correctness(samples))
+        metrics.extend(accuracy_within_budgets(correctness, lengths, run["sampling"]["max_new_tokens"]))
+        metrics.extend(lengths_by_correctness(correctness, lengths))
     return metrics
 
 
-def accuracy(samples: GradedSamples) -> Metric:
-    """Returns avg@k: the share of correct completions, mean over problems."""
-    share_by_problem = np.nanmean(samples.correctness, axis=1)
-    return Metric("accuracy", intervals.mean_share(share_by_problem))
+def rate(name: str, holds: np.ndarray, at: float | None = None) -> Metric:
+    """Returns the share of completions for which something holds."""
+    return Metric(name, intervals.mean_share(holds.mean(axis=1)), at)
 
 
-def pass_rates(samples: GradedSamples) -> Iterator[Metric]:
+def mean_length(name: str, lengths: np.ndarray) -> Metric:
+    """Returns the mean of a length or of another cost of completions."""
+    return Metric(name, intervals.mean_amount(lengths.mean(axis=1)))
+
+
+def pass_rates(correctness: np.ndarray) -> Iterator[Metric]:
     """Yields pass@k for powers of two and for all samples."""
-    num_samples = samples.correctness.shape[1]
+    num_samples = correctness.shape[1]
     for k in doublings(num_samples):
         if k > 1:  # pass@1 is the accuracy
-            probability_by_problem = pass_at_k(samples.correctness, k)
+            probability_by_problem = pass_at_k(correctness, k)
             yield Metric("pass", intervals.mean_share(probability_by_problem), at=k)
 
 
@@ -177,12 +150,9 @@ def doublings(limit: int) -> list[int]:
     return [*powers_of_two, limit]
 
 
-def majority(samples: GradedSamples) -> Metric:
+def majority(answers: np.ndarray, correctness: np.ndarray) -> Metric:
     """Returns maj@k: the probability that the majority vote is correct."""
-    ballots = [
-        votes(answers, correctness)
-        for answers, correctness in zip(samples.answers, samples.correctness, strict=True)  # of a problem
-    ]
+    ballots = [votes(*problem) for problem in zip(answers, correctness, strict=True)]
     return Metric("majority", intervals.mean_share(majority_at_k(ballots)))
 
 
@@ -210,69 +180,26 @@ def score_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndarray) -> 
     yield Metric(f"truncated_{name}", _mean_of_all(scores[is_graded & is_truncated]))
 
 
-def tokens(samples: GradedSamples) -> Metric:
-    """Returns the mean length."""
-    length_by_problem = samples.lengths.mean(axis=1)
-    return Metric("tokens", intervals.mean_amount(length_by_problem))
-
-
-def thinking_tokens(samples: GradedSamples) -> Metric:
-    """Returns the mean length of the thinking."""
-    length_by_problem = samples.thinking_lengths.mean(axis=1)
-    return Metric("thinking_tokens", intervals.mean_amount(length_by_problem))
-
-
-def answer_tokens(samples: GradedSamples) -> Metric:
-    """Returns the mean length of what follows the thinking."""
-    answer_lengths = samples.lengths - samples.thinking_lengths
-    return Metric("answer_tokens", intervals.mean_amount(answer_lengths.mean(axis=1)))
-
-
-def cost(samples: GradedSamples) -> Metric:
-    """Returns the mean of what the target limits."""
-    return Metric("cost", intervals.mean_amount(samples.costs.mean(axis=1)))
-
-
-def within_target(samples: GradedSamples, target_length: float) -> Metric:
-    """Returns the share of completions that cost no more than the target."""
-    is_within = samples.costs <= target_length
-    return Metric("within_target", intervals.mean_share(is_within.mean(axis=1)), at=target_length)
-
-
-def truncated_rate(samples: GradedSamples) -> Metric:
-    """Returns the share of truncated completions."""
-    share_by_problem = samples.is_truncated.mean(axis=1)
-    return Metric("truncated_rate", intervals.mean_share(share_by_problem))
-
-
-def no_answer_rate(samples: GradedSamples) -> Metric:
-    """Returns the share of completions without an answer."""
-    has_no_answer = pd.isna(samples.answers)
-    return Metric("no_answer_rate", intervals.mean_share(has_no_answer.mean(axis=1)))
-
-
-def spread_of_lengths(samples: GradedSamples) -> Iterator[Metric]:
+def spread_of_lengths(lengths: np.ndarray) -> Iterator[Metric]:
     """Yields standard deviation, median and 95th percentile over all completions, without intervals."""
-    yield Metric("sd_tokens", _without_interval(np.std(samples.lengths)))
-    yield Metric("median_tokens", _without_interval(np.median(samples.lengths)))
-    yield Metric("p95_tokens", _without_interval(np.quantile(samples.lengths, 0.95)))
+    yield Metric("sd_tokens", _without_interval(np.std(lengths)))
+    yield Metric("median_tokens", _without_interval(np.median(lengths)))
+    yield Metric("p95_tokens", _without_interval(np.quantile(lengths, 0.95)))
 
 
-def accuracy_within_budgets(samples: GradedSamples) -> Iterator[Metric]:
+def accuracy_within_budgets(correctness: np.ndarray, lengths: np.ndarray, max_new_tokens: int) -> Iterator[Metric]:
     """Yields the share of completions that are correct and no longer than a budget: the generation limit, and the
     largest powers of two below it."""
-    budgets = doublings(samples.max_new_tokens)[-MAX_BUDGETS:]
-    for budget in budgets:
-        is_within = samples.lengths <= budget
-        credit = samples.correctness * is_within  # NaN where a completion could not be graded
+    for budget in doublings(max_new_tokens)[-MAX_BUDGETS:]:
+        credit = correctness * (lengths <= budget)  # NaN where a completion could not be graded
         share_by_problem = np.nanmean(credit, axis=1)
         yield Metric("accuracy_within", intervals.mean_share(share_by_problem), at=budget)
 
 
-def lengths_by_correctness(samples: GradedSamples) -> Iterator[Metric]:
+def lengths_by_correctness(correctness: np.ndarray, lengths: np.ndarray) -> Iterator[Metric]:
     """Yields mean lengths of all correct and of all wrong completions, without intervals; NaN if there are none."""
-    for name, correctness in (("right_tokens", 1), ("wrong_tokens", 0)):
-        yield Metric(name, _mean_of_all(samples.lengths[samples.correctness == correctness]))
+    yield Metric("right_tokens", _mean_of_all(lengths[correctness == 1]))
+    yield Metric("wrong_tokens", _mean_of_all(lengths[correctness == 0]))
 
 
 def _mean_of_all(values: np.ndarray) -> Estimate:
@@ -304,14 +231,15 @@ def results_frame(
 
     Args:
         metrics (`Mapping[str, Sequence[Metric]]`): By benchmark, and of `"overall"`.
-        num_problems (`Mapping[str, NumProblems]`): By benchmark, and of `"overall"`.
+        num_problems (`Mapping[str, NumProblems]`): By benchmark.
         num_samples (`int`): k, completions per problem.
     """
+    in_all, graded = (sum(sizes) for sizes in zip(*num_problems.values(), strict=True))
+    sizes_by_name = {**num_problems, OVERALL: NumProblems(in_all, graded)}
     rows = []
-    for benchmark, benchmark_metrics in metrics.items():
-        in_all, graded = num_problems[benchmark]
+    for name, benchmark_metrics in metrics.items():
         for metric in benchmark_metrics:
-            rows.append((benchmark, in_all, graded, num_samples, metric.name, metric.at, *metric.estimate))
+            rows.append((name, *sizes_by_name[name], num_samples, metric.name, metric.at, *metric.estimate))
     return pd.DataFrame(rows, columns=RESULT_COLUMNS).astype({"at": float})
 
 

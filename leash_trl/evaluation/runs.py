@@ -13,7 +13,6 @@ from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import (
     OVERALL,
-    GradedSamples,
     Metric,
     NumProblems,
     metrics_of,
@@ -219,15 +218,10 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
         if graded.empty:
             failure = completions["grader_failure"].iloc[0]
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
-        graded_samples = GradedSamples.from_frame(graded, run)
-        metrics[name] = metrics_of(graded_samples, has_thinking, bounds)
+        metrics[name] = metrics_of(graded, run, has_thinking=has_thinking, reward_bounds=bounds)
         num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
 
     metrics[OVERALL] = overall_metrics(metrics)
-    num_problems[OVERALL] = NumProblems(
-        in_all=sum(benchmark.in_all for benchmark in num_problems.values()),
-        graded=sum(benchmark.graded for benchmark in num_problems.values()),
-    )
     results = results_frame(metrics, num_problems, num_samples)
     return EvaluatedRun({**run, "label": label or run["label"]}, samples, results)
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -44,22 +45,18 @@ def format_percent(share: float) -> str:
     return "" if pd.isna(share) else f"{100 * share:.1f}"
 
 
-def format_tokens(count: float) -> str:
-    """Formats a number of tokens, without decimals from 1,000 on: `16,912`, `46.0`."""
+def format_tokens(count: float, sign: str = "") -> str:
+    """Formats a number of tokens, without decimals from 1,000 on: `16,912`, `46.0`; with the `sign` of `"+z"`, a
+    difference: `-1,024`, `+0.0`."""
     if pd.isna(count):
         return ""
-    return f"{count:,.0f}" if abs(count) >= 1000 else f"{count:,.1f}"
+    return f"{count:{sign},.0f}" if abs(count) >= 1000 else f"{count:{sign},.1f}"
 
 
 def format_cost(number: float, length_of: str = "") -> str:
     """Formats a number of tokens, or another cost, which may be small: `1,024`, `46.0`, `1.25`, `0.0375`."""
     is_large = length_of in TOKEN_COSTS or abs(number) >= 10
     return format_tokens(number) if is_large else format_number(number)
-
-
-def format_token_change(count: float) -> str:
-    """Formats a difference of numbers of tokens, without decimals from 1,000 on: `-1,024`, `+0.0`."""
-    return f"{count:+z,.0f}" if abs(count) >= 1000 else f"{count:+z,.1f}"
 
 
 def format_number(number: float) -> str:
@@ -132,7 +129,7 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "wrong_tokens": ("wrong tokens", format_tokens),
     "accuracy_change": ("Δ accuracy (points)", format_points),
     "reward_change": ("Δ reward", "{:+.3g}".format),
-    "tokens_change": ("Δ tokens", format_token_change),
+    "tokens_change": ("Δ tokens", partial(format_tokens, sign="+z")),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
 

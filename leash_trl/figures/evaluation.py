@@ -1,7 +1,6 @@
 """Draws figures of evaluated runs and of comparisons: accuracy over tokens, and accuracy within token budgets."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
-from leash_trl.comparison.tables import WINDOW, comparison_rows, estimate_of, in_words, read_comparison
+from leash_trl.comparison.tables import WINDOW, in_words, measured, sentences_of
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun
-from leash_trl.evaluation.tables import with_interval
 from leash_trl.figures import style
 
 
@@ -58,7 +56,7 @@ def pareto_figure(
     curves = [*_curves(points)]
     for curve in curves:
         _draw_curve(axis, curve)
-    figure.set_label("; ".join(_row_texts(curves)))
+    figure.set_label("; ".join(sentences_of(points)))
 
     has_targets_in_tokens = "length_of" not in points  # which names another cost
     targets = sorted(points["target_length"].dropna().unique()) if has_targets_in_tokens else []
@@ -106,17 +104,6 @@ def _draw_curve(axis: Axes, curve: DrawnCurve) -> None:
     axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
 
 
-def _row_texts(curves: Sequence[DrawnCurve]) -> Iterator[str]:
-    """Yields the numbers of each point as text."""
-    for curve in curves:
-        for row in curve.points.to_dict("records"):
-            score = estimate_of(row, "score")
-            tokens = estimate_of(row, "mean_tokens")
-            at_target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
-            numbers = f"{with_interval(score, '{:.3f}'.format)}, tokens {with_interval(tokens, '{:.1f}'.format)}"
-            yield f"{row['label']}{at_target}: {row['measure']} {numbers}"
-
-
 def _scale_lengths(axis: Axes) -> None:
     """Makes the axis of lengths logarithmic, because methods shorten lengths by a factor, with plain numbers."""
     axis.set_xscale("log")
@@ -145,28 +132,10 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
     """Returns the points of [`pareto_figure`]: accuracy and tokens on a benchmark, or means over benchmarks."""
     points = []
     for run in runs:
+        point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
         measure = "accuracy" if run.knows_correctness else "reward"
-        point: dict[str, Any] = {
-            "name": run.label,
-            "seeds": str(run.run["seed"]),
-            "measure": measure,
-            "target_length": np.nan,
-        }
-        for key, metric in (("score", measure), ("mean_tokens", "tokens")):
-            names = (key, f"{key}_interval_low", f"{key}_interval_high")
-            point |= dict(zip(names, run.estimate(metric, benchmark), strict=True))
-        points.append(point)
+        points.append(point | measured(run, measure, benchmark))
     return pd.DataFrame(points)
-
-
-def read_trade_offs(path: Path) -> pd.DataFrame:
-    """Reads the points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`.
-
-    The seeds of a method and target are replaced by their mean with its interval over seeds.
-    """
-    rows = read_comparison(path)
-    is_table = rows["seeds"].str.contains(" ").any()  # a row of `table.csv` names all its seeds
-    return rows if is_table else comparison_rows(rows)
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:

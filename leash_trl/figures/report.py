@@ -15,11 +15,9 @@ from leash_trl.comparison.tables import (
     DIFFERENCES_FILE,
     comparison_rows,
     comparison_tables,
-    estimate_of,
-    points_of,
     read_comparison,
+    sentences_of,
 )
-from leash_trl.completions.costs import label_of
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -134,22 +132,8 @@ def comparison_section(folder: Path, name: str) -> Section:
     differences = pd.read_csv(folder / DIFFERENCES_FILE)
     for frame, caption in comparison_tables(seeds, differences):
         blocks.append(_table(caption, frame))
-    return Section(f"Comparison: {folder.resolve().name}", blocks, _compared(rows))
-
-
-def _compared(rows: pd.DataFrame) -> list[str]:
-    """Returns one sentence per point of a comparison on its score and tokens, the base first."""
-    points = [rows["name"].iloc[0], *points_of(rows)]
-    sentences = []
-    for point, row in zip(points, rows.to_dict("records"), strict=True):
-        score = with_interval(estimate_of(row, "score"), "{:.3f}".format)
-        tokens = with_interval(estimate_of(row, "mean_tokens"), format_tokens)
-        sentence = f"{point}: {row['measure']} {score}, {tokens} tokens"
-        if "length_of" in row:
-            cost = with_interval(estimate_of(row, "mean_cost"), format_cost)
-            sentence += f", {cost} {label_of(row['length_of'])}"
-        sentences.append(f"{sentence}.")
-    return sentences
+    headline = [f"{sentence}." for sentence in sentences_of(rows)]
+    return Section(f"Comparison: {folder.resolve().name}", blocks, headline)
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
@@ -345,9 +329,9 @@ def run_settings(path: Path) -> dict[str, Any]:
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     """Returns a run's row in the table of training runs."""
-    length = _end_means(run, "mean_length")
-    accuracy = _end_means(run, "accuracy")
-    satisfaction = _end_means(run, "satisfaction_rate")
+    first_length, last_length = _end_means(run, "mean_length")
+    first_accuracy, last_accuracy = _end_means(run, "accuracy")
+    _, last_satisfaction = _end_means(run, "satisfaction_rate")
     lambdas = logged(run, "leash/lambda")
     generated_tokens = logged(run, "leash/generated_tokens")
     return {
@@ -355,11 +339,11 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
         "steps": str(run.index[-1]),
         "target": _targets_cell(targets_of(run)),
         "length of": run.attrs["length_of"],
-        "first length": format_cost(length.first, run.attrs["length_of"]),
-        "last length": format_cost(length.last, run.attrs["length_of"]),
-        "first accuracy": format_percent(accuracy.first),
-        "last accuracy": format_percent(accuracy.last),
-        "last satisfaction": format_percent(satisfaction.last),
+        "first length": format_cost(first_length, run.attrs["length_of"]),
+        "last length": format_cost(last_length, run.attrs["length_of"]),
+        "first accuracy": format_percent(first_accuracy),
+        "last accuracy": format_percent(last_accuracy),
+        "last satisfaction": format_percent(last_satisfaction),
         "maximum λ": format_number(lambdas.max()),
         "λ of last batch": format_number(lambdas.iloc[-1]) if len(lambdas) else "",
         "steps to target": _steps_to_target(run),
@@ -388,17 +372,11 @@ def _steps_to_target(run: pd.DataFrame) -> str:
     return "never" if step is None else str(step)
 
 
-class EndMeans(NamedTuple):
-    """Means of a curve's first and of its last values; NaN if it has none."""
-
-    first: float
-    last: float
-
-
-def _end_means(run: pd.DataFrame, key: str) -> EndMeans:
-    """Returns the means of the first and of the last logged values; the windows overlap only for a single value."""
+def _end_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
+    """Returns the means of the first and of the last logged values, which overlap only for a single value; NaN if
+    there are none."""
     values = logged(run, f"leash/{key}")
     if values.empty:
         values = logged(run, f"eval_leash/{key}")
     first, last = ends(values)
-    return EndMeans(first=first.mean(), last=last.mean())
+    return first.mean(), last.mean()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from leash_trl.comparison.tables import comparison_rows, read_comparison
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
-from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
+from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
 from leash_trl.figures.style import NARROW
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
 from leash_trl.paths import existing_path
@@ -84,7 +85,7 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
-        return pareto_figure(read_trade_offs(tables[0]), width=NARROW)
+        return pareto_figure(comparison_rows(read_comparison(tables[0])), width=NARROW)
 
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
     if message := warning(runs):
