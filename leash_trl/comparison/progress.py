@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from leash_trl.comparison.queue import EndedJob
 from leash_trl.comparison.run import LOG_FILE, ComparedRun
-from leash_trl.run_folder import read_trainer_state, whole_checkpoints
+from leash_trl.run_folder import newest_trainer_state
 
 
 SECONDS_BETWEEN_READINGS = 1.0
@@ -62,13 +62,9 @@ class RunProgress:
         self.num_done = 0  # updates
         self.total = 0  # or not known yet
         if run.is_trained:
-            state = read_trainer_state(run.folder)
-            checkpoint = next(whole_checkpoints(run.folder), None)
-            if state is None and checkpoint is not None:
-                state = read_trainer_state(checkpoint)
-            saved = state or {}
-            self.num_done = saved.get("global_step", 0)
-            self.total = max(saved.get("max_steps", 0), run.recipe.get("max_steps") or 0, self.num_done)
+            state = newest_trainer_state(run.folder)
+            self.num_done = state.get("global_step", 0)
+            self.total = max(state.get("max_steps", 0), run.recipe.get("max_steps") or 0, self.num_done)
 
     def read(self) -> None:
         """Reads the end of the log."""

@@ -117,7 +117,7 @@ def measure_of(runs: Sequence[EvaluatedRun]) -> str:
 def _only_say_right_or_wrong(rewards: set[float]) -> bool:
     """Returns whether these rewards carry nothing beside correctness, as partial credit would."""
     other_rewards = rewards - {1}
-    if not other_rewards or other_rewards in ({0}, {-1}):
+    if other_rewards <= {0} or other_rewards == {-1}:
         return True
     # several negative rewards, such as -1 and -0.5, are kinds of wrong answers if right ones have 1
     return max(other_rewards) < 0 and 1 in rewards
@@ -170,8 +170,8 @@ def seed_row(
 def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
     return {
         name: estimate.value,
-        f"{name}_interval_low": estimate.low,
-        f"{name}_interval_high": estimate.high,
+        name + "_interval_low": estimate.low,
+        name + "_interval_high": estimate.high,
     }
 
 
@@ -247,7 +247,7 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     highest = trained.get("highest_score", pd.Series([1.0])).max()
     rows = [base]
     for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
-        means = point.loc[:, "score":LAST_COLUMN].mean()
+        means = point.loc[:, "score":LAST_COLUMN].drop(columns="target_length").mean()
         row = {**point.iloc[0], **means}
         row["seeds"] = " ".join(point["seeds"])
         row["worst_settling_error"] = point["worst_settling_error"].max()
@@ -355,20 +355,18 @@ def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
     settings.insert(0, "target", targets)
     differs = [len({*settings[field]} - {""}) > 1 for field in settings]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
-    has_cells = (cells != "").any()
-    cells = cells.loc[:, has_cells]
-
     is_over_seeds = rows["seeds"].str.contains(" ")  # such as "0 1"
     sample = "seeds" if is_over_seeds.any() else "problems"
-    headings = {"score": rows["measure"].iloc[0], "mean_tokens": "tokens"}
+    names = {"score": rows["measure"].iloc[0], "mean_tokens": "tokens"}
     if "length_of" in rows:
-        headings["mean_cost"] = label_of(rows["length_of"].iloc[0])
-    for column in cells.columns.intersection([*headings]):
+        names["mean_cost"] = label_of(rows["length_of"].iloc[0])
+    for column, name in names.items():
         if sample == "seeds":
             is_other = ~is_over_seeds & cells[column].str.endswith("]")
             cells[column] += np.where(is_other, " over problems", "")
-        cells = cells.rename(columns={column: f"{headings[column]} [95 % interval over {sample}]"})
-    return pd.concat([rows["name"].rename("method"), settings.loc[:, differs], cells], axis=1)
+        cells = cells.rename(columns={column: f"{name} [95 % interval over {sample}]"})
+    has_cells = (cells != "").any()
+    return pd.concat([rows["name"].rename("method"), settings.loc[:, differs], cells.loc[:, has_cells]], axis=1)
 
 
 def _row_cells(row: Row) -> dict[str, str]:
@@ -425,7 +423,7 @@ def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints) -> pd
     """Returns the differences of score and tokens from the reference of those points that, like it, have several
     seeds: `point`, `column`, `value`, `low` and `high`, `needed`, the number of seeds that would find the difference,
     and `mark`, which says whether it is significant."""
-    points = dict([*seeds.groupby("point")])
+    points = dict(list(seeds.groupby("point")))
     rows = []
     for point in compared.others:
         for column in FORMATS:

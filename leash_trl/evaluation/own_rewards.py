@@ -14,7 +14,7 @@ from leash_trl.length_control.rollouts import weighted_task_rewards
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
 
 
-@dataclass(frozen=True)
+@dataclass
 class OwnRewards:
     """Reward functions that decide correctness by the same rule as in training, which is [`CorrectnessRule`].
 
@@ -38,8 +38,7 @@ class OwnRewards:
         if self.weights is not None and len(self.weights) != len(names):
             raise ValueError(f"reward_weights are {self.weights}, but must be one for each of {', '.join(names)}")
         deciding_name = get_callable_name(self.correctness_func)
-        rule = CorrectnessRule(self.functions, names, self.correctness_func, deciding_name)
-        object.__setattr__(self, "correctness", rule)  # since the dataclass is frozen
+        self.correctness = CorrectnessRule(self.functions, names, self.correctness_func, deciding_name)
 
     def resume(self, completions: Iterable[Mapping[str, Any]]) -> None:
         """Records the rewards of completions that were graded before, which are fields of their records."""

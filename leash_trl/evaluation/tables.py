@@ -189,9 +189,8 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
         is_in_summary = run.results["metric"].isin(metrics)
         cells = metric_cells(run, run.results[is_in_summary], have_overall(runs)).T  # a row per benchmark
         parts.append(cells.rename_axis("benchmark").reset_index().assign(model=run.label))
-    table = pd.concat(parts).fillna("")
-    benchmarks = list(table["benchmark"].unique())
-    table = table.sort_values("benchmark", key=lambda names: names.map(benchmarks.index), kind="stable")
+    by_benchmark = pd.concat(parts).fillna("").groupby("benchmark", sort=False)
+    table = pd.concat([rows for _, rows in by_benchmark])
     return table[["benchmark", "model", *table.columns.drop(["benchmark", "model"])]]
 
 

@@ -135,7 +135,7 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
         point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
         measure = "accuracy" if run.knows_correctness else "reward"
         points.append(point | measured(run, measure, benchmark))
-    return pd.DataFrame(points)
+    return pd.DataFrame(points).drop(columns="length_of", errors="ignore")  # runs may measure several costs
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:

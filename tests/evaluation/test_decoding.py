@@ -28,10 +28,8 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     assert sixth.token_ids[-2:] == [13, 1]
     assert seventh.token_ids[-2:] == [15, 1]
     assert eighth.token_ids[-2:] == [18, 1]
-    first_call, second_call, third_call = engine.calls
-    assert [request.prompt_ids[0] for request in first_call] == [6, 7, 8]
-    assert [request.prompt_ids[0] for request in second_call] == [6, 7, 8]
-    assert [request.prompt_ids[0] for request in third_call] == [6, 8]
+    first_tokens = [[request.prompt_ids[0] for request in requests] for requests in engine.calls]
+    assert first_tokens == [[6, 7, 8], [6, 7, 8], [6, 8]]
 
 
 def test_each_step_has_a_seed_of_its_own_that_never_changes():
@@ -52,8 +50,6 @@ def test_a_strategy_is_made_again_from_its_record():
     [
         ("beam", {}, "'beam'"),
         ("budget_forcing", {"thresold": 1}, "thresold=1"),
-        ("plain", {"width": None}, "width=None"),
-        ("budget_forcing", {"num_ignore": 1.5}, "num_ignore=1.5"),
         ("budget_forcing", {"num_ignore": True}, "num_ignore=True"),
     ],
 )

@@ -58,15 +58,6 @@ def test_intervals_cover_as_often_as_they_say(worlds, num_samples, num_draws, bo
         assert max(widths) < widest, statistic
 
 
-@given(arrays(float, st.integers(1, 30), elements=st.floats(0, 1, width=16)))
-def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(values):
-    share = mean_share(values)
-    assert 0 <= share.low <= share.value <= share.high <= 1
-    assert share.high > share.low
-    mirrored = mean_share(1 - values)
-    assert (mirrored.low, mirrored.high) == pytest.approx((1 - share.high, 1 - share.low))
-
-
 @given(arrays(float, st.integers(1, 30), elements=st.floats(-1, 1, width=16)))
 def test_an_interval_of_bounded_rewards_holds_their_mean_and_lies_within_their_bounds(rewards):
     low, high = bounds_of(rewards)

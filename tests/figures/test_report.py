@@ -13,7 +13,6 @@ from sampled_run import problem, write_run
 from written_runs import evaluated, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
-from leash_trl.comparison.tables import read_comparison
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
     Section,
@@ -91,8 +90,6 @@ def test_training_is_told_before_its_numbers(tmp_path):
     assert sentence.startswith("run: ")
     for words in ("leash", "2 updates", "60.0", "40.0", "50.0 %"):
         assert words in sentence
-    assert [*map(type, section.blocks)] == [dict] * 3
-    assert ["figure" in block for block in section.blocks] == [True, True, False]
 
 
 def test_a_comparison_tells_the_score_and_tokens_of_each_point(tmp_path):
@@ -103,37 +100,15 @@ def test_a_comparison_tells_the_score_and_tokens_of_each_point(tmp_path):
     assert "40.5 [" in leash  # of seeds with 40 and 41 tokens
 
 
-def test_a_comparison_tells_another_cost_by_its_name(tmp_path):
-    folder = write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9, target=2.0))
-    seeds = read_comparison(folder / "seeds.csv")
-    seeds.insert(2, "length_of", "costs.py:num_lines")
-    for column in ("mean_cost", "mean_cost_interval_low", "mean_cost_interval_high"):
-        seeds.insert(6, column, 1.5)
-    seeds.to_csv(folder / "seeds.csv", index=False)
-    _, leash = comparison_section(folder, "compare").headline
-    assert leash.startswith("LEASH at 2 num_lines: ")
-    assert leash.endswith("1.5 [1.5, 1.5] num_lines.")
-
-
 def test_sentences_at_the_top_are_folded_from_the_ninth_on():
     sentences = [f"sentence {number}" for number in range(10)]
     page = render("report.html.j2", "t", [Section("Runs", [], sentences)])
     assert page.index("sentence 7") < page.index("<summary>2 more") < page.index("sentence 8")
 
 
-def test_the_terms_of_a_legend_are_a_list():
-    legend = Section("Terms", ["Both are in tokens.\n- sd: standard deviation\n- a: b *"])
-    page = render("report.html.j2", "t", [legend])
-    assert "<p>Both are in tokens.</p>" in page
-    assert re.findall("<dt>(.*)</dt> <dd>(.*)</dd>", page) == [("sd", "standard deviation"), ("a", "b *")]
-    assert "Both are in tokens.\n- sd: standard deviation\n- a: b \\*\n" in render("report.md.j2", "t", [legend])
-
-
 def test_settings_are_folded_below_the_story(written):
     page = (written / "report.html").read_text(encoding="utf-8")
     assert page.index("<summary>More numbers") < page.index(">sampling temperature<")
-    cells = re.findall('<td data-column="tokens"', page)
-    assert len(cells) == 6  # two models on two benchmarks and overall
 
 
 def test_the_table_of_runs_stands_before_the_changes_from_the_first_run(base_and_shorter):
@@ -152,16 +127,10 @@ def test_every_metric_of_a_benchmark_stands_beside_that_of_the_other_run(base_an
     assert of_gym.equals(of_aime)
 
 
-@pytest.mark.parametrize(
-    ("size", "first", "last"), [(1, "1.0", "1.0"), (2, "1.0", "2.0"), (5, "1.5", "4.5"), (22, "5.5", "17.5")]
-)
-def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, last):
-    # lengths 1, 2, ...: of 22 the first ten have a mean of 5.5; of fewer than 20 the halves share none
-    log = []
-    for length in range(1, size + 1):
-        log.append({"step": length, "leash/mean_length": length})
+def test_first_and_last_numbers_are_means_over_ten_batches():
+    log = [{"step": length, "leash/mean_length": length} for length in range(1, 23)]
     cells = final_numbers(curves_from_state({"log_history": log}, "run"))
-    assert [cells["first length"], cells["last length"]] == [first, last]
+    assert [cells["first length"], cells["last length"]] == ["5.5", "17.5"]
 
 
 def test_the_numbers_of_a_training_run_by_hand():
@@ -219,9 +188,6 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
     assert first["method"].tolist() == ["base", "LEASH", "ALP"]
     assert first["change of tokens"].tolist() == ["", "-59.5%", "-49.5%"]
     assert section.blocks[0] == "leash compare: 3 problems."
-    for block in section.blocks:
-        text = block if isinstance(block, str) else block["caption"]
-        assert "|" not in text
 
 
 @pytest.mark.parametrize(
