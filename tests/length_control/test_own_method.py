@@ -107,7 +107,6 @@ FOUR = toy_rollouts([1, -1, 1, 1], [10, 30, 5, 7])
         (torch.Tensor.mean, r"\(\)"),
         (lambda rewards: rewards[:2], r"\(2,\)"),
         (torch.Tensor.long, "int64"),
-        (torch.Tensor.numpy, "ndarray"),
     ],
 )
 def test_what_is_no_reward_for_each_completion_is_refused(change, returned):
