@@ -47,18 +47,6 @@ NOT_FOLLOWED = (
 )
 
 
-def get_warpers(temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> LogitsProcessorList:
-    """Returns the logits processors for sampling that have an effect, in transformers' order."""
-    warpers = LogitsProcessorList()
-    if temperature != 1.0:
-        warpers.append(generation.TemperatureLogitsWarper(temperature))
-    if top_k > 0:
-        warpers.append(generation.TopKLogitsWarper(top_k))
-    if top_p != 1.0:
-        warpers.append(generation.TopPLogitsWarper(top_p))
-    return warpers
-
-
 def check_cache(model: PreTrainedModel) -> None:
     """Raises `ValueError` if a model has no cache of keys and values, or also keeps states that cannot be dropped with
     a row, such as the recurrent states of Mamba or the convolutional states of LFM2."""

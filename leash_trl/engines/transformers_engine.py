@@ -4,11 +4,17 @@ from collections.abc import Sequence
 
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.engines.shrinking_batch import sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 from leash_trl.model_facts import context_length, eos_token_ids
 from leash_trl.run_folder import checkpoint_path
@@ -55,9 +61,13 @@ class TransformersEngine:
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0
-        warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
-        if not is_greedy:
-            warpers = get_warpers(settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
+        config = GenerationConfig(
+            do_sample=True,
+            temperature=settings.temperature or 1.0,  # the most likely token is the same at each temperature
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+        )
+        warpers = self.model._get_logits_processor(config, input_ids_seq_length=0)
         generations: list[Generation] = []
         starts = range(0, len(requests), self.batch_size)
         for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
