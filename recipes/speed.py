@@ -272,10 +272,9 @@ def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limi
 
 def shrinking(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
     """The numbers of tokens that our engine generates."""
-    no_token = [-1]  # ends a completion
-    return [
-        len(ids) for ids in sample_tokens(model, prompts, no_token, pad, limits, transformers.LogitsProcessorList())
-    ]
+    no_token: list[list[int]] = [[]] * len(prompts)  # ends a completion
+    completions = sample_tokens(model, prompts, no_token, limits, pad, transformers.LogitsProcessorList())
+    return [len(ids) for ids in completions]
 
 
 ENGINES = {"generate": generate, "shrinking": shrinking}

@@ -73,17 +73,16 @@ class TransformersEngine:
         for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
             batch = requests[start : start + self.batch_size]
             choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
+            end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in batch]
             rows = sample_tokens(
                 self.model,
                 [request.prompt_ids for request in batch],
-                eos_ids=self.eos_token_ids,
+                end_ids=end_ids,
+                limits=[request.max_new_tokens for request in batch],
                 pad_id=self.eos_token_ids[0],  # attention masks padding, so any token serves
-                max_new_tokens=[request.max_new_tokens for request in batch],
                 warpers=warpers,
                 choose=choice,
-                stop_ids=[request.stop_token_ids for request in batch],
             )
-            for request, ids in zip(batch, rows, strict=True):
-                ends = {*self.eos_token_ids, *request.stop_token_ids}
-                generations.append(Generation(ids, is_truncated=ids[-1] not in ends))
+            for token_ids, ends in zip(rows, end_ids, strict=True):
+                generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

@@ -72,7 +72,7 @@ def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
     model = random_model(kind, **fields)
     prompts = [torch.randint(3, 64, (length,)).tolist() for length in (1, 3, 30, 9, 17, 2)]
     ends = [*range(1, 9)]
-    ours = sample_tokens(model, prompts, ends, 0, 40, transformers.LogitsProcessorList(), choose=likeliest)
+    ours = sample_tokens(model, prompts, [ends] * 6, [40] * 6, 0, transformers.LogitsProcessorList(), choose=likeliest)
     for prompt, mine in zip(prompts, ours, strict=True):
         alone = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=40, eos_token_id=ends)
         assert mine == alone[0, len(prompt) :].tolist()
@@ -89,7 +89,7 @@ def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
 def test_a_model_that_keeps_more_than_keys_and_values_is_an_error(kind, fields):
     model = random_model(kind, **fields)
     with pytest.raises(ValueError, match="rollout_func"):
-        sample_tokens(model, [[5, 6]], [1], 0, 4, transformers.LogitsProcessorList())
+        sample_tokens(model, [[5, 6]], [[1]], [4], 0, transformers.LogitsProcessorList())
 
 
 @pytest.mark.parametrize("width", [1, None])
@@ -100,7 +100,9 @@ def test_the_heads_input_is_never_cut_from_a_longer_pass(width, model, tokenizer
     hook = model.lm_head.register_forward_pre_hook(lambda head, given: seen.append(given[0]))
     try:
         prompts = [prompt[:width] for prompt in prompts]
-        completions = sample_tokens(model, prompts, [tokenizer.eos_token_id], 0, 4, transformers.LogitsProcessorList())
+        completions = sample_tokens(
+            model, prompts, [[tokenizer.eos_token_id]] * 24, [4] * 24, 0, transformers.LogitsProcessorList()
+        )
     finally:
         hook.remove()
     assert sum(states.shape[:2].numel() for states in seen) <= 4 * len(prompts)

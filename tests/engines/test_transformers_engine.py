@@ -32,10 +32,6 @@ def generations(engine, requests):
     return engine.generate(requests, FREE)
 
 
-def test_the_defaults_are_the_papers():
-    assert SamplingSettings() == SamplingSettings(temperature=0.6, top_p=0.95, top_k=0, max_new_tokens=32768)
-
-
 def test_a_completion_depends_on_its_seed_and_on_no_neighbor_or_global_generator(engine, requests, generations):
     global_generator = torch.get_rng_state()
     engine.batch_size = 7

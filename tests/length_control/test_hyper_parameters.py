@@ -65,6 +65,8 @@ def test_what_does_not_fit_the_run_is_refused(method, settings, target, limit, m
         ("l1_max", {"budget_range": (1, 4000)}, None, 4000),
         ("laser_d", {}, 16384, 32768),
         ("lead", {"upper_bound": 1000}, None, math.inf),
+        ("cosine", {"max_length": 3}, None, math.inf),
+        ("dapo_overlong", {"max_length": 3, "cache_length": 1}, None, math.inf),
     ],
 )
 def test_what_just_fits_the_run_is_not_refused(method, settings, target, limit):

@@ -212,21 +212,6 @@ def test_fractional_costs_without_a_limit_are_scored_or_refused_in_one_line(name
     json.dumps(method.state_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        METHODS["cosine"](max_length=3, margin=0),
-        METHODS["dapo_overlong"](max_length=3, cache_length=1),
-        METHODS["lead"](lower_bound=1, upper_bound=4),
-    ],
-    ids=lambda method: method.name,
-)
-def test_methods_that_need_a_limit_take_their_own(method):
-    check_fractions(method)
-    shortest, longest = method.score(FRACTIONS, AdvantageRule()).shaped[[0, 2]]
-    assert shortest > longest
-
-
 RELATIVE = ["leash", "leash_predictive", "laconic", "laser", "kimi", "efficient", "gfpo", "grpo_lead", "prime_rl"]
 RELATIVE += ["mai", "gr3", "grlc", "hapo", "toggle"]
 
