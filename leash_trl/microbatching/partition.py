@@ -6,6 +6,7 @@ its longest completion. Costs that grow with the square of the length, such as e
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import torch
 
@@ -111,7 +112,8 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
     cap_by_number = math.ceil(num_rows / num_parts) * (max(prompts) + max(completions))  # as TRL splits rows
     cap = min(CAP_SLACK * smallest_cap, cap_by_number)
     _, sizes = _best_runs(costs.masked_fill(costs > cap, torch.inf), num_parts, combine=torch.add)
-    return [part.tolist() for part in torch.tensor(order).split(sizes)]
+    rows = iter(order)
+    return [list(islice(rows, size)) for size in sizes]
 
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:
