@@ -30,7 +30,7 @@ import transformers
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.engines.shrinking_batch import sample_tokens
 from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.planning.plan import PAPER_MODELS
@@ -272,8 +272,9 @@ def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limi
 
 def shrinking(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
     """The numbers of tokens that our engine generates."""
-    no_token = [-1]  # ends a completion
-    return [len(ids) for ids in sample_tokens(model, prompts, no_token, pad, limits, get_warpers())]
+    no_token: list[list[int]] = [[]] * len(prompts)  # ends a completion
+    completions = sample_tokens(model, prompts, no_token, limits, pad, transformers.LogitsProcessorList())
+    return [len(ids) for ids in completions]
 
 
 ENGINES = {"generate": generate, "shrinking": shrinking}

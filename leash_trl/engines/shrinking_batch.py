@@ -47,18 +47,6 @@ NOT_FOLLOWED = (
 )
 
 
-def get_warpers(temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> LogitsProcessorList:
-    """Returns the logits processors for sampling that have an effect, in transformers' order."""
-    warpers = LogitsProcessorList()
-    if temperature != 1.0:
-        warpers.append(generation.TemperatureLogitsWarper(temperature))
-    if top_k > 0:
-        warpers.append(generation.TopKLogitsWarper(top_k))
-    if top_p != 1.0:
-        warpers.append(generation.TopPLogitsWarper(top_p))
-    return warpers
-
-
 def check_cache(model: PreTrainedModel) -> None:
     """Raises `ValueError` if a model has no cache of keys and values, or also keeps states that cannot be dropped with
     a row, such as the recurrent states of Mamba or the convolutional states of LFM2."""
@@ -81,36 +69,32 @@ def _left_padded(rows: Sequence[Sequence[int]], padding: int) -> torch.Tensor:
 def sample_tokens(
     model: PreTrainedModel,
     prompts: Sequence[Sequence[int]],
-    eos_ids: list[int],
+    end_ids: Sequence[Collection[int]],
+    limits: Sequence[int],
     pad_id: int,
-    max_new_tokens: int | Sequence[int],
     warpers: LogitsProcessorList,
     choose: TokenChoice = global_draw,
-    stop_ids: Sequence[Collection[int]] | None = None,
 ) -> list[list[int]]:
     """Samples one completion for every prompt.
 
     Args:
         prompts (`Sequence[Sequence[int]]`): Token ids of N prompts, which are padded on the left with `pad_id`.
-        max_new_tokens (`int` or `Sequence[int]` of length N): Limit in tokens, for all completions or for each.
+        end_ids (`Sequence[Collection[int]]` of length N): Tokens that end each completion.
+        limits (`Sequence[int]` of length N): Maximum length of each completion in tokens.
         choose (`TokenChoice`): Chooses the tokens; by default they are drawn with torch's global generator.
-        stop_ids (`Sequence[Collection[int]]` of length N, *optional*): Further tokens that end each completion.
 
     Returns:
-        `list[list[int]]`: N completions, including EOS; a completion without EOS was truncated at `max_new_tokens`.
+        `list[list[int]]`: N completions, including the token that ended them; one without was truncated at its limit.
 
     Raises:
         `ValueError`: If the model keeps other states than keys and values.
     """
     check_cache(model)
-    num_prompts = len(prompts)
-    limits = [max_new_tokens] * num_prompts if isinstance(max_new_tokens, int) else max_new_tokens
-    ends = [{*eos_ids, *stops} for stops in stop_ids or [()] * num_prompts]
     completions: list[list[int]] = [[] for _ in prompts]
-    is_ended = [False] * num_prompts
+    is_ended = [False] * len(prompts)
 
     # the batch, of shapes (R,) and (R, T): numbers of the R prompts that are still in it, their T tokens so far
-    rows = torch.arange(num_prompts, device=model.device)
+    rows = torch.arange(len(prompts), device=model.device)
     tokens = _left_padded(prompts, pad_id).to(model.device)
     mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(model.device)
     cache = DynamicCache()
@@ -132,7 +116,7 @@ def sample_tokens(
         for row, token in zip(rows.tolist(), next_tokens.tolist(), strict=True):
             if not is_ended[row]:
                 completions[row].append(token)
-                is_ended[row] = token in ends[row] or len(completions[row]) == limits[row]
+                is_ended[row] = token in end_ids[row] or len(completions[row]) == limits[row]
         if all(is_ended):
             break
         tokens = torch.cat([tokens, next_tokens[:, None]], dim=1)
@@ -173,9 +157,9 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
         completion_ids = sample_tokens(
             model,
             ids,
-            merged_eos_token_ids(settings.eos_token_id, tokenizer),
-            tokenizer.pad_token_id,
-            max_new_tokens=settings.max_length - width,
+            end_ids=[merged_eos_token_ids(settings.eos_token_id, tokenizer)] * len(ids),
+            limits=[settings.max_length - width] * len(ids),
+            pad_id=tokenizer.pad_token_id,
             warpers=model._get_logits_processor(settings, input_ids_seq_length=width, device=model.device),
         )
     return {"prompt_ids": ids, "completion_ids": completion_ids, "logprobs": None}

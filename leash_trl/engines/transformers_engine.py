@@ -4,11 +4,17 @@ from collections.abc import Sequence
 
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.engines.shrinking_batch import sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 from leash_trl.model_facts import context_length, eos_token_ids
 from leash_trl.run_folder import checkpoint_path
@@ -55,25 +61,28 @@ class TransformersEngine:
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0
-        warpers = get_warpers()  # none: the most likely token stays the most likely under each of them
-        if not is_greedy:
-            warpers = get_warpers(settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
+        config = GenerationConfig(
+            do_sample=True,
+            temperature=settings.temperature or 1.0,  # the most likely token is the same at each temperature
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+        )
+        warpers = self.model._get_logits_processor(config, input_ids_seq_length=0)
         generations: list[Generation] = []
         starts = range(0, len(requests), self.batch_size)
         for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
             batch = requests[start : start + self.batch_size]
             choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
+            end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in batch]
             rows = sample_tokens(
                 self.model,
                 [request.prompt_ids for request in batch],
-                eos_ids=self.eos_token_ids,
+                end_ids=end_ids,
+                limits=[request.max_new_tokens for request in batch],
                 pad_id=self.eos_token_ids[0],  # attention masks padding, so any token serves
-                max_new_tokens=[request.max_new_tokens for request in batch],
                 warpers=warpers,
                 choose=choice,
-                stop_ids=[request.stop_token_ids for request in batch],
             )
-            for request, ids in zip(batch, rows, strict=True):
-                ends = {*self.eos_token_ids, *request.stop_token_ids}
-                generations.append(Generation(ids, is_truncated=ids[-1] not in ends))
+            for token_ids, ends in zip(rows, end_ids, strict=True):
+                generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

@@ -65,6 +65,7 @@ class VllmEngine:
 
         check_lengths(requests, self.max_length)
         self._llm.reset_prefix_cache()
+        end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in requests]
         params = [
             SamplingParams(
                 temperature=settings.temperature,
@@ -73,18 +74,17 @@ class VllmEngine:
                 seed=request.seed,
                 max_tokens=request.max_new_tokens,
                 # vLLM itself uses only one end token
-                stop_token_ids=sorted({*self.eos_token_ids, *request.stop_token_ids}),
+                stop_token_ids=sorted(ends),
                 detokenize=False,
             )
-            for request in requests
+            for request, ends in zip(requests, end_ids, strict=True)
         ]
         prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
         # vLLM divides by the elapsed time of its progress bar, which a disabled bar does not have
         outputs = self._llm.generate(prompts, params, use_tqdm="TQDM_DISABLE" not in os.environ)
         generations = []
-        for request, output in zip(requests, outputs, strict=True):
+        for ends, output in zip(end_ids, outputs, strict=True):
             completion = output.outputs[0]  # the only one, since vLLM samples one for each prompt by default
             token_ids = list(completion.token_ids)
-            ends = {*self.eos_token_ids, *request.stop_token_ids}
             generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

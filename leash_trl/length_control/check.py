@@ -1,12 +1,12 @@
 """`check_length_control`: says what breaks the contract of `LengthControl` in a method of your own.
 
 As stable-baselines3's `check_env` does for an environment, it runs the method and raises an error at the first fault.
-What `LengthControl` itself refuses in training, such as a reward of the wrong shape or NaN, is raised in its words.
+What `LengthControl` itself refuses in training, such as a reward of the wrong shape or NaN, is raised as it is there.
 """
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,6 @@ from leash_trl.length_control.targets import TARGET_COLUMN, check_target
 
 RULE = AdvantageRule()
 NUM_PROMPTS = 3
-MIXED = "right and wrong answers"
-WRONG = "wrong answers only"
 
 
 def check_length_control(
@@ -44,25 +42,21 @@ def check_length_control(
         columns (`Mapping[str, Sequence]`): Some values of each column of the data set that the method reads.
 
     Raises:
-        `ValueError`: At the first fault; the message names the method, the hook or the field, and the remedy.
+        `ValueError`: At the first fault; the message names the method, the hook or the field, and the remedy. An error
+            of the method itself is raised with a note that says what the batch holds.
 
     Example:
         >>> from leash_trl.length_control.kimi import Kimi
         >>> check_length_control(Kimi(weight=0.2))
     """
-    method = copy.deepcopy(method)
     check_target(None if method.target_use == "none" else target_length, method, max_completion_length)
     batches = _batches(method, target_length, max_completion_length, num_generations, columns or {})
-    _check_target_use(method, batches[MIXED])
     _check_training(method, batches)
-    _check_declarations(method, batches[MIXED])
     trained = copy.deepcopy(method)
     for rollouts in batches.values():
-        _check_score(method, rollouts)
         _check_score(trained, rollouts)
         trained.observe(rollouts)
         trained.step()
-    _check_saving(method, trained, batches)
 
 
 def _batches(
@@ -75,13 +69,13 @@ def _batches(
     """Returns batches by what they hold; for the arguments, see [`check_length_control`]."""
     rows = torch.arange(NUM_PROMPTS * num_generations)
     questions = rows // num_generations
-    targets = []
-    values_by_column: dict[str, list[Any]] = {name: [] for name in columns}
-    for question in questions.tolist():
-        target = target_length / (1 + question % 2)  # prompts have different targets
-        targets.append(torch.nan if method.target_use == "none" else method.target_for(question, target))
-        for name, values in columns.items():
-            values_by_column[name].append(values[question % len(values)])
+
+    def by_completion(values: Sequence[Any]) -> list[Any]:
+        """Gives the prompts these values in turn."""
+        return [values[question % len(values)] for question in questions.tolist()]
+
+    target_lengths = (target_length, target_length / 2)
+    targets = by_completion([method.target_for(question, target) for question, target in enumerate(target_lengths)])
     lengths = rows * 7919 % (2 * target_length)  # a prime number, so that lengths differ and are in no order
     lengths = lengths.clamp(min=1, max=max_completion_length)
     lengths[0] = max_completion_length
@@ -94,13 +88,13 @@ def _batches(
         questions=questions,
         num_generations=num_generations,
         max_completion_length=max_completion_length,
-        columns={**values_by_column, TARGET_COLUMN: targets},
+        columns={name: by_completion(values) for name, values in columns.items()} | {TARGET_COLUMN: targets},
     )
     has_no_reward = (questions == 0) | (rows % 3 == 0)  # a whole prompt, and some completions of the others
     return {
-        MIXED: mixed,
+        "right and wrong answers": mixed,
         "right answers only": replace(mixed, task_rewards=rewards.abs()),
-        WRONG: replace(mixed, task_rewards=-rewards.abs()),
+        "wrong answers only": replace(mixed, task_rewards=-rewards.abs()),
         "answers of 0 tokens": replace(mixed, lengths=0 * lengths, is_truncated=lengths < 0),  # as without thinking
         "answers of which some have no reward": replace(
             mixed, task_rewards=rewards.masked_fill(has_no_reward, torch.nan)
@@ -109,87 +103,77 @@ def _batches(
     }
 
 
-def _training(method: LengthControl, batches: Mapping[str, Rollouts], evaluation: Rollouts | None = None) -> str:
-    """Trains a copy of the method on these batches, with an evaluation before each update if there is a batch for it.
+def _training(
+    method: LengthControl, batches: Mapping[str, Rollouts], evaluates: bool = False, resumes: bool = False
+) -> list[str]:
+    """Trains a copy of the method on these batches and returns its score, its statistics and its new state for each,
+    as text that can be compared exactly.
 
-    Returns:
-        `str`: Its scores, its statistics and its state at the end, to compare exactly.
+    With `evaluates`, it also scores a batch of an evaluation before each update; with `resumes`, each update is that
+    of a run resumed from a checkpoint.
     """
-    method = copy.deepcopy(method)
-    scores = []
+    trained = copy.deepcopy(method)
+    record = []
     for case, rollouts in batches.items():
         try:
-            scores.append(_as_text([method.score(rollouts, RULE)]))
-            if evaluation is not None:
-                method.target_for(0, 1.0)
-                method.score(evaluation, RULE)
-            method.observe(rollouts)
-            method.step()
-            method.step()  # of a second update on the same completions
+            score = trained.score(rollouts, RULE)
+            if evaluates:
+                trained.target_for(0, 1.0)
+                trained.score(replace(rollouts, task_rewards=-rollouts.task_rewards), RULE)
+            trained.observe(rollouts)
+            if resumes:  # there is such a checkpoint if mixed precision has skipped the update after `observe`
+                state = json.loads(json.dumps(trained.state_dict()))
+                trained = copy.deepcopy(method)
+                trained.load_state_dict(state)
+            trained.step()
+            trained.step()  # of a second update on the same completions
+            record.append(_as_text([vars(score), trained.statistics(), trained.state_dict()]))
         except Exception as error:
-            message = " ".join(str(error).split())
-            raise ValueError(
-                f"length_control {method.name!r} raised {type(error).__name__} ({message}) in a batch of {case}; let "
-                "it accept every batch, and pass values of columns that it reads, as in columns={'level': [1, 2]}"
-            ) from error
-    try:
-        return json.dumps([scores, method.statistics(), method.state_dict()])
-    except TypeError as error:
-        raise ValueError(
-            f"statistics or state of length_control {method.name!r} cannot be saved ({error}); use Python's numbers, "
-            "and in the state also text, lists and mappings"
-        ) from error
+            error.add_note(
+                f"in a batch of {case}: let length_control {method.name!r} accept every batch, declare state that "
+                "JSON can hold, and pass values of columns that it reads, as in columns={'level': [1, 2]}"
+            )
+            raise
+    return record
 
 
-def _as_text(parts: Iterable[Rollouts | Score]) -> str:
-    return json.dumps([vars(part) for part in parts], default=torch.Tensor.tolist)
+def _as_text(value: Any) -> str:
+    return json.dumps(value, default=torch.Tensor.tolist)
 
 
 def _check_training(method: LengthControl, batches: Mapping[str, Rollouts]) -> None:
-    """Raises `ValueError` if training changes the batches, or depends on more than them and the initial state."""
-    before = _as_text(batches.values())
+    """Raises `ValueError` if training changes the batches, or depends on more than them, the initial state and what
+    the class declares to read."""
+
+    def trained_on(**changes: Any) -> list[str]:
+        return _training(method, {case: replace(rollouts, **changes) for case, rollouts in batches.items()})
+
+    mixed = next(iter(batches.values()))
+    before = _as_text([vars(rollouts) for rollouts in batches.values()])
     expected = _training(method, batches)
-    if _as_text(batches.values()) != before:
+    if _as_text([vars(rollouts) for rollouts in batches.values()]) != before:
         raise ValueError(f"length_control {method.name!r} changes rollouts in place; work on a clone() of its tensors")
     if _training(method, batches) != expected:
         raise ValueError(
             f"length_control {method.name!r} differs between two instances on the same batches; draw no random "
             "numbers, and declare its state with state_field, not in the class"
         )
-    if _training(method, batches, evaluation=batches[WRONG]) != expected:
+    if _training(method, batches, evaluates=True) != expected:
         raise ValueError(
             f"length_control {method.name!r} trains differently after an evaluation; change state only in observe and "
             "step, by the rollouts that observe receives, not in score or target_for"
         )
-
-
-def _check_target_use(method: LengthControl, rollouts: Rollouts) -> None:
-    """Raises `ValueError` if the method reads targets that its class says it does not need; before all other checks,
-    in which its targets are NaN."""
-    if method.target_use != "none":
-        return
-
-    def outcome(batch: Rollouts) -> str:
-        try:
-            return _training(method, {MIXED: copy.deepcopy(batch)})
-        except ValueError as error:
-            return str(error)
-
-    with_target = replace(rollouts, target_lengths=rollouts.lengths / 2)
-    expected = outcome(with_target)
-    is_reproducible = outcome(with_target) == expected  # else another check tells why
-    if is_reproducible and outcome(rollouts) != expected:
+    if _training(method, batches, resumes=True) != expected:
+        raise ValueError(
+            f"state of length_control {method.name!r} is not the same after a checkpoint; declare with state_field "
+            "what observe and step change"
+        )
+    if method.target_use == "none" and trained_on(target_lengths=mixed.target_lengths / 3) != expected:
         raise ValueError(
             f"target_use of length_control {method.name!r} is 'none', but it reads rollouts.target_lengths, which are "
             "NaN in a run without a target; set it to 'required' or 'optional'"
         )
-
-
-def _check_declarations(method: LengthControl, rollouts: Rollouts) -> None:
-    """Raises `ValueError` if the method reads correctness that its class says it does not need."""
-    expected = _training(method, {MIXED: rollouts})
-    flipped = replace(rollouts, correctness_rewards=-rollouts.task_rewards)
-    if not method.uses_correctness and _training(method, {MIXED: flipped}) != expected:
+    if not method.uses_correctness and trained_on(correctness_rewards=-mixed.task_rewards) != expected:
         raise ValueError(
             f"uses_correctness of length_control {method.name!r} is False, but it reads which answers are correct; "
             "set it to True, since this is not known in every run, or use rollouts.task_rewards"
@@ -252,18 +236,3 @@ def _score_apart(method: LengthControl, rollouts: Rollouts, size: int) -> Score:
 
 def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
     return torch.allclose(first.double(), second.double(), atol=FLOAT32_ERROR, equal_nan=True)
-
-
-def _check_saving(method: LengthControl, trained: LengthControl, batches: Mapping[str, Rollouts]) -> None:
-    """Raises `ValueError` if a restored method does not go on as the saved one does."""
-    trained.observe(batches[WRONG])  # mixed precision skips the update that should follow
-    restored = copy.deepcopy(method)
-    restored.load_state_dict(json.loads(json.dumps(trained.state_dict())))
-    trained.step()
-    restored.step()
-    lost = [name for name, value in vars(trained).items() if repr(value) != repr(vars(restored).get(name))]
-    if _training(restored, batches) != _training(trained, batches):
-        raise ValueError(
-            f"{', '.join(lost)} of length_control {method.name!r} is not the same after a checkpoint; declare with "
-            "state_field what observe and step change"
-        )

@@ -1,10 +1,8 @@
 """GR3, group-relative reward rescaling: divides the reward by a factor of relative length."""
 
-from dataclasses import replace
-
 import torch
 
-from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
+from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter
 from leash_trl.length_control.rollouts import LEAST_LENGTH
 
 
@@ -29,6 +27,7 @@ class GR3(LengthControl):
     formula_from = "prime-rl"
     needs_group = True
     own_advantages = "group"
+    scale_rewards = "none"
 
     alpha: float = hyperparameter(0.33, ge=0)
 
@@ -37,6 +36,3 @@ class GR3(LengthControl):
         means_P1 = lengths_PG.nanmean(dim=1, keepdim=True)
         relative_lengths_N = (lengths_PG / means_P1.clamp(min=LEAST_LENGTH)).flatten()  # L_i / mean length
         return self.base_rewards(rollouts) / (1.0 + self.alpha * relative_lengths_N)
-
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        return super().score(rollouts, replace(rule, scale_rewards="none"))

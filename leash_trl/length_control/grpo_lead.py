@@ -36,6 +36,7 @@ class GRPOLead(LengthControl):
     paper = Paper("GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach", "2504.09696")
     needs_group = True
     own_advantages = True
+    scale_rewards = "group"
 
     alpha: float = hyperparameter(0.05, ge=0)
     weight_min: float = hyperparameter(0.4, ge=0)
@@ -55,7 +56,7 @@ class GRPOLead(LengthControl):
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        score = super().score(rollouts, replace(rule, scale_rewards="group"))
+        score = super().score(rollouts, rule)
         rates_N = rollouts.solve_rates  # rho
         weights_N = torch.where(score.advantages > 0, self.weights(rates_N), self.weights(1.0 - rates_N))
         advantages_N = (score.advantages * weights_N).nan_to_num(nan=0.0)  # an unscorable prompt has no solve rate

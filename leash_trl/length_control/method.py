@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.fields import check_values, state_names
 from leash_trl.length_control.rollouts import Rollouts, Score
 
@@ -59,6 +59,8 @@ class LengthControl:
     # True: the method computes its own advantages. "group": they also have mean 0 over every prompt and depend only on
     # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
     own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
+    # standard deviation by which advantages are divided; `None`: that of the run's `scale_rewards`
+    scale_rewards: ClassVar[Scaling | None] = None
     # bounds of the fields made by `hyperparameter`, which are kept here because a subclass that is decorated with
     # `dataclass` again has its fields made anew, without their metadata
     bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
@@ -128,33 +130,29 @@ class LengthControl:
         A method that computes its own advantages overrides it.
 
         Raises:
-            `TrainingError`: If `base_rewards`, `shaped_rewards` or `penalty` does not return a number for each
-                completion.
+            `TrainingError`: If `shaped_rewards` does not return a number for each completion.
         """
-        base = self._one_per_completion("base_rewards", rollouts)
-        shaped = self._one_per_completion("shaped_rewards", rollouts)
-        penalty = self._one_per_completion("penalty", rollouts)
-        needs_number = self.is_trained(rollouts)
-        broken = shaped[needs_number & ~shaped.isfinite()]
+        shaped = self.shaped_rewards(rollouts)
+        if shaped.shape != rollouts.lengths.shape or not shaped.is_floating_point():
+            raise TrainingError(
+                f"shaped_rewards of length_control {self.name!r} returned {shaped.dtype} of shape "
+                f"{tuple(shaped.shape)}, but must return a tensor of floats of shape {tuple(rollouts.lengths.shape)}, "
+                "with one value for each completion"
+            )
+        broken = shaped[self.is_trained(rollouts) & ~shaped.isfinite()]
         if len(broken):
             raise TrainingError(
                 f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
                 "has a reward, but must return a finite number there"
             )
-        return Score(base, penalty, shaped, advantages=rule(shaped, rollouts.num_generations))
-
-    def _one_per_completion(self, hook: str, rollouts: Rollouts) -> torch.Tensor:
-        """Returns what a hook of the method, such as `penalty`, returns for some completions; raises `TrainingError`
-        if it is not one number for each."""
-        values = getattr(self, hook)(rollouts)
-        is_tensor = isinstance(values, torch.Tensor)
-        if not is_tensor or values.shape != rollouts.lengths.shape or not values.is_floating_point():
-            returned = f"{values.dtype} of shape {tuple(values.shape)}" if is_tensor else type(values).__name__
-            raise TrainingError(
-                f"{hook} of length_control {self.name!r} returned {returned}, but must return a tensor of floats of "
-                f"shape {tuple(rollouts.lengths.shape)}, with one value for each completion"
-            )
-        return values
+        if self.scale_rewards is not None:
+            rule = replace(rule, scale_rewards=self.scale_rewards)
+        return Score(
+            base=self.base_rewards(rollouts),
+            penalty=self.penalty(rollouts),
+            shaped=shaped,
+            advantages=rule(shaped, rollouts.num_generations),
+        )
 
     def begin_update(self, num_done: int, num_updates: int) -> None:
         """Prepares the state for the next policy update; `num_done` of the `num_updates` of the run are done."""

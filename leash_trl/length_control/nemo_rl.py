@@ -42,22 +42,16 @@ def band_of(value: Any, configured: Band | None = None, name: str = "profile_ban
     Raises:
         `ValueError`: If the value is not a band.
     """
-    if isinstance(value, Mapping) and isinstance(value.get("total"), Mapping):
-        value = value["total"]
-    if _is_absent(value):
-        return configured
     if isinstance(value, Mapping):
-        numbers: list[Any] = [value.get(field) for field in Band._fields]
-        band = Band(*numbers)
-        if all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1:
-            return band
+        value = value.get("total", value)
+    fields = value if isinstance(value, Mapping) else {name: value}
+    if all(number is None or number != number for number in fields.values()):  # NaN, which tables have for None
+        return configured
+    numbers: list[Any] = [fields.get(field) for field in Band._fields]
+    band = Band(*numbers)
+    if all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1:
+        return band
     raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
-
-
-def _is_absent(value: Any) -> bool:
-    if isinstance(value, Mapping):  # NeMo-RL's data also has bands for these two, which are not available here
-        return all(name in ("reasoning", "answer") or _is_absent(part) for name, part in value.items())
-    return value is None or value != value  # NaN, which tables have for a missing value
 
 
 class NemoRL(LengthControl):
@@ -120,10 +114,8 @@ class NemoRL(LengthControl):
         return None
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        if self.profile_band_column:
-            rows = rollouts.columns[self.profile_band_column]
-        else:
-            rows = [None] * len(rollouts.lengths)  # each has the configured band
+        # a row without a band has the configured one
+        rows = rollouts.columns.get(self.profile_band_column or "", [None] * len(rollouts.lengths))
         factors = []
         for length, band in zip(rollouts.lengths.tolist(), self._bands(rows), strict=True):
             factors.append(1.0 if band is None else band.factor(length))

@@ -1,10 +1,8 @@
 """The length penalty of prime-rl, which is proportional to the group's mean reward."""
 
-from dataclasses import replace
-
 import torch
 
-from leash_trl.length_control import AdvantageRule, LengthControl, Rollouts, Score, hyperparameter
+from leash_trl.length_control import LengthControl, Rollouts, hyperparameter
 from leash_trl.length_control.mai import solve_rate_penalties
 
 
@@ -32,6 +30,7 @@ class PrimeRL(LengthControl):
     name = "prime_rl"
     needs_group = True
     own_advantages = "group"
+    scale_rewards = "none"
 
     weight: float = hyperparameter(0.25, ge=0)
 
@@ -40,6 +39,3 @@ class PrimeRL(LengthControl):
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         penalties_PG = self.weight * solve_rate_penalties(rewards_PG, lengths_PG)
         return (rewards_PG - penalties_PG).flatten()
-
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        return super().score(rollouts, replace(rule, scale_rewards="none"))

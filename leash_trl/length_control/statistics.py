@@ -1,21 +1,13 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean
 
+import pandas as pd
 import torch
 
 from leash_trl.length_control.advantages import ROUNDING_ERROR, standardized
-from leash_trl.length_control.dual import violation
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, Score
-
-
-def _mean(values: torch.Tensor) -> float:
-    """Returns the mean of the values that are not NaN as a Python float; NaN if there are none, which is not
-    logged."""
-    return values.double().nanmean().item()
 
 
 def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -> dict[str, float]:
@@ -25,20 +17,14 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     clipping. Means ignore unknown values and are NaN if there are no others. If the method has several budgets, each
     has its own keys, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
-    budget_names = method.budgets(rollouts) or []  # of each completion
-    states = {name: method.budget_statistics(name) for name in budget_names}
-    all_rows_N = torch.ones_like(rollouts.is_truncated)  # True for every completion
-    logged = (
-        method.statistics()
-        | _mean_state([states[name] for name in budget_names])
-        | _constraint_statistics(method, rollouts, score, all_rows_N)
-        | _correctness_statistics(rollouts, score)
-        | _batch_statistics(rollouts, score)
-    )
-    for name, state in states.items():
-        rows_N = torch.tensor([budget == name for budget in budget_names])
-        statistics = state | _constraint_statistics(method, rollouts, score, rows_N)
-        logged |= {f"{key}/{name}": value for key, value in statistics.items()}
+    constraint = _as_frame(_constraint_columns(method, rollouts, score))
+    logged = method.statistics() | constraint.mean().to_dict() | _batch_statistics(rollouts, score)
+    budget_names = method.budgets(rollouts)  # of each completion
+    if budget_names is not None:
+        states = pd.DataFrame([method.budget_statistics(name) for name in budget_names])
+        logged |= states.mean().to_dict()
+        for name, means in states.join(constraint).groupby(budget_names).mean().iterrows():
+            logged |= means.add_suffix(f"/{name}").to_dict()
     return logged
 
 
@@ -52,60 +38,52 @@ def log_entries(method: LengthControl, rollouts: Rollouts, score: Score, **other
     return {f"leash/{name}": float(value) for name, value in statistics.items() if not math.isnan(value)}
 
 
-def _constraint_statistics(
-    method: LengthControl, rollouts: Rollouts, score: Score, rows_N: torch.Tensor
-) -> dict[str, float]:
-    """Returns statistics of the completions for which `rows_N` is True, which exist once per budget."""
-    lengths = rollouts.lengths[rows_N].double()
-    targets = rollouts.target_lengths[rows_N]
-    logged = {}
-    if method.target_use != "none":
-        is_satisfied = (lengths <= targets).double().masked_fill(torch.isnan(targets), torch.nan)
-        logged["target_length"] = _mean(targets)
-        logged["satisfaction_rate"] = _mean(is_satisfied)
-    logged["violation"] = violation(lengths.tolist(), targets.tolist())
-    logged["mean_penalty"] = _mean(score.penalty[rows_N])
-    logged["mean_length"] = _mean(lengths)
-    if rollouts.is_correctness_known:
-        logged["accuracy"] = _mean(rollouts.correctness[rows_N])
-    return logged
+def _as_frame(columns: dict[str, torch.Tensor]) -> pd.DataFrame:
+    """Returns a table with one row for each completion, in float64."""
+    return pd.DataFrame({name: values.double().numpy() for name, values in columns.items()})
 
 
-def _mean_state(states: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the means over completions, whose budgets have these states; nothing if there are no budgets."""
-    keys = states[0] if states else {}
-    return {key: fmean(state[key] for state in states) for key in keys}
-
-
-def _correctness_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
-    """Returns statistics of the correct and the wrong completions; nothing if it is not known which they are."""
-    if not rollouts.is_correctness_known:
-        return {}
-    is_wrong_N = rollouts.is_scorable & ~rollouts.is_correct
-    return {
-        "paying_share": _mean(score.penalty[rollouts.is_correct] > 0),
-        "mean_correct_length": _mean(rollouts.lengths[rollouts.is_correct]),
-        "mean_wrong_length": _mean(rollouts.lengths[is_wrong_N]),
-        "length_accuracy_correlation": length_accuracy_correlation(rollouts),
+def _constraint_columns(method: LengthControl, rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
+    """Returns the values of shape `(N,)` whose means are logged for each budget, too; NaN where unknown."""
+    targets_N = rollouts.target_lengths
+    columns = {
+        "violation": rollouts.lengths / targets_N - 1.0,
+        "mean_penalty": score.penalty,
+        "mean_length": rollouts.lengths,
     }
+    if method.target_use != "none":
+        is_satisfied_N = rollouts.lengths <= targets_N
+        columns["target_length"] = targets_N
+        columns["satisfaction_rate"] = is_satisfied_N.double().masked_fill(torch.isnan(targets_N), torch.nan)
+    if rollouts.is_correctness_known:
+        columns["accuracy"] = rollouts.correctness
+    return columns
 
 
 def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
     """Returns statistics that exist once per batch."""
-    lengths_N = rollouts.lengths.double()
     # a reward is clipped where it is not the base reward minus the penalty
     is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
-    logged = {"mean_effective_penalty": _mean(score.base - score.shaped)}
-    if rollouts.num_tokens is not None:
-        logged["mean_completion_length"] = _mean(rollouts.num_tokens)
-    return logged | {
-        "p95_length": lengths_N.quantile(0.95).item(),
-        "max_length": lengths_N.max().item(),
-        "truncated_share": _mean(rollouts.is_truncated),
-        "task_reward": _mean(rollouts.task_rewards),
-        "shaped_reward": _mean(score.shaped),
-        "clipped_share": _mean(is_clipped_N[~torch.isnan(score.shaped)]),
+    columns = {
+        "mean_effective_penalty": score.base - score.shaped,
+        "truncated_share": rollouts.is_truncated,
+        "task_reward": rollouts.task_rewards,
+        "shaped_reward": score.shaped,
+        "clipped_share": is_clipped_N.double().masked_fill(torch.isnan(score.shaped), torch.nan),
     }
+    if rollouts.num_tokens is not None:
+        columns["mean_completion_length"] = rollouts.num_tokens
+    logged = {
+        "p95_length": rollouts.lengths.double().quantile(0.95).item(),
+        "max_length": rollouts.lengths.max().item(),
+    }
+    if rollouts.is_correctness_known:
+        is_paying_N = (score.penalty > 0).double()
+        columns["paying_share"] = is_paying_N.masked_fill(~rollouts.is_correct, torch.nan)
+        columns["mean_correct_length"] = rollouts.correct_lengths
+        columns["mean_wrong_length"] = rollouts.scorable_lengths.masked_fill(rollouts.is_correct, torch.nan)
+        logged["length_accuracy_correlation"] = length_accuracy_correlation(rollouts)
+    return logged | _as_frame(columns).mean().to_dict()
 
 
 def length_accuracy_correlation(rollouts: Rollouts) -> float:
@@ -128,7 +106,7 @@ def length_accuracy_correlation(rollouts: Rollouts) -> float:
     z_lengths_PG = standardized(lengths_PG, weights_PG, correction=0, epsilon=0.0)
     z_correctness_PG = standardized(correctness_PG, weights_PG, correction=0, epsilon=0.0)
     correlations_P = (z_correctness_PG * z_lengths_PG).nanmean(dim=1)
-    return _mean(correlations_P)
+    return correlations_P.nanmean().item()
 
 
 def table_columns(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:

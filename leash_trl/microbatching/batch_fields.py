@@ -7,9 +7,11 @@ completions on the right.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
@@ -108,27 +110,20 @@ def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> 
                 [0.5000, 2.0000]])
     """
     rows: Batch = {}
-    for name in batches[0]:
+    for name, first in batches[0].items():
         parts = [batch[name] for batch in batches]
         if name in WHOLE_FIELDS:
-            rows[name] = parts[0]
+            rows[name] = first
+        elif name in PADDING:
+            rows[name] = pad_sequence(
+                list(chain.from_iterable(parts)),  # row by row
+                batch_first=True,
+                padding_value=padding_value(name, pad_token_id),
+                padding_side=PADDING[name].side,
+            )
         else:
-            rows[name] = torch.cat(_same_width(name, parts, pad_token_id))
+            rows[name] = torch.cat(parts)
     return rows
-
-
-def _same_width(name: str, parts: Sequence[torch.Tensor], pad_token_id: int) -> list[torch.Tensor]:
-    """Pads the values of a field in several batches, each of shape `(rows, width)`, to the largest width."""
-    if name not in PADDING:
-        return list(parts)
-    width = max(part.shape[1] for part in parts)
-    value = padding_value(name, pad_token_id)
-    padded = []
-    for part in parts:
-        num_missing = width - part.shape[1]
-        columns = (num_missing, 0) if PADDING[name].side == "left" else (0, num_missing)  # before, after
-        padded.append(torch.nn.functional.pad(part, columns, value=value))
-    return padded
 
 
 def padding_value(name: str, pad_token_id: int) -> int:

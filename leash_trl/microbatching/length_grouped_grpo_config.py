@@ -18,7 +18,7 @@ class LengthGroupedGRPOConfig(GRPOConfig):
         skip_zero_signal (`bool`): Whether to skip completions whose advantage is exactly zero. The gradient stays the
             same; the logged entropy and clip ratios cover only the other completions. The switch has no effect if such
             completions affect the loss, which they do with `beta`, an entropy bonus, `top_entropy_quantile` or a
-            router loss.
+            router loss, or if each of several processes keeps its own completions.
     """
 
     length_grouped_microbatches: bool = True

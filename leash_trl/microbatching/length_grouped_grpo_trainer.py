@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-from leash_trl.microbatching.partition import Arrangement, arrange, rows_to_compute
+from leash_trl.microbatching.partition import Arrangement, arrange
 
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         switches = self.args if isinstance(self.args, LengthGroupedGRPOConfig) else LengthGroupedGRPOConfig
         self._trims = switches.length_grouped_microbatches and not against_trimming
         self._regroups = switches.length_grouped_microbatches and not against_regrouping
+        if not self._regroups and self.accelerator.num_processes > 1:
+            # TRL gathers a statistic of each row, so all processes must compute equally many
+            against_skipping.append("completions stay in their process, and each may have another number to skip")
         self._skips_zero_signal = switches.skip_zero_signal and not against_skipping
         if switches.length_grouped_microbatches and against_regrouping:
             logger.warning("completions stay in TRL's micro-batches: %s", "; ".join(against_regrouping))
@@ -168,12 +171,14 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # of this process, or with regrouping of all processes, whose rows are numbered together from here on
         facts = self._of_all(batch_fields.row_facts(rows))
         prompt_lengths, completion_lengths, num_loss_tokens, has_signal = facts.T.tolist()
-        adds_to_loss = [signal > 0 and count > 0 for signal, count in zip(has_signal, num_loss_tokens, strict=True)]
+        is_needed = [True] * len(has_signal)
+        if self._skips_zero_signal:
+            is_needed = [signal > 0 and count > 0 for signal, count in zip(has_signal, num_loss_tokens, strict=True)]
         widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width=rows["prompt_ids"].shape[1])
         plan = arrange(
             widths.prompts,
             widths.completions,
-            is_needed=self._needed(adds_to_loss, completion_lengths),
+            is_needed=is_needed,
             num_steps=len(window),
             num_processes=self._num_sharing,
         )
@@ -223,18 +228,6 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         if self._keeps_prompt_padding:
             return RowWidths([prompt_width] * len(prompt_lengths), fitting(completion_lengths))
         return RowWidths(fitting(prompt_lengths), fitting(completion_lengths))
-
-    def _needed(self, adds_to_loss: list[bool], lengths: list[int]) -> list[bool]:
-        """Returns which rows to compute. Processes that keep their own rows must compute the same number, since TRL
-        gathers a statistic of every row."""
-        if not self._skips_zero_signal:
-            return [True] * len(lengths)
-        if self._regroups:
-            return adds_to_loss
-        num_needed = torch.tensor([sum(adds_to_loss)], device=self.accelerator.device)
-        most_needed = int(self.accelerator.gather(num_needed).max())
-        computed = set(rows_to_compute(adds_to_loss, lengths, least=most_needed))
-        return [row in computed for row in range(len(lengths))]
 
     def _of_all(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest

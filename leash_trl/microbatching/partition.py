@@ -5,9 +5,8 @@ its longest completion. Costs that grow with the square of the length, such as e
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import torch
 
@@ -33,67 +32,54 @@ def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) 
     return len(prompt_lengths) * (prompt_width + completion_width)
 
 
-def _fewest_parts(prompts: Sequence[int], completions: Sequence[int], cap: int, max_rows: int) -> int:
-    """Returns the smallest number of runs of neighboring rows with at most `cap` positions and `max_rows` rows each,
-    for rows sorted by completion length, longest first."""
-    num_parts = 0
-    num_rows = 0  # of the last run, as are the two widths
-    prompt_width = 0
-    completion_width = 0
-    for prompt, completion in zip(prompts, completions, strict=True):
-        prompt_width = max(prompt_width, prompt)
-        num_positions = (num_rows + 1) * (prompt_width + completion_width)  # with this row
-        if num_parts > 0 and num_rows < max_rows and num_positions <= cap:
-            num_rows += 1
-        else:  # this row begins a run, and its completion is the longest of that run
-            num_parts += 1
-            num_rows = 1
-            prompt_width = prompt
-            completion_width = completion
-    return num_parts
+def _run_costs(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], max_rows: int) -> torch.Tensor:
+    """Returns the number of positions of every run of at most `max_rows` neighbors, for rows sorted by completion
+    length, longest first.
 
-
-def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts: int, max_rows: int) -> int:
-    """Returns the smallest possible number of positions of the largest of `num_parts` runs."""
-    longest_row = max(prompt + completion for prompt, completion in zip(prompts, completions, strict=True))
-    all_in_one_run = max(longest_row, positions(prompts, completions))
-
-    def suffices(cap: int) -> bool:
-        return _fewest_parts(prompts, completions, cap, max_rows) <= num_parts
-
-    # `suffices` is false for all caps below the result and true from there on
-    return bisect_left(range(all_in_one_run), True, lo=longest_row, key=suffices)
-
-
-def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, max_rows: int) -> torch.Tensor:
-    """Returns the number of positions of every run, as a tensor of shape `(N + 1, N + 1)`: at index `[end, start]`
-    that of the rows from `start` to `end` (exclusive), infinite if there is no such run or it exceeds `cap`."""
+    Returns:
+        `torch.Tensor` of shape `(N + 1, max_rows)`: At index `[end, -size]` the positions of the `size` rows before
+            `end`; infinite if there are fewer.
+    """
+    prompts = torch.tensor(prompt_lengths)
+    completions = torch.tensor(completion_lengths)
     num_rows = len(prompts)
-    costs = torch.full((num_rows + 1, num_rows + 1), torch.inf, dtype=torch.float64)
-    for start in range(num_rows):
-        # one element for each run from `start` on: of one row, two rows, ..., `max_rows` rows
-        prompt_widths = torch.tensor(list(accumulate(prompts[start : start + max_rows], max)))
-        sizes = torch.arange(1, len(prompt_widths) + 1)
-        completion_width = completions[start]  # the first row has the longest completion
-        costs[start + sizes, start] = (sizes * (prompt_widths + completion_width)).double()
-    return costs.masked_fill(costs > cap, torch.inf)
+    costs = torch.full((num_rows + 1, max_rows), torch.inf, dtype=torch.float64)
+    prompt_widths = prompts  # of the runs of this size, by their first row
+    for size in range(1, max_rows + 1):
+        completion_widths = completions[: num_rows - size + 1]  # the first row of a run has the longest completion
+        costs[size:, -size] = (size * (prompt_widths + completion_widths)).double()
+        prompt_widths = torch.maximum(prompt_widths[:-1], prompts[size:])
+    return costs
 
 
-def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
-    """Returns the ends of the `num_parts` runs with the fewest positions in total, by dynamic programming."""
-    # fewest positions of all rows before each end, in as many runs as the loop has counted
-    least = torch.full((len(costs),), torch.inf, dtype=torch.float64)
+def _best_runs(
+    costs: torch.Tensor, num_parts: int, combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> tuple[float, list[int]]:
+    """Divides all rows into `num_parts` runs with the least combined cost, by dynamic programming.
+
+    Args:
+        costs (`torch.Tensor` of shape `(N + 1, max_rows)`): Cost of each run, as from [`_run_costs`].
+        combine (`Callable`): `torch.add` for the sum of the costs, `torch.maximum` for the largest of them.
+
+    Returns:
+        `tuple[float, list[int]]`: The combined cost, and the number of rows of each run.
+    """
+    num_ends, max_rows = costs.shape
+    sizes = torch.arange(max_rows, 0, -1)
+    starts = (torch.arange(num_ends)[:, None] - sizes).clamp(min=0)  # of each run; runs that are clamped cost infinity
+    least = torch.full((num_ends,), torch.inf, dtype=torch.float64)  # cost of all rows before each end, in no run yet
     least[0] = 0.0
-    best_starts = []  # for one run, two runs, ...: the start of the last run, by its end
+    best_sizes = []  # after one run, two runs, ...: the size of the last run, by its end
     for _ in range(num_parts):
-        # entry [end, start]: the best runs of all rows before `start`, and one from there to `end`
-        least, best_start = (least + costs).min(dim=1)
-        best_starts.append(best_start.tolist())
-    # follow the starts back from the last row; the first run starts at 0
-    ends = [len(costs) - 1]
-    for best_start in reversed(best_starts[1:]):
-        ends.append(best_start[ends[-1]])
-    return ends[::-1]
+        least, best = combine(least[starts], costs).min(dim=1)
+        best_sizes.append(sizes[best].tolist())
+    # from the last run back to the first
+    sizes_of_runs: list[int] = []
+    end = num_ends - 1
+    for size_by_end in reversed(best_sizes):
+        sizes_of_runs.insert(0, size_by_end[end])
+        end -= size_by_end[end]
+    return least[-1].item(), sizes_of_runs
 
 
 def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
@@ -121,13 +107,13 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
     completions = [completion_lengths[row] for row in order]
     # each of the other micro-batches has at least one row
     max_rows = min(num_rows - (num_parts - 1), math.ceil(MAX_ROWS_OVER_MEAN * num_rows / num_parts))
-    smallest_cap = _smallest_cap(prompts, completions, num_parts=num_parts, max_rows=max_rows)
+    costs = _run_costs(prompts, completions, max_rows)
+    smallest_cap, _ = _best_runs(costs, num_parts, combine=torch.maximum)
     cap_by_number = math.ceil(num_rows / num_parts) * (max(prompts) + max(completions))  # as TRL splits rows
     cap = min(CAP_SLACK * smallest_cap, cap_by_number)
-    costs = _run_costs(prompts, completions, cap=cap, max_rows=max_rows)
-    ends = _cheapest_cuts(costs, num_parts)
-    starts = [0, *ends[:-1]]
-    return [order[start:end] for start, end in zip(starts, ends, strict=True)]
+    _, sizes = _best_runs(costs.masked_fill(costs > cap, torch.inf), num_parts, combine=torch.add)
+    rows = iter(order)
+    return [list(islice(rows, size)) for size in sizes]
 
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:

@@ -7,9 +7,9 @@ from peft import LoraConfig
 
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.engines import shrinking_batch
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.engines.shrinking_batch import sample_tokens
+from leash_trl.engines.token_choice import likeliest
 from leash_trl.gym import CHECKPOINT
-from leash_trl.model_facts import eos_token_ids
 from leash_trl.rewards import math_reward
 
 
@@ -24,11 +24,6 @@ def model():
 @pytest.fixture(scope="module")
 def prompts(problems, tokenizer):
     return tokenizer.apply_chat_template(list(problems["prompt"])[:24], add_generation_prompt=True, return_dict=False)
-
-
-def sampled(model, tokenizer, prompts, limit=256, **warpers):
-    ends = eos_token_ids(model, tokenizer)
-    return sample_tokens(model, prompts, ends, tokenizer.pad_token_id, limit, get_warpers(**warpers))
 
 
 def random_model(kind, **fields):
@@ -77,7 +72,7 @@ def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
     model = random_model(kind, **fields)
     prompts = [torch.randint(3, 64, (length,)).tolist() for length in (1, 3, 30, 9, 17, 2)]
     ends = [*range(1, 9)]
-    ours = sample_tokens(model, prompts, ends, 0, 40, get_warpers(temperature=1e-6))
+    ours = sample_tokens(model, prompts, [ends] * 6, [40] * 6, 0, transformers.LogitsProcessorList(), choose=likeliest)
     for prompt, mine in zip(prompts, ours, strict=True):
         alone = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=40, eos_token_id=ends)
         assert mine == alone[0, len(prompt) :].tolist()
@@ -94,7 +89,7 @@ def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
 def test_a_model_that_keeps_more_than_keys_and_values_is_an_error(kind, fields):
     model = random_model(kind, **fields)
     with pytest.raises(ValueError, match="rollout_func"):
-        sample_tokens(model, [[5, 6]], [1], 0, 4, get_warpers())
+        sample_tokens(model, [[5, 6]], [[1]], [4], 0, transformers.LogitsProcessorList())
 
 
 @pytest.mark.parametrize("width", [1, None])
@@ -104,7 +99,10 @@ def test_the_heads_input_is_never_cut_from_a_longer_pass(width, model, tokenizer
     seen = []
     hook = model.lm_head.register_forward_pre_hook(lambda head, given: seen.append(given[0]))
     try:
-        completions = sampled(model, tokenizer, [prompt[:width] for prompt in prompts], limit=4)
+        prompts = [prompt[:width] for prompt in prompts]
+        completions = sample_tokens(
+            model, prompts, [[tokenizer.eos_token_id]] * 24, [4] * 24, 0, transformers.LogitsProcessorList()
+        )
     finally:
         hook.remove()
     assert sum(states.shape[:2].numel() for states in seen) <= 4 * len(prompts)
@@ -147,72 +145,66 @@ def generated_by_us(trainer, prompts):
     return shrinking_rollout(prompts, trainer)["completion_ids"]
 
 
-def seeded(generate, trainer, prompts):
+def test_tokens_are_drawn_as_trl_draws_them(make_gym_trainer, problems, monkeypatch):
+    monkeypatch.setattr(shrinking_batch, "SHRINK_SHARE", 1.0)  # the draws are the same as long as no row is dropped
+    trainer = make_gym_trainer({}, temperature=1.5, min_p=0.05)
     torch.manual_seed(0)
-    return generate(trainer, prompts)
+    theirs = generated_by_trl(trainer, problems["prompt"][:16])
+    torch.manual_seed(0)
+    assert generated_by_us(trainer, problems["prompt"][:16]) == theirs
 
 
 FOLLOWED = {
     "min_new_tokens": 60,
     "suppress_tokens": [9, 10, 11],
     "no_repeat_ngram_size": 3,
-    "sequence_bias": [[[9], 3.0]],
+    "sequence_bias": [[[83], -9.0]],
     "forced_eos_token_id": 0,
     "exponential_decay_length_penalty": (5, 1.3),
-    "typical_p": 0.2,
-    "min_p": 0.9,
 }
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_what_the_models_own_configuration_sets_is_followed_as_trl_follows_it(
-    name, make_gym_trainer, problems, monkeypatch
-):
-    prompts = problems["prompt"][:16]
-    trainer = make_gym_trainer({name: FOLLOWED[name]}, temperature=1.5)
-    theirs = seeded(generated_by_trl, trainer, prompts)
-    assert theirs != seeded(generated_by_trl, make_gym_trainer({}, temperature=1.5), prompts)
-    # the draws are the same as long as no row is dropped
-    monkeypatch.setattr(shrinking_batch, "SHRINK_SHARE", 1.0)
-    assert seeded(generated_by_us, trainer, prompts) == theirs
-
-
-def test_generation_kwargs_come_before_the_models_own_configuration(make_gym_trainer, problems):
-    own_settings = {"no_repeat_ngram_size": 2, "sequence_bias": [[[9], -9.0]]}
-    trainer = make_gym_trainer(own_settings, top_k=1, generation_kwargs={"no_repeat_ngram_size": 4})
-    assert generated_by_us(trainer, problems["prompt"][:8]) == generated_by_trl(trainer, problems["prompt"][:8])
-
-
-def test_the_configuration_of_an_adapters_base_is_followed(make_gym_trainer, problems):
-    trainer = make_gym_trainer({"no_repeat_ngram_size": 3}, top_k=1, peft_config=LoraConfig(r=2))
-    assert generated_by_us(trainer, problems["prompt"][:8]) == generated_by_trl(trainer, problems["prompt"][:8])
-
-
-@pytest.mark.parametrize("name", ["no_repeat_ngram_size", "sequence_bias", "exponential_decay_length_penalty"])
-def test_it_is_followed_after_rows_are_dropped(name, make_gym_trainer, problems):
+def test_what_the_models_own_configuration_sets_is_followed_though_rows_are_dropped(name, make_gym_trainer, problems):
+    prompts = problems["prompt"][:32]
     trainer = make_gym_trainer({name: FOLLOWED[name]}, top_k=1)
-    theirs = generated_by_trl(trainer, problems["prompt"][:32])
-    assert len({*map(len, theirs)}) > 1
-    assert generated_by_us(trainer, problems["prompt"][:32]) == theirs
-
-
-@pytest.mark.parametrize("own_settings", [{"num_beams": 2}, {"stop_strings": ["="]}, {"guidance_scale": 1.5}])
-def test_what_it_cannot_follow_of_the_models_own_configuration_is_an_error(own_settings, make_gym_trainer, problems):
-    (name,) = own_settings
-    with pytest.raises(ValueError, match=rf"\A.*{name}.*\Z"):
-        generated_by_us(make_gym_trainer(own_settings), problems["prompt"][:2])
+    theirs = generated_by_trl(trainer, prompts)
+    assert theirs != generated_by_trl(make_gym_trainer({}, top_k=1), prompts)
+    assert generated_by_us(trainer, prompts) == theirs
 
 
 @pytest.mark.parametrize(
-    ("setting", "is_vllm", "named"),
+    "changes",
     [
-        ({"generation_kwargs": {"do_sample": False}}, False, "do_sample=False"),
-        ({"repetition_penalty": 1.2}, False, "repetition_penalty=1.2"),
-        ({}, True, "use_vllm=True"),
+        {"generation_kwargs": {"no_repeat_ngram_size": 4}},  # comes before the model's own configuration
+        {"peft_config": LoraConfig(r=2)},  # the configuration is that of the adapter's base
     ],
+    ids=["generation_kwargs", "adapter"],
 )
-def test_settings_it_cannot_follow_are_an_error(make_trainer, setting, is_vllm, named):
-    trainer = make_trainer(**{"generation_kwargs": None, **setting})
-    trainer.use_vllm = is_vllm
-    with pytest.raises(ValueError, match=named):
+def test_the_configuration_is_followed_as_trl_follows_it_with(changes, make_gym_trainer, problems):
+    trainer = make_gym_trainer({"no_repeat_ngram_size": 2}, top_k=1, **changes)
+    assert generated_by_us(trainer, problems["prompt"][:8]) == generated_by_trl(trainer, problems["prompt"][:8])
+
+
+@pytest.mark.parametrize(
+    ("own_settings", "settings"),
+    [
+        ({"num_beams": 2}, {}),
+        ({"stop_strings": ["="]}, {}),
+        ({"guidance_scale": 1.5}, {}),
+        ({}, {"generation_kwargs": {"do_sample": False}}),
+        ({}, {"repetition_penalty": 1.2}),
+    ],
+    ids=str,
+)
+def test_settings_that_it_cannot_follow_are_an_error(own_settings, settings, make_gym_trainer, problems):
+    (name,) = own_settings or settings.get("generation_kwargs") or settings
+    with pytest.raises(ValueError, match=rf"\A.*{name}=.*\Z"):
+        generated_by_us(make_gym_trainer(own_settings, **settings), problems["prompt"][:2])
+
+
+def test_vllm_beside_it_is_an_error(make_trainer):
+    trainer = make_trainer()
+    trainer.use_vllm = True
+    with pytest.raises(ValueError, match="use_vllm=True"):
         shrinking_rollout(["1 +2"], trainer)

@@ -16,7 +16,6 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 from leash_trl.engines.engine import Request, SamplingSettings  # noqa: E402
 from leash_trl.engines.transformers_engine import TransformersEngine  # noqa: E402
 from leash_trl.engines.vllm_engine import VllmEngine  # noqa: E402
-from leash_trl.evaluation.decoding import BudgetForcing  # noqa: E402
 from leash_trl.gym import CHECKPOINT  # noqa: E402
 from leash_trl.gym.dataset import gym_problems  # noqa: E402
 
@@ -100,11 +99,3 @@ def test_stops_and_limits_apply_to_their_request_alone(engine, requests, generat
         cut = together[8 + index]
         assert cut.token_ids == whole.token_ids[: 5 + index]
         assert cut.is_truncated
-
-
-def test_a_decoding_strategy_runs_on_it(engine, requests):
-    prompts = [request.prompt_ids for request in requests[::4]]
-    strategy = BudgetForcing(max_thinking_tokens=20, final_answer=" So the answer is ", wait=" Wait, ")
-    decoded = strategy.complete(engine, prompts, range(len(prompts)), FREE)
-    assert decoded == strategy.complete(engine, prompts, range(len(prompts)), FREE)
-    assert not any(completion.is_truncated for completion in decoded)

@@ -158,11 +158,3 @@ def test_an_effort_that_the_data_appends_is_one_token(tokenizer):
         effort_ids.add(effort_id)
     assert len(effort_ids) == 3
     assert tokenizer.unk_token_id not in effort_ids
-
-
-@pytest.mark.parametrize("words", ["Think step by step!", " brief", "99", "\n", "é", " Effort: brief."])
-def test_other_words_are_unknown(tokenizer, words):
-    question_ids = tokenizer.encode("7 (a) +5 = ?")
-    ids = tokenizer.encode(f"7 (a) +5 = ?{words}")
-    assert ids[: len(question_ids)] == question_ids
-    assert set(ids[len(question_ids) :]) == {tokenizer.unk_token_id}

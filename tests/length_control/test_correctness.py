@@ -55,15 +55,12 @@ def test_two_different_positive_rewards_are_partial_credit(rewards, is_known):
     assert rule(rewards, chosen=form).is_known is True
 
 
-def test_what_was_seen_stays_and_is_the_same_whoever_saw_it():
-    seen = rule([1.0, 0.5], [1.0, 0.0])
-    assert not seen.is_known
-    first, second = rule([1.0, 0.0]), rule([0.5, 0.0])  # two processes, neither of which can tell
-    assert first.is_known is second.is_known is True
-    states = json.loads(json.dumps([first.state_dict(), second.state_dict()]))
-    first.load_state_dict(states[1])
-    second.load_state_dict(states[0])
-    assert first.state_dict() == second.state_dict() == seen.state_dict()
+def test_what_one_process_has_observed_counts_in_all_and_stays():
+    first = rule([1.0, 0.0])
+    second = rule([0.5, 0.0])
+    first.load_state_dict(json.loads(json.dumps(second.state_dict())))
+    assert not first.is_known
+    first.observe(torch.tensor([1.0, 0.0]))
     assert not first.is_known
 
 
@@ -99,11 +96,9 @@ def test_what_needs_to_know_is_refused_in_one_line(method, needing):
 
 
 def test_it_is_said_once_in_one_line():
-    for unsure in (rule([1.0, 0.5]), rule(functions=(score, form))):
-        line = unsure.problem()
-        assert "correctness_func" in line
-        assert "\n" not in line
-        unsure.observe(torch.tensor([0.25]))
-        assert unsure.problem() is None
+    unsure = rule(functions=(score, form))
+    line = unsure.problem()
+    assert "correctness_func" in line
+    assert "\n" not in line
+    assert unsure.problem() is None
     assert rule([1.0, -1.0, 0.0]).problem() is None
-    assert rule([1.0, 0.5], chosen="score").problem() is None  # the user says so

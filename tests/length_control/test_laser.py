@@ -86,6 +86,11 @@ def refreshed():
 def test_targets_are_chosen_every_refresh_steps(refreshed):
     assert refreshed.targets == [900, 700, 300]
     assert refreshed.statistics() == {"target_hard": 900.0, "target_medium": 700.0, "target_easy": 300.0}
+    for _ in range(3):  # a choice stays due until something was observed
+        refreshed.step()
+        assert refreshed.targets == [900, 700, 300]
+    update(refreshed, toy_rollouts([1, 1, 1], [50, 350, 360], target=250.0))
+    assert refreshed.targets == [None, None, 350]
 
 
 def test_targets_are_chosen_from_the_batches_since_the_last_choice(refreshed):
@@ -95,18 +100,6 @@ def test_targets_are_chosen_from_the_batches_since_the_last_choice(refreshed):
     # easy, |C_d| = 2: the first candidate from the lowest target on, 250, 350, ..., with half of the six under it
     assert refreshed.targets == [None, None, 350]
     assert refreshed.statistics() == {"target_easy": 350.0}
-
-
-def test_a_choice_stays_due_until_something_was_observed(refreshed):
-    easy = toy_rollouts([1, 1, 1], [50, 350, 360], target=250.0)
-    update(refreshed, easy)
-    update(refreshed, easy)
-    assert refreshed.targets == [None, None, 350]
-    for _ in range(3):
-        refreshed.step()
-        assert refreshed.targets == [None, None, 350]
-    update(refreshed, WINDOW)
-    assert refreshed.targets == [900, 700, 300]
 
 
 def test_the_fallback_is_the_longest_response_of_the_batch_at_hand():

@@ -13,7 +13,7 @@ import torch
 from toy_rollouts import toy_rollouts
 
 from leash_trl import length_control
-from leash_trl.length_control import AdvantageRule, LengthControl
+from leash_trl.length_control import AdvantageRule, LengthControl, check_length_control
 from leash_trl.length_control.methods import find_method
 
 
@@ -55,6 +55,13 @@ def test_the_method_of_the_readme_is_one_file_anywhere(my_lib):
         assert resumed.statistics() == {"weight": pytest.approx(0.55)}
     with pytest.raises(ValueError, match=r"growth is 0\.5"):
         make(growth=0.5)
+
+
+def test_the_check_of_the_readme_passes(my_lib):
+    code = README.partition("from my_methods import PenaltyPerToken")[2].partition("```")[0]
+    names = {"PenaltyPerToken": find_method("my_lib.PenaltyPerToken"), "check_length_control": check_length_control}
+    exec(code, names)
+    names["test_my_method_keeps_the_contract"]()
 
 
 def test_a_decorator_of_habit_loses_no_range(my_lib):
@@ -107,7 +114,6 @@ FOUR = toy_rollouts([1, -1, 1, 1], [10, 30, 5, 7])
         (torch.Tensor.mean, r"\(\)"),
         (lambda rewards: rewards[:2], r"\(2,\)"),
         (torch.Tensor.long, "int64"),
-        (torch.Tensor.numpy, "ndarray"),
     ],
 )
 def test_what_is_no_reward_for_each_completion_is_refused(change, returned):

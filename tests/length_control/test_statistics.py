@@ -53,11 +53,9 @@ def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
     assert statistics([1.5, 1.5], [50, 250])["mean_effective_penalty"] == pytest.approx(0.125)
 
 
-@pytest.mark.parametrize(("method", "has_target"), [(Kimi(), False), (Leash(), True)])
-def test_targets_are_logged_only_for_methods_that_have_one(method, has_target):
-    logged = statistics([1, -1], [50, 150], method=method)
-    assert ("target_length" in logged) == has_target
-    assert ("satisfaction_rate" in logged) == has_target
+def test_targets_are_logged_only_for_methods_that_have_one():
+    without_target = statistics([1, -1], [50, 150], method=Kimi()).keys()
+    assert statistics([1, -1], [50, 150]).keys() - without_target == {"lambda", "target_length", "satisfaction_rate"}
 
 
 class TargetOfSomePrompts(NoControl):

@@ -50,28 +50,23 @@ def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_ha
     assert second == [2, 1, 1, 1]
 
 
-def test_joining_undoes_a_split_into_rows_of_their_own_width(batch):
-    batch["importance_sampling_ratio"] = torch.tensor(
-        [
-            [0.5, 0.75, 0.25, 1.0, 1.0],
-            [2.0, 1.0, 1.0, 1.0, 1.0],
-        ]
-    )
-    batch["tool_mask"] = torch.ones(2, 5, dtype=torch.long)
-    batch["tool_mask"][0, 1] = 0
-    first_row = {}
-    second_row = {}
-    for name, values in batch.items():
-        is_whole = name == "num_items_in_batch"
-        first_values = values if is_whole else values[[0]]
-        second_values = values if is_whole else values[[1]]
-        first_row[name] = batch_fields.cut(name, first_values, prompt_width=1, completion_width=3)
-        second_row[name] = batch_fields.cut(name, second_values, prompt_width=2, completion_width=1)
-    joined = batch_fields.joined([first_row, second_row], pad_token_id=0)
-    assert joined.keys() == batch.keys()
-    for name, values in batch.items():
-        expected = batch_fields.cut(name, values, prompt_width=2, completion_width=3)  # the larger of both
-        assert torch.equal(joined[name], expected), name
+def test_joined_rows_are_padded_as_trl_pads_them():
+    wide = {
+        "prompt_ids": torch.tensor([[5, 6]]),
+        "completion_ids": torch.tensor([[1, 2, 3]]),
+        "importance_sampling_ratio": torch.tensor([[0.5, 0.75, 0.25]]),
+        "advantages": torch.tensor([0.5]),
+        "num_items_in_batch": torch.tensor(4),
+    }
+    narrow = {name: values[..., :1] if values.dim() else values for name, values in wide.items()}
+    joined = batch_fields.joined([wide, narrow], pad_token_id=63)
+    assert {name: values.tolist() for name, values in joined.items()} == {
+        "prompt_ids": [[5, 6], [63, 5]],
+        "completion_ids": [[1, 2, 3], [1, 63, 63]],
+        "importance_sampling_ratio": [[0.5, 0.75, 0.25], [0.5, 1.0, 1.0]],
+        "advantages": [0.5, 0.5],
+        "num_items_in_batch": 4,
+    }
 
 
 # Sizes of a model that is computed in no time; a model type takes those that its configuration has.

@@ -48,8 +48,10 @@ FACTS = {
     # at most lambda_max = 0.1 times 200 / 50 - 1
     "laconic": Facts({"lambda_init": 0.05}, bounds=(-0.3, 1), wrong="pays"),
     # two-sided: too short is as wrong as too long
-    "l1_exact": Facts({"alpha": 0.005}, bounds=(-0.75, 1), wrong="may gain", right_never_gains=False),
-    "l1_max": Facts({"alpha": 0.005}),
+    "l1_exact": Facts(
+        {"alpha": 0.005, "budget_range": (10, 100)}, bounds=(-0.75, 1), wrong="may gain", right_never_gains=False
+    ),
+    "l1_max": Facts({"alpha": 0.005, "budget_range": (10, 100)}),
     # what it does to lengths, it does by cutting generation
     "thinkprune": Facts(),
     "laser": Facts(base=(1, -0.5), bounds=(-1, 1.5)),
