@@ -80,12 +80,6 @@ ABBREVIATED_UNITS = {
 }
 PERCENT = "percent 1"  # the dimension of % as `read_unit` returns it
 
-# Pattern and replacement: daily is per day.
-RATES = [
-    (re.compile(r"\bdaily\b", re.IGNORECASE), "per day"),
-    (re.compile(r"\bannually\b", re.IGNORECASE), "per year"),
-    (re.compile(r"\b(hour|week|month|year)ly\b", re.IGNORECASE), r"per \1"),
-]
 PER = re.compile(r"/|\bper\b|(?<!\bin )\b(?:an?|each|every)\b")  # km/h, words per minute, miles a day; not: in a day
 DEGREE_SIGN = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°")  # ^\circ
 SECOND_POWER = re.compile(r"\bsq(?:uared?)?\b|\^\s*\{?\s*2")  # square feet, sq ft, m^2
@@ -112,8 +106,6 @@ def read_unit(text: str) -> Unit | None:
         Unit(dimension='length 1 / time 1', size=Fraction(5, 18))
     """
     quotient = ABBREVIATED_UNITS.get(text.strip(' "').lower(), text)
-    for pattern, replacement in RATES:
-        quotient = pattern.sub(replacement, quotient)
     parts = PER.split(quotient)
     if len(parts) > 2:
         return None
