@@ -32,7 +32,6 @@ UNIT_TABLE = [
     ("length", "0.3048", ["ft", "foot", "feet"]),
     ("length", "0.9144", ["yd", "yard"]),
     ("length", "1609.344", ["mi", "mile"]),
-    ("mass", "0.001", ["mg", "milligram"]),
     ("mass", "1", ["g", "gram"]),
     ("mass", "1000", ["kg", "kilo", "kilogram"]),
     ("mass", "453.592", ["lb", "pound"]),
@@ -46,10 +45,6 @@ UNIT_TABLE = [
     ("volume", "1", ["l", "liter", "litre"]),
     ("volume", "3.785411784", ["gal", "gallon"]),
     ("volume", "0.946352946", ["quart"]),
-    ("volume", "0.473176473", ["pint"]),
-    ("volume", "0.2365882365", ["cup"]),
-    ("volume", "0.01478676478125", ["tbsp", "tablespoon"]),
-    ("volume", "0.00492892159375", ["tsp", "teaspoon"]),
     ("calendar", "1", ["month"]),  # not in seconds, because months differ
     ("calendar", "12", ["year", "yr"]),
     ("money", "1", ["dollar", "buck", "usd", "$"]),
@@ -74,8 +69,6 @@ ABBREVIATED_UNITS = {
     "mph": "mi/h",
     "kph": "km/h",
     "kmh": "km/h",
-    "kmph": "km/h",
-    "fps": "ft/s",
     "mpg": "mi/gal",
 }
 PERCENT = "percent 1"  # the dimension of % as `read_unit` returns it

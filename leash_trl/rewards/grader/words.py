@@ -9,7 +9,6 @@ r"""Decides what the words of two answers say about them; neither their values n
 """
 
 import functools
-import os
 import re
 from dataclasses import dataclass
 
@@ -64,7 +63,7 @@ SYNONYMS = [
     ("yen", "¥"),
 ]
 SUFFIXES = ("ing", "ed", "es", "s", "e")
-MIN_SHARED = 4  # first letters that two forms of a word share
+MIN_SHARED = 4  # first letters of two forms of a word
 MAX_ENDING = 2  # letters after them: wolv and wolf are the stems of "wolves" and "wolf"
 MAX_ABBREVIATION = 3  # letters
 MAX_LENGTH = 1_000  # characters; longer texts are not read
@@ -95,8 +94,8 @@ def _stem(word: str) -> str:
 def _is_same(stem: str, other: str) -> bool:
     """Returns whether two stems are of one word, or one of them, such as "yr", abbreviates the other."""
     short, long = sorted((stem.rstrip("_"), other.rstrip("_")), key=len)
-    num_shared = len(os.path.commonprefix([short, long]))
-    if stem == other or num_shared >= max(MIN_SHARED, len(long) - MAX_ENDING):
+    num_shared = max(MIN_SHARED, len(long) - MAX_ENDING)
+    if stem == other or short[:num_shared] == long[:num_shared]:
         return True
     if PLURAL_ABBREVIATION.fullmatch(short):
         short = short.removesuffix("s")
