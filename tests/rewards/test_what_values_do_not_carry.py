@@ -18,15 +18,8 @@ def is_correct(answer, gold):
         ("15 boys", "15 girls", False),
         ("15", "15 girls", None),
         ("There are 15 girls in the class", "15 girls", None),
-        (r"15\text{ girl}", r"15\text{ girls}", None),
-        (r"15\text{ yrs older}", r"15\text{ years older}", None),
-        (r"15\text{ L}", r"15\text{ liters}", None),
-        (r"15\text{ W}", r"15\text{ J}", False),
         (r"15\text{ km}", r"15\text{ miles}", None),  # units decide
-        (r"\text{Team A by }15", r"\text{Team B by }15", False),
         (r"15^\circ\text{C}", r"15^\circ\text{F}", False),
-        (r"15\text{ p.m.}", r"15\text{ a.m.}", False),
-        (r"15\text{ words per hour}", r"15\text{ words per minute}", False),
         ("15 (fifteen) boys", "15 boys", None),
         ("the largest is 15", "maximum 15", None),  # a synonym
         # numbers with their names
@@ -39,7 +32,6 @@ def is_correct(answer, gold):
         ("3 to 2", "2 to 3", False),
         ("2 and 3, respectively", "3 and 2, respectively", False),
         ("2 and 3", "3 and 2, respectively", None),
-        ("red and blue, respectively", "blue and red, respectively", None),  # without a number
     ],
 )
 def test_words_contradict_words_and_bind_the_numbers_beside_them(answer, gold, expected):
@@ -188,16 +180,12 @@ def test_words_of_another_meaning_contradict_each_other(answer, gold):
 @pytest.mark.parametrize(
     ("answer", "gold", "expected"),
     [
-        (r"36\text{ km/h}", r"10\text{ m/s}", True),
-        (r"36\text{ kilometers per hour}", r"36\text{ km/h}", True),
+        (r"36\text{ kilometers per hour}", r"10\text{ m/s}", True),
         (r"36\text{ m/s}", r"36\text{ km/h}", False),
         (r"36\text{ m}", r"36\text{ m/s}", False),
-        (r"36\text{ months}", r"3\text{ years}", True),
-        (r"36\text{ months}", r"36\text{ years}", False),
-        (r"36\text{ months older}", r"36\text{ years older}", False),
+        (r"36\text{ months older}", r"3\text{ years older}", True),
         (r"\$36\text{ per pound}", r"36\text{ dollars per pound}", True),
         (r"36\text{ per hour}", r"36\text{ per minute}", False),
-        (r"360\text{ mL}", r"0.36\text{ L}", True),
         (r"36\text{ in total}", r"36\text{ feet}", True),  # "in" is no inch here
     ],
 )
