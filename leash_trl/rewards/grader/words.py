@@ -62,7 +62,8 @@ SYNONYMS = [
     ("pound", "£"),
     ("yen", "¥"),
 ]
-SUFFIXES = ("ing", "ed", "es", "s", "e")
+PLURAL = re.compile(r"(?<=\w\w)(?<!s)s$")  # boys, pts
+SUFFIX = re.compile(r"(?<=\w{3})(?:ing|ed|e)$")  # increased, and what remains of "boxes"
 MIN_SHARED = 4  # first letters of two forms of a word
 MAX_ENDING = 2  # letters after them: wolv and wolf are the stems of "wolves" and "wolf"
 MAX_ABBREVIATION = 3  # letters
@@ -76,7 +77,6 @@ BEFORE_UNIT = re.compile(r"(?:^|[\d})])\s*(?:square|sq|cubic)?$", re.IGNORECASE)
 CURRENCY = re.compile("[€£¥]")
 BRACKETED_WORDS = re.compile(r'\(\s*"?([A-Za-z ]{3,}?)"?\s*\)')  # 5 (max)
 WORD_OR_SIGN = re.compile(r"[^\W\d_]+_?|[$€£¥¢°]")  # `_mark` writes a letter that is a name as "A_"
-PLURAL_ABBREVIATION = re.compile(r"[^aeiou]+s")  # pts, wks, pcs
 MARKED_WORDS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
 MARKED_WORD = re.compile("‹([^›]*)›")  # one word
 MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
@@ -84,11 +84,8 @@ MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 
 def _stem(word: str) -> str:
     """Returns a word in small letters, without the suffix of its plural or tense."""
-    word = word.lower()
-    for suffix in SUFFIXES:
-        if word.endswith(suffix) and not word.endswith("ss") and len(word) - len(suffix) > 2:
-            return word.removesuffix(suffix)
-    return word
+    singular = PLURAL.sub("", word.lower())
+    return SUFFIX.sub("", singular)
 
 
 def _is_same(stem: str, other: str) -> bool:
@@ -97,8 +94,6 @@ def _is_same(stem: str, other: str) -> bool:
     num_shared = max(MIN_SHARED, len(long) - MAX_ENDING)
     if stem == other or short[:num_shared] == long[:num_shared]:
         return True
-    if PLURAL_ABBREVIATION.fullmatch(short):
-        short = short.removesuffix("s")
     if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
         return False
     letters_in_order = ".*".join(short)
@@ -110,25 +105,19 @@ MEANINGS: dict[str, str] = {}
 for dimension, _size, unit_names in UNIT_TABLE:
     unit_word = "" if dimension == "times" else _stem(max(unit_names, key=len))
     other_names = [name for name in unit_names if not unit_word or not _is_same(name, unit_word)]
-    plurals = [f"{name}s" for name in other_names if len(name) > 1]  # lbs
-    MEANINGS |= dict.fromkeys(map(_stem, other_names + plurals), unit_word)
+    MEANINGS |= dict.fromkeys(map(_stem, other_names), unit_word)
 for synonyms in SYNONYMS:
     MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
 MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
 
 
-def _meaning(word: str) -> str:
-    """Returns the word that stands for all of its synonyms; empty text if it tells no quantity from another."""
-    stem = _stem(word)
-    if stem in MEANINGS:
-        return MEANINGS[stem]
-    return stem if stem.isascii() else ""
-
-
 def _meanings(text: str) -> set[str]:
-    """Returns the meanings of the words of a text; an abbreviated unit, such as "mph", has those of its units."""
+    """Returns the meanings of the words of a text that tell one quantity from another; words of other alphabets do
+    not, and an abbreviated unit, such as "mph", has those of its units."""
     text = ABBREVIATED_UNITS.get(text.lower(), text)
-    return {_meaning(word) for word in WORD_OR_SIGN.findall(text)} - {""}
+    stems = map(_stem, WORD_OR_SIGN.findall(text))
+    meanings = {MEANINGS.get(stem, stem) for stem in stems}
+    return {meaning for meaning in meanings if meaning and meaning.isascii()}
 
 
 @dataclass(frozen=True)
