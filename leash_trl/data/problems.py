@@ -190,17 +190,17 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     if (path / "state.json").is_file():
         return {"train": load_from_disk(str(path))}
     files = [*path.glob("*")] if path.is_dir() else [path]
-    builders = {file_builder(file) for file in files} - {None}
+    builders = {builder for builder in map(file_builder, files) if builder is not None}
     if path.is_file() and not builders:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
     if len(builders) > 1 and not config:  # datasets would silently read only one type
         raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
-    source = {"path": str(path), "name": config}
+    source: dict[str, str | None] = {"path": str(path), "name": config}
     if path.is_file():
         source = {"path": builders.pop(), "data_files": str(path)}
-    builder = load_dataset_builder(**source)
-    if builder.name == "csv":
-        return {str(split): _read_csv(files, builder.config.sep) for split, files in builder.config.data_files.items()}
+    reader = load_dataset_builder(**source)
+    if reader.name == "csv":
+        return {str(split): _read_csv(files, reader.config.sep) for split, files in reader.config.data_files.items()}
     return load_dataset(**source, streaming=streaming)
 
 
