@@ -185,34 +185,26 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
 
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Returns the splits of a file (only `train`), of a folder of files, or of a folder of `save_to_disk`."""
-    if path.is_dir():
-        if (path / "dataset_dict.json").is_file():
-            return load_from_disk(str(path))
-        if (path / "state.json").is_file():
-            return {"train": load_from_disk(str(path))}
-        return _folder_splits(path, config, streaming)
-    builder = file_builder(path)
-    if builder is None:
+    if (path / "dataset_dict.json").is_file():
+        return load_from_disk(str(path))
+    if (path / "state.json").is_file():
+        return {"train": load_from_disk(str(path))}
+    files = [*path.glob("*")] if path.is_dir() else [path]
+    builders = {builder for builder in map(file_builder, files) if builder is not None}
+    if path.is_file() and not builders:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if builder == "csv":
-        return {"train": _read_csv([path])}
-    return load_dataset(builder, data_files=str(path), streaming=streaming)
+    if len(builders) > 1 and not config:  # datasets would silently read only one type
+        raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
+    source: dict[str, str | None] = {"path": str(path), "name": config}
+    if path.is_file():
+        source = {"path": builders.pop(), "data_files": str(path)}
+    reader = load_dataset_builder(**source)
+    if reader.name == "csv":
+        return {str(split): _read_csv(files, reader.config.sep) for split, files in reader.config.data_files.items()}
+    return load_dataset(**source, streaming=streaming)
 
 
-def _folder_splits(path: Path, config: str | None, streaming: bool) -> Splits:
-    """Returns the splits that `datasets` finds in a folder of files. Like single files, CSV files are read here."""
-    if not config:
-        builders = {builder for builder in map(file_builder, path.glob("*")) if builder is not None}
-        if len(builders) > 1:  # datasets would silently read only one type
-            raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
-        builder = load_dataset_builder(str(path))
-        if builder.name == "csv":
-            files_by_split = builder.config.data_files or {}
-            return {str(split): _read_csv(files, builder.config.sep) for split, files in files_by_split.items()}
-    return load_dataset(str(path), config, streaming=streaming)
-
-
-def _read_csv(paths: Iterable[str | Path], sep: str = ",") -> Dataset:
+def _read_csv(paths: Iterable[str], sep: str) -> Dataset:
     """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
     their values are the same as text."""
     # every cell is text, an empty one the empty text

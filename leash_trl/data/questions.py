@@ -5,9 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
+from datasets.fingerprint import Hasher
 
 from leash_trl.completions.prompts import template_arguments
 
@@ -26,20 +24,7 @@ def question_of(row: Mapping[str, Any]) -> int:
     arguments = template_arguments(row)
     if arguments:
         question = [question, arguments]
-    text = json.dumps(question, sort_keys=True, default=_content)
+    text = json.dumps(question, sort_keys=True, default=Hasher.hash)  # of images, by their pixels
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     # without the lowest of 64 bits, so that it fits into a signed integer of torch
     return int.from_bytes(digest, "big") >> 1
-
-
-def _content(value: Any) -> Any:
-    """Returns a replacement for a value that JSON cannot hold. (The `repr` of an image contains its address in
-    memory.)"""
-    if isinstance(value, Image.Image):
-        return value.mode, value.size, value.getpalette(), _content(value.tobytes())
-    if isinstance(value, np.ndarray | torch.Tensor):
-        array = np.asarray(value)
-        return str(array.dtype), array.shape, _content(array.tobytes())
-    if isinstance(value, bytes):
-        return hashlib.blake2b(value).hexdigest()
-    return repr(value)

@@ -36,17 +36,9 @@ def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -
     faulty_rows = [row for row, gold in enumerate(golds) if gold in faults]
     if not faulty_rows:
         return problems
-    shown = [f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MOST_SHOWN]]
-    examples = "; ".join(shown)
-    if len(faulty_rows) > MOST_SHOWN:
-        examples += ", ..."
+    examples = "; ".join(f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MOST_SHOWN])
+    fault = f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded (rows from 0): {examples}"
     if not drops:
-        raise ValueError(
-            f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded; fix them, or drop their "
-            f"rows, as leash filter does: {examples} (rows counted from 0)"
-        )
-    logger.warning(
-        f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded and are dropped: {examples} "
-        "(rows counted from 0)"
-    )
+        raise ValueError(f"{fault}; fix them, or drop their rows, as leash filter does")
+    logger.warning("%s; these rows are dropped", fault)
     return problems.select([row for row, gold in enumerate(golds) if gold not in faults])

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
+from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
 from leash_trl.hub_token import without_token
 from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
@@ -130,26 +131,31 @@ class HubRepository:
         api = HfApi(token=self.token)
         with plain_errors(f"pushing to {self.repo_id} failed", self.token):
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
-            changes: list[CommitOperation] = []
-            changes.extend(CommitOperationAdd(name, files[name]) for name in sorted(files))
-            changes.extend(CommitOperationDelete(name) for name in stale)
+            additions = [CommitOperationAdd(name, content) for name, content in sorted(files.items())]
+            deletions = [CommitOperationDelete(name) for name in stale]
+            changes: list[CommitOperation] = [*additions, *deletions]
             return api.create_commit(self.repo_id, changes, commit_message=message, revision=self.revision)
+
+
+# what the Hub's client raises, which has no base class of its own; RuntimeError is of hf_xet, which moves large files
+CLIENT_ERRORS = (OSError, ValueError, RuntimeError, HTTPError)
 
 
 @contextmanager
 def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
-    """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
+    """Converts an error of the Hub's client, and its cause, to a `ValueError` of one line that contains no token.
 
     The line begins with `failure`; `token` is the token in use, which may differ from the usual format.
     """
     try:
         yield
-    except Exception as error:  # the Hub's client raises many types of errors, and some quote the token
+    except CLIENT_ERRORS as error:
         reason = f"{type(error).__name__}: {error}"
         cause = error.__cause__
         if cause is not None:
             reason += f" <- {type(cause).__name__}: {cause}"
         reason_in_one_line = " ".join(reason.split())
+        # some quote the token
         raise ValueError(without_token(f"{failure} ({reason_in_one_line})", token)) from None
 
 
@@ -165,14 +171,10 @@ def local_checkpoint(checkpoint: str) -> str:
     api = HfApi()
     with plain_errors(f"cannot resume from {checkpoint}"):
         uri = parse_hf_uri(checkpoint)
-        wanted = None
-        unwanted = None
-        if uri.path_in_repo:
-            wanted = f"{uri.path_in_repo}/*"
-        else:
-            # checkpoints are not downloaded with the root: their optimizers are several times as large as the model
-            unwanted = [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
+        folder = f"{uri.path_in_repo}/*" if uri.path_in_repo else None
+        # checkpoints are not downloaded with the root: their optimizers are several times as large as the model
+        checkpoints = None if folder else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
         # with a branch's name, huggingface_hub would return an older download if the Hub is not reachable
         revision = api.model_info(uri.id, revision=uri.revision).sha
-        root = api.snapshot_download(uri.id, revision=revision, allow_patterns=wanted, ignore_patterns=unwanted)
+        root = api.snapshot_download(uri.id, revision=revision, allow_patterns=folder, ignore_patterns=checkpoints)
         return str(Path(root, uri.path_in_repo))

@@ -92,14 +92,6 @@ def test_what_cannot_be_asked_is_refused_by_every_command_in_one_line(tmp_path, 
     assert "\n" not in str(error.value)
 
 
-def test_columns_that_a_reward_reads_need_no_other_name(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    file.write_text(line({"gold": "7", "task": QUESTION}))
-    with pytest.raises(ValueError, match=r"gold.*prompt") as error:
-        load_training_rows(str(file))
-    assert "solution" not in str(error.value)
-
-
 def test_a_folder_with_two_kinds_of_files_is_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text(line({"prompt": QUESTION, "solution": "7"}))
     (tmp_path / "b.csv").write_text("prompt,solution\n2 + 2?,4\n")

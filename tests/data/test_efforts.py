@@ -92,9 +92,3 @@ def test_words_may_stand_beside_arguments():
 def test_arguments_of_no_effort_or_without_names_are_refused(template_kwargs):
     with pytest.raises(ValueError, match=r"^effort_template_kwargs has '(high|low)'"):
         with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs=template_kwargs)
-
-
-def test_an_argument_with_values_of_several_types_is_refused():
-    arguments = {"low": {"reasoning_effort": "low"}, "off": {"reasoning_effort": False}}
-    with pytest.raises(ValueError, match="'low'"):
-        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs=arguments)

@@ -50,17 +50,10 @@ def test_every_schema_needs_columns_that_no_earlier_one_would_claim_and_reads_no
     assert columns_to_read(detect_schema(rows.DEEPMATH), rows.DEEPMATH) == ["question", "final_answer"]
 
 
-@pytest.mark.parametrize(
-    ("row", "gold"),
-    [
-        ({**DAPO, "reward_model": {"ground_truth": "-3.0"}}, "-3"),
-        ({**DAPO, "reward_model": {"ground_truth": "3.05"}}, "3.05"),
-        ({**rows.MATH500, "answer": "3.0"}, "3.0"),
-        ({**rows.AIMO_AMC, "answer": 2.5}, "2.5"),
-    ],
-)
-def test_only_verl_text_that_is_an_integer_loses_its_point(row, gold):
-    assert read(row)[2] == gold
+def test_only_verl_text_that_is_an_integer_loses_its_point():
+    golds = [read({**DAPO, "reward_model": {"ground_truth": text}})[2] for text in ("-3.0", "3.05")]
+    assert golds == ["-3", "3.05"]
+    assert read({**rows.MATH500, "answer": "3.0"})[2] == "3.0"
 
 
 @pytest.mark.parametrize(

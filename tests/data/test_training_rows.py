@@ -32,25 +32,25 @@ def test_a_named_source_gives_the_split_that_was_named(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "expected"),
-    [
-        ("gsm8k", {}, ("openai/gsm8k", "main")),
-        ("gsm8k", {"config": "socratic"}, ("openai/gsm8k", "socratic")),
-        ("gsm8k=.", {"config": "socratic"}, (".", "socratic")),
-        ("openai/gsm8k", {"streaming": True}, ("openai/gsm8k", "main")),
-    ],
+    ("name", "options", "config"),
+    [("gsm8k", {}, "main"), ("gsm8k", {"config": "socratic"}, "socratic"), ("openai/gsm8k", {}, "main")],
 )
-def test_a_named_source_gives_the_configuration_that_was_named(name, options, expected, monkeypatch):
+def test_a_named_source_gives_the_configuration_that_was_named(name, options, config, monkeypatch):
     calls = []
 
-    def load_dataset(*arguments, **keywords):
-        calls.append((arguments, keywords))
+    def load_dataset(*arguments, streaming):
+        calls.append(arguments)
         return DatasetDict({split: Dataset.from_list([GSM8K]) for split in ("train", "test")})
 
     monkeypatch.setattr(reader, "load_dataset", load_dataset)
-    train, _ = load_training_rows(name, **options)
-    assert len([*train]) == 1
-    assert calls == [(expected, {"streaming": "streaming" in options})]
+    load_training_rows(name, **options)
+    assert calls == [("openai/gsm8k", config)]
+
+
+def test_a_folder_gives_the_configuration_that_was_named(folder):
+    configs = [{"config_name": split, "data_files": f"{split}.jsonl"} for split in ("train", "test")]
+    (folder / "README.md").write_text(f"---\nconfigs: {configs}\n---\n")
+    assert questions(load_training_rows(str(folder), config="test", suffix="")[0]) == ["From test?"]
 
 
 def test_a_named_source_is_streamed_on_request_and_it_is_said_that_repeats_stay(tmp_path, caplog):

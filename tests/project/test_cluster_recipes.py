@@ -165,17 +165,11 @@ def test_script_resumes_where_there_is_a_complete_checkpoint_and_only_there(name
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_starts_nothing_outside_a_clone(name, run_script, tmp_path):
+def test_script_starts_no_training_that_does_not_fit_and_nothing_outside_a_clone(name, run_script, tmp_path):
     code, _, started = run_script(name, cwd=tmp_path)
-    assert code == 1
-    assert started == {}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_script_starts_no_training_that_does_not_fit(name, run_script):
+    assert (code, started) == (1, {})
     code, _, started = run_script(name, EXIT_LEASH="1")
-    assert code == 1
-    assert [*started] == ["leash-0"]
+    assert (code, [*started]) == (1, ["leash-0"])
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -192,49 +186,33 @@ def test_server_script_ends_with_its_server(run_script):
 
 
 class Command(NamedTuple):
-    """One command of a page: its variables, its name, the words after it, and the output that the page shows."""
+    """One command of a page: the GPUs that it may use, the words after its name, and the output that is shown."""
 
-    environment: dict[str, str]
-    name: str
+    gpus: list[str]
     words: list[str]
     output: list[str]
 
 
-def read_command(block, output):
-    words = shlex.split(block.replace("\\\n", " "), comments=True)
-    environment = {}
-    while re.match(r"[A-Z_]+=", words[0]):
-        variable, _, value = words.pop(0).partition("=")
-        environment[variable] = value
-    program, subcommand, *words = words
-    return Command(environment, f"{program} {subcommand}", words, output.splitlines())
+def commands_of(page, name):
+    """The commands of a page with this name, by their place on it."""
+    # a command and, where it follows, the output that the page shows
+    blocks = re.findall(
+        r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", (ROOT / "recipes" / page).read_text(), re.DOTALL
+    )
+    commands = {}
+    for place, (block, output) in enumerate(blocks):
+        before, found, after = block.replace("\\\n", " ").partition(name)
+        if found:
+            gpus = re.findall(r"\d", before.partition("CUDA_VISIBLE_DEVICES=")[2])
+            commands[place] = Command(gpus, shlex.split(after, comments=True), output.splitlines())
+    return commands
 
 
-# a command and, where it follows, the output that the page shows
-BLOCK = re.compile(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-
-
-def commands_of(page):
-    blocks = BLOCK.findall((ROOT / "recipes" / page).read_text())
-    return [read_command(block, output) for block, output in blocks]
-
-
-COMMANDS = commands_of("one_machine_8_gpus.md")
-
-
-def indices_of(name):
-    return [index for index, command in enumerate(COMMANDS) if command.name == name]
-
-
-PLANS = indices_of("leash plan")
-LAUNCHES = indices_of("accelerate launch")
-SERVERS = indices_of("trl vllm-serve")
-PRINTED_PLANS = [command for command in COMMANDS + commands_of("one_gpu.md") if command.name == "leash plan"]
-
-
-def test_every_command_of_the_page_is_tested():
-    untested = indices_of("pip install") + indices_of("make gpu-check")
-    assert sorted(PLANS + LAUNCHES + SERVERS + untested) == [*range(len(COMMANDS))]
+PAGE = "one_machine_8_gpus.md"
+PLANS = commands_of(PAGE, "leash plan")
+LAUNCHES = commands_of(PAGE, "accelerate launch")
+SERVERS = commands_of(PAGE, "trl vllm-serve")
+PRINTED_PLANS = [*PLANS.values(), *commands_of("one_gpu.md", "leash plan").values()]
 
 
 def processes(launch):
@@ -256,12 +234,11 @@ def test_the_plan_prints_what_the_page_shows(command, capsys, monkeypatch):
     assert command.output[-1] == printed[-1]
 
 
-@pytest.mark.parametrize("index", LAUNCHES)
-def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(index):
-    last_plan = max(plan for plan in PLANS if plan < index)
-    planned = COMMANDS[last_plan].words
+@pytest.mark.parametrize("place", LAUNCHES)
+def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(place):
+    planned = PLANS[max(plan for plan in PLANS if plan < place)].words
     arguments, training_args, _ = parse_plan(planned)
-    launch, fields = launched(["launch", *COMMANDS[index].words])
+    launch, fields = launched(["launch", *LAUNCHES[place].words])
     assert processes(launch) == arguments.num_gpus
     assert SHARDINGS[Path(launch.config_file).stem] == arguments.sharding
     _, training_words = parse_known(PlanArguments, planned, "leash plan")
@@ -275,17 +252,16 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(i
     assert training_args.steps_per_generation == updates * training_args.gradient_accumulation_steps
 
 
-@pytest.mark.parametrize("index", SERVERS)
-def test_the_server_serves_what_the_trainer_after_it_asks_for(index):
-    server, trainer = COMMANDS[index : index + 2]
+@pytest.mark.parametrize("place", SERVERS)
+def test_the_server_serves_what_the_trainer_after_it_asks_for(place):
+    server = SERVERS[place]
+    trainer = LAUNCHES[place + 1]
     launch, fields = launched(["launch", *trainer.words])
     served = check_served(server.words, fields)
     assert served.host == fields["vllm_server_host"]
-    server_gpus = server.environment["CUDA_VISIBLE_DEVICES"].split(",")
-    trainer_gpus = trainer.environment["CUDA_VISIBLE_DEVICES"].split(",")
-    assert sorted(server_gpus + trainer_gpus) == list("01234567")
-    assert len(server_gpus) == served.tensor_parallel_size * served.data_parallel_size
-    assert len(trainer_gpus) == processes(launch)
+    assert sorted(server.gpus + trainer.gpus) == list("01234567")
+    assert len(server.gpus) == served.tensor_parallel_size * served.data_parallel_size
+    assert len(trainer.gpus) == processes(launch)
     # two listen on one machine, and a third port takes the weights
     assert len({served.port, launch.main_process_port, fields["vllm_group_port"]}) == 3
     assert PAPER_MODELS[served.model]["num_attention_heads"] % served.tensor_parallel_size == 0
