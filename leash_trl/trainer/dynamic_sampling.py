@@ -4,8 +4,8 @@
 rewards of all processes, so that all processes decide the same.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,63 +22,31 @@ if TYPE_CHECKING:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
-@dataclass(frozen=True)
-class SampledBatch:
-    """A batch to train on, and everything that was generated for it.
-
-    Args:
-        trained (`GenerationBatch`): The groups to train on, of which the `batch` holds those of this process.
-        generated (`list[GenerationBatch]`): All generations, in order; without dynamic sampling, `trained` alone.
-        statistics (`dict[str, float]`): Numbers to log, by key without the prefix `leash/`.
-    """
-
-    trained: GenerationBatch
-    generated: list[GenerationBatch]
-    statistics: dict[str, float] = field(default_factory=dict)
-
-
 class DynamicSampling:
     """Samples batches in which new prompts replace groups without signal, and draws these prompts, the same on every
     process.
 
-    An epoch contains every prompt, so a replacement is a prompt that either comes later in the epoch or was already
-    trained on. In the order of the epoch, they are drawn from the outside to the inside:
-
-    ```
-    past batches        current batch    future batches
-    a  b  c  d  e  f    g  h             i  j  k  l  m  n
-    from_start -->                             <-- from_end
-    ```
-
-    In the first epoch, replacements come from the end (n, m, ...), and from the start only when nothing is left
-    between the current batch and those drawn before: no prompt is used twice until batches and replacements together
-    have used the whole data set. In later epochs, all prompts have been used before, and a replacement comes from the
-    side on which more prompts are left. That is the prompt whose regular turn is farthest away: the end in the first
-    half of the epoch, the start in the second half. A prompt of the current batch is drawn only if the data set has no
-    other prompt.
+    They are drawn from the end of the first epoch's order towards its start, and then from the end again. So no prompt
+    is used twice until batches and replacements together have used the whole data set. A prompt of the current batch
+    is drawn only if the data set has no other prompt.
 
     Args:
         dataset (`Dataset`): Training data with a length and with rows that can be indexed, so no streaming data set.
         args ([`LeashGRPOConfig`]): Configuration.
 
     Attributes:
-        batches (`int`): Number of generation batches done, over all epochs.
-        epoch (`int`): Epoch of the last draw, from 0.
-        from_end (`int`), from_start (`int`): Number of prompts drawn from the end and from the start of that epoch's
-            order.
+        num_drawn (`int`): Number of prompts drawn so far, which a checkpoint saves.
     """
-
-    state = ("batches", "epoch", "from_end", "from_start")
 
     def __init__(self, dataset: Any, args: "LeashGRPOConfig"):
         self._dataset = dataset
         self._args = args
-        self._size = len(dataset)
-        self._batch_size = args.generation_batch_size // args.num_generations  # prompts of all processes
-        self.batches = 0
-        self.epoch = 0
-        self.from_end = 0
-        self.from_start = 0
+        self._order = list(range(len(dataset)))
+        if args.shuffle_dataset:
+            # TRL: RepeatSampler.__iter__ draws the order of the first epoch in the same way
+            generator = torch.Generator().manual_seed(args.seed)
+            self._order = torch.randperm(len(dataset), generator=generator).tolist()
+        self.num_drawn = 0
 
     def sample(
         self,
@@ -87,8 +55,9 @@ class DynamicSampling:
         score: Callable[[Rollouts], Score],
         accelerator: Accelerator,
         pad_token_id: int,
-    ) -> SampledBatch:
-        """Generates a batch, and then in rounds new groups for those that have no signal.
+    ) -> tuple[GenerationBatch, list[GenerationBatch]]:
+        """Generates a batch, and then in rounds new groups for those that have no signal. Returns the groups to train
+        on, of which the `batch` holds those of this process, and all generations in order.
 
         Args:
             inputs (`Sequence[dict]`): Regular rows of this process, each once per completion.
@@ -113,72 +82,26 @@ class DynamicSampling:
             fresh = generate(fresh_rows)
             generated.append(fresh)
             trained = refilled(trained, fresh, score=score, accelerator=accelerator, pad_token_id=pad_token_id)
-        self.batches += 1
-        num_generated = sum(len(part.rollouts.lengths) for part in generated)
-        statistics = {
-            "wasted_share": 1.0 - len(trained.rollouts.lengths) / num_generated,
-            "sampling_rounds": len(generated) - 1,
-        }
-        return SampledBatch(trained, generated, statistics)
+        return trained, generated
 
     def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
         """Returns the next `count` rows. Questions repeat, or are among `without`, only if the data set has no
         others."""
-        # TRL drops the last batch of an epoch if it is smaller
-        batches_per_epoch = max(1, self._size // self._batch_size)
-        epoch, batch_of_epoch = divmod(self.batches, batches_per_epoch)
-        if epoch != self.epoch:  # its order is another one, from which nothing has been drawn
-            self.epoch = epoch
-            self.from_end = 0
-            self.from_start = 0
-        order = self._order()
-        num_past = batch_of_epoch * self._batch_size  # prompts of earlier batches
-        num_future = self._size - num_past - self._batch_size  # prompts of later batches
+        size = len(self._order)
         used_questions = set(without)
         num_skipped = 0
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
-            row = self._dataset[order[self._next_index(num_past, num_future)]]
+            self.num_drawn += 1
+            row = self._dataset[self._order[-self.num_drawn % size]]
             question = question_of(row)
-            has_others = num_skipped < self._size  # else the draws have passed every prompt of the data set
+            has_others = num_skipped < size  # else the draws have passed every prompt of the data set
             if question in used_questions and has_others:
                 num_skipped += 1
             else:
                 used_questions.add(question)
                 rows.append(row)
         return rows
-
-    def _order(self) -> list[int]:
-        """Returns the rows of the data set in the order of the current epoch."""
-        if not self._args.shuffle_dataset:
-            return list(range(self._size))
-        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from one generator
-        generator = torch.Generator().manual_seed(self._args.seed)
-        for _ in range(self.epoch + 1):
-            order = torch.randperm(self._size, generator=generator)
-        return order.tolist()
-
-    def _next_index(self, num_past: int, num_future: int) -> int:
-        """Draws from one of the two ends of the epoch's order, and returns the index there."""
-        left_at_end = num_future - self.from_end
-        left_at_start = num_past - self.from_start
-        # only in the first epoch are future prompts new, so that past ones have to wait until none is left
-        prefers_end = self.epoch == 0 or left_at_end >= left_at_start
-        if left_at_end > 0 and prefers_end:
-            self.from_end += 1
-            return self._size - self.from_end
-        # when nothing is left at the start either, it goes on into the current batch, and finally from the start again
-        index = self.from_start % self._size
-        self.from_start += 1
-        return index
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state in types that JSON can hold."""
-        return {name: getattr(self, name) for name in self.state}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state that [`state_dict`] returned, or part of one."""
-        vars(self).update(state)
 
 
 def part_of_process(values: Any, accelerator: Accelerator) -> Any:

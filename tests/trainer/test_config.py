@@ -59,14 +59,6 @@ def test_the_rule_of_advantages_is_that_of_the_fields(config):
         ({"mask_truncated_completions": True}, ["mask_truncated_completions", "True"]),
         ({"mask_truncated_completions": True, "length_control": "dler"}, ["mask_truncated_completions", "dler"]),
         ({"length_control": "laser_d", "lambda_init": 0.2, "lambda_lr": 0.1}, ["lambda_init=0.2", "lambda_lr=0.1"]),
-        (
-            {
-                "length_control": "none",
-                "multi_objective_aggregation": "normalize_then_sum",
-                "advantage_epsilon": 1e-6,
-            },
-            ["advantage_epsilon", "1e-06"],
-        ),
         ({"length_control": "none", "multi_objective_aggregation": "normalize_then_sum"}, None),
         ({}, None),
         ({"generation_kwargs": {"stop": ["END"], "best_of_our_own": 1}, "use_vllm": True}, None),
