@@ -33,12 +33,29 @@ class DynamicSampling:
     Args:
         dataset (`Dataset`): Training data with a length and with rows that can be indexed, so no streaming data set.
         args ([`LeashGRPOConfig`]): Configuration.
+        accelerator (`Accelerator`), pad_token_id (`int`): Those of the trainer; the token fills the shorter of two
+            generations.
+        generate (`Callable`): Generates and scores completions for rows of this process, each once per completion.
+        score (`Callable`): Scores completions of all processes again, when others have replaced some of them.
 
     Attributes:
         num_drawn (`int`): Number of prompts drawn so far, which a checkpoint saves.
     """
 
-    def __init__(self, dataset: Any, args: "LeashGRPOConfig"):
+    def __init__(
+        self,
+        dataset: Any,
+        args: "LeashGRPOConfig",
+        *,
+        accelerator: Accelerator,
+        pad_token_id: int,
+        generate: Callable[[list[dict[str, Any]]], GenerationBatch],
+        score: Callable[[Rollouts], Score],
+    ):
+        self._accelerator = accelerator
+        self._pad_token_id = pad_token_id
+        self._generate = generate
+        self._score = score
         self._dataset = dataset
         self._args = args
         self._order = list(range(len(dataset)))
@@ -48,40 +65,27 @@ class DynamicSampling:
             self._order = torch.randperm(len(dataset), generator=generator).tolist()
         self.num_drawn = 0
 
-    def sample(
-        self,
-        inputs: Sequence[dict[str, Any]],
-        generate: Callable[[list[dict[str, Any]]], GenerationBatch],
-        score: Callable[[Rollouts], Score],
-        accelerator: Accelerator,
-        pad_token_id: int,
-    ) -> tuple[GenerationBatch, list[GenerationBatch]]:
-        """Generates a batch, and then in rounds new groups for those that have no signal. Returns the groups to train
-        on, of which the `batch` holds those of this process, and all generations in order.
-
-        Args:
-            inputs (`Sequence[dict]`): Regular rows of this process, each once per completion.
-            generate (`Callable`): Generates and scores completions for the rows of this process.
-            score (`Callable`): Scores completions of all processes again, when others have replaced some of them.
-            accelerator (`Accelerator`): That of the trainer.
-            pad_token_id (`int`): Token that fills the shorter of two generations.
-        """
-        trained = generate(list(inputs))
+    def sample(self, inputs: Sequence[dict[str, Any]]) -> tuple[GenerationBatch, list[GenerationBatch]]:
+        """Generates a batch for the regular rows of this process, and then in rounds new groups for those that have no
+        signal. Returns the groups to train on, of which the `batch` holds those of this process, and all generations
+        in order."""
+        num_processes = self._accelerator.num_processes
+        trained = self._generate(list(inputs))
         generated = [trained]
         for _ in range(self._args.dynamic_sampling_rounds):
             is_alive = trained.has_signal
             if is_alive.all():
                 break
             # all processes generate equally many groups: as many as the one that lacks most
-            num_dead = int((~is_alive).view(accelerator.num_processes, -1).sum(dim=1).max())
+            num_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())
             questions = torch.cat([part.rollouts.questions for part in generated])
-            drawn = self.draw(num_dead * accelerator.num_processes, without=questions.tolist())
+            drawn = self.draw(num_dead * num_processes, without=questions.tolist())
             fresh_rows = []
-            for row in part_of_process(drawn, accelerator):
+            for row in part_of_process(drawn, self._accelerator):
                 fresh_rows += [row] * self._args.num_generations
-            fresh = generate(fresh_rows)
+            fresh = self._generate(fresh_rows)
             generated.append(fresh)
-            trained = refilled(trained, fresh, score=score, accelerator=accelerator, pad_token_id=pad_token_id)
+            trained = self.refilled(trained, fresh)
         return trained, generated
 
     def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
@@ -103,58 +107,51 @@ class DynamicSampling:
                 rows.append(row)
         return rows
 
+    def refilled(self, generation: GenerationBatch, fresh: GenerationBatch) -> GenerationBatch:
+        """Returns a batch, scored again, in which groups of `fresh` with signal have replaced groups without signal of
+        the same process.
+
+        Raises:
+            `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
+        """
+        unknown = sorted(generation.batch.keys() - batch_fields.FIELDS)
+        if unknown:
+            raise TrainingError(
+                f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds to 0"
+            )
+        num_processes = self._accelerator.num_processes
+        group_size = generation.rollouts.num_generations
+        num_rows = len(generation.rollouts.lengths)
+        num_fresh_rows = len(fresh.rollouts.lengths)
+
+        # of shape (processes, groups of each, group size): rows of all processes, those of `fresh` behind the others
+        rows = torch.arange(num_rows).view(num_processes, -1, group_size)
+        fresh_rows = torch.arange(num_rows, num_rows + num_fresh_rows).view(num_processes, -1, group_size)
+        groups = torch.cat([rows, fresh_rows], dim=1)
+        # of shape (processes, groups of each)
+        has_signal = torch.cat(
+            [generation.has_signal.view(num_processes, -1), fresh.has_signal.view(num_processes, -1)], dim=1
+        )
+        num_kept = rows.shape[1]
+        kept = torch.tensor([kept_groups(of_process, num_kept) for of_process in has_signal.tolist()])
+
+        processes = torch.arange(num_processes).unsqueeze(1)
+        kept_rows = groups[processes, kept].flatten()
+        rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
+
+        batch = batch_fields.joined([generation.batch, fresh.batch], self._pad_token_id)
+        groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
+        kept_rows_of_process = groups_of_process[kept[self._accelerator.process_index]].flatten()
+        for name in batch.keys() - batch_fields.WHOLE_FIELDS:
+            batch[name] = batch[name][kept_rows_of_process.to(batch[name].device)]
+        return replace(generation, rollouts=rollouts, score=self._score(rollouts), batch=batch)
+
 
 def part_of_process(values: Any, accelerator: Accelerator) -> Any:
     """Returns this process's slice of values that are ordered by process, with equally many for each process."""
     size = len(values) // accelerator.num_processes
     start = accelerator.process_index * size
     return values[start : start + size]
-
-
-def refilled(
-    generation: GenerationBatch,
-    fresh: GenerationBatch,
-    score: Callable[[Rollouts], Score],
-    accelerator: Accelerator,
-    pad_token_id: int,
-) -> GenerationBatch:
-    """Returns a batch, scored again, in which groups of `fresh` with signal have replaced groups without signal of
-    the same process.
-
-    Raises:
-        `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
-    """
-    unknown = sorted(generation.batch.keys() - batch_fields.FIELDS)
-    if unknown:
-        raise TrainingError(
-            f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds to 0"
-        )
-    num_processes = accelerator.num_processes
-    group_size = generation.rollouts.num_generations
-    num_rows = len(generation.rollouts.lengths)
-    num_fresh_rows = len(fresh.rollouts.lengths)
-
-    # of shape (processes, groups of each, group size): the rows of all processes, those of `fresh` behind the others
-    rows = torch.arange(num_rows).view(num_processes, -1, group_size)
-    fresh_rows = torch.arange(num_rows, num_rows + num_fresh_rows).view(num_processes, -1, group_size)
-    groups = torch.cat([rows, fresh_rows], dim=1)
-    # of shape (processes, groups of each)
-    has_signal = torch.cat(
-        [generation.has_signal.view(num_processes, -1), fresh.has_signal.view(num_processes, -1)], dim=1
-    )
-    num_kept = rows.shape[1]
-    kept = torch.tensor([kept_groups(of_process, num_kept) for of_process in has_signal.tolist()])
-
-    processes = torch.arange(num_processes).unsqueeze(1)
-    kept_rows = groups[processes, kept].flatten()
-    rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
-
-    batch = batch_fields.joined([generation.batch, fresh.batch], pad_token_id)
-    groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
-    kept_rows_of_process = groups_of_process[kept[accelerator.process_index]].flatten()
-    for name in batch.keys() - batch_fields.WHOLE_FIELDS:
-        batch[name] = batch[name][kept_rows_of_process.to(batch[name].device)]
-    return replace(generation, rollouts=rollouts, score=score(rollouts), batch=batch)
 
 
 def kept_groups(is_alive: list[bool], count: int) -> list[int]:

@@ -31,7 +31,7 @@ from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from leash_trl.completions.costs import costs_of, warn_of_no_thinking
-from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
@@ -147,7 +147,14 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
-            self._dynamic_sampling = DynamicSampling(self.train_dataset, args)
+            self._dynamic_sampling = DynamicSampling(
+                self.train_dataset,
+                args,
+                accelerator=self.accelerator,
+                pad_token_id=self._tokenizer.pad_token_id,
+                generate=self._new_generation,
+                score=self._score,
+            )
         dual_step = DualStepCallback(
             self.length_control,
             args.cost,
@@ -199,13 +206,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if self._dynamic_sampling is None:
             generation = self._new_generation(inputs)
             return self._training_batch(generation, generated=[generation])
-        trained, generated = self._dynamic_sampling.sample(
-            inputs,
-            generate=self._new_generation,
-            score=self._score,
-            accelerator=self.accelerator,
-            pad_token_id=self._tokenizer.pad_token_id,
-        )
+        trained, generated = self._dynamic_sampling.sample(inputs)
         return self._training_batch(trained, generated)
 
     def _new_generation(self, inputs) -> GenerationBatch:
@@ -290,8 +291,18 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is `None` without
         # tools, else 0 on their output
         prompt_ids, completion_ids, tool_mask, *_ = output
-        self._generation.prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
-        self._generation.facts = self._facts(completion_ids, tool_mask)
+        prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
+        thinking = None
+        if self.args.length_of == "thinking":
+            thinking = ThinkingTokens(self._tokenizer, self.thinking_markers)
+        self._generation.prompt_ends = prompt_ends
+        self._generation.facts = facts_of_completions(
+            completion_ids,
+            self._end_ids,
+            [self.thinking_markers.is_opened_by(prompt_end) for prompt_end in prompt_ends],
+            tool_masks=tool_mask,
+            thinking=thinking,
+        )
         return output
 
     def _tokenize_prompts(self, prompts):
@@ -314,25 +325,6 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         finally:
             self.chat_template_kwargs = common_arguments
         return prompt_ids, None, {}
-
-    def _facts(
-        self, completion_ids: Sequence[Sequence[int]], tool_mask: Sequence[Sequence[int]] | None
-    ) -> list[CompletionFacts]:
-        """Returns the sizes of the completions of this process, in tokens that the model generated."""
-        thinking = None
-        if self.args.length_of == "thinking":
-            thinking = ThinkingTokens(self._tokenizer, self.thinking_markers)
-        all_facts = []
-        for row, (completion, prompt_end) in enumerate(zip(completion_ids, self._generation.prompt_ends, strict=True)):
-            facts = completion_facts(
-                completion,
-                self._end_ids,
-                tool_mask=tool_mask[row] if tool_mask else None,
-                thinking=thinking,
-                is_opened=self.thinking_markers.is_opened_by(prompt_end),
-            )
-            all_facts.append(facts)
-        return all_facts
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, TrainerControl
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_thinking
-from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.thinking import (
     ThinkingMarkers,
     ThinkingTokens,
@@ -261,7 +261,17 @@ class LengthControlledReward:
             generation_limit=limit,
         )
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
-        facts = self._facts(completion_ids, arguments["prompts"], settings)
+        all_markers = markers_of_completions(markers_after(arguments["prompts"], settings), len(completion_ids))
+        thinking = None
+        if self.cost.name == "thinking":
+            thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
+        facts = facts_of_completions(
+            completion_ids,
+            # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+            settings.end_ids | {settings.pad_id},
+            [markers.is_opened for markers in all_markers],
+            thinking=thinking,
+        )
         lengths = costs_of(
             self.cost, facts, {**arguments, "completion_ids": completion_ids}, settings.tokenizer.decode
         )
@@ -280,21 +290,6 @@ class LengthControlledReward:
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
         )
-
-    def _facts(
-        self, completion_ids: Sequence[Sequence[int]], prompts: Sequence[Any], settings: RunSettings
-    ) -> list[CompletionFacts]:
-        """Returns the sizes of completions without padding."""
-        thinking = None
-        if self.cost.name == "thinking":
-            thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
-        # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
-        end_ids = settings.end_ids | {settings.pad_id}
-        all_markers = markers_of_completions(markers_after(prompts, settings), len(completion_ids))
-        return [
-            completion_facts(token_ids, end_ids, thinking=thinking, is_opened=markers.is_opened)
-            for token_ids, markers in zip(completion_ids, all_markers, strict=True)
-        ]
 
     def _largest_length(self, settings: RunSettings) -> float:
         """Returns the largest length that a completion can have, in the unit of the cost."""

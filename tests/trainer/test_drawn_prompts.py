@@ -11,7 +11,7 @@ from trl.trainer.utils import RepeatSampler
 from leash_trl.data.questions import question_of
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
-from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_groups, refilled
+from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_groups
 from leash_trl.trainer.generation_batch import GenerationBatch
 
 
@@ -20,7 +20,8 @@ def letters(count):
 
 
 def make_sampling(rows, seed=3, is_shuffled=False):
-    return DynamicSampling(rows, SimpleNamespace(seed=seed, shuffle_dataset=is_shuffled))
+    args = SimpleNamespace(seed=seed, shuffle_dataset=is_shuffled)
+    return DynamicSampling(rows, args, accelerator=None, pad_token_id=0, generate=None, score=None)
 
 
 def drawn(sampling, count, without=()):
@@ -74,4 +75,4 @@ def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):
     score = METHODS["none"]().score(rollouts, AdvantageRule())
     generation = GenerationBatch(rollouts=rollouts, score=score, batch={"pixel_values": torch.zeros(1)})
     with pytest.raises(ValueError, match="pixel_values"):
-        refilled(generation, generation, score=None, accelerator=None, pad_token_id=0)
+        make_sampling(letters(1)).refilled(generation, generation)
