@@ -110,17 +110,6 @@ def test_lambda_by_checks_and_by_a_function(length_of, costs, make_trainer, toke
     assert trainer.length_control.lam == pytest.approx(lambdas[-1], abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("length_control", "length_of"),
-    [("thinkprune", "checking"), ("thinkprune", "tool_calls"), ("l1_exact", "tool_calls")],
-)
-def test_methods_that_write_or_cut_tokens_do_not_control_other_costs(length_control, length_of, make_args):
-    with pytest.raises(ValueError, match="length_of is") as caught:
-        make_args(length_control=length_control, length_of=length_of, lambda_lr=None)
-    assert "\n" not in str(caught.value)
-    assert repr(length_of) in str(caught.value)
-
-
 def test_golds_that_cannot_be_looked_for_are_refused_before_training(make_trainer, problems):
     with pytest.raises(ValueError, match="length_of is 'checking'") as caught:
         make_trainer(dataset=problems.map(lambda row: {"solution": "x^2"}), length_of="checking")

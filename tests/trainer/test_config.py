@@ -80,11 +80,6 @@ def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
     assert config(**fields, length_control_kwargs={"adam_beta1": 0.25}).make_length_control().adam_beta1 == 0.25
 
 
-def test_the_limit_is_what_the_engine_is_told(config):
-    assert config().generation_limit == 32768
-    assert config(generation_kwargs='{"max_new_tokens": 9000}').generation_limit == 9000
-
-
 @pytest.mark.parametrize("text", ['{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"])
 def test_milestones_of_a_command_line_are_those_of_a_recipe(text, config):
     args = config(target_schedule="linear", target_milestones=text)
