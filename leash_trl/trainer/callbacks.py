@@ -211,10 +211,10 @@ class LengthControlCallback(DualStepCallback):
         """Passes the settings of the run to the reward."""
         self.reward.begin(args, model, processing_class)
 
-    def on_train_begin(self, args, state, control, model, processing_class, **kwargs):
+    def on_train_begin(self, args, state, control, **kwargs):
         """Restores the state and discards what an aborted training has scored."""
-        # transformers does not call `on_init_end` of a callback that is added after the trainer was created
-        self.reward.begin(args, model, processing_class)
+        # transformers does not call it for a callback that is added after the trainer was created
+        self.on_init_end(args, state, control, **kwargs)
         avoid_faulty_cudnn_attention()
         # each trainer has a TrainerControl of its own, and keeps it
         if control is not self.reward.control:

@@ -97,7 +97,7 @@ class LengthControlledReward:
         length_of: str | Callable[..., Any] = "completion",
         thinking_end: str = "</think>",
     ):
-        self.reward_funcs = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        self.reward_funcs = list(reward_funcs) if isinstance(reward_funcs, Sequence) else [reward_funcs]
         self.names = [get_callable_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
         self.cost = find_cost(length_of)
