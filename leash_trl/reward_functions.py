@@ -92,12 +92,15 @@ def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
 
 
 def code_digests(objects: Iterable[Any]) -> dict[str, str]:
-    """Returns the [`digest`] of each module that defines some of the classes and functions, by its name."""
+    """Returns the [`digest`] of each module that defines some of the classes and functions, by its name; a notebook
+    has no file and so no digest."""
     digests: dict[str, str] = {}
     for function in objects:
         unwrapped = getattr(function, "func", function)  # a partial function has no module of its own
-        module = unwrapped.__module__
-        digests[module] = digest(Path(str(sys.modules[module].__file__)))
+        module = sys.modules[unwrapped.__module__]
+        file = getattr(module, "__file__", None)
+        if file is not None:
+            digests[module.__name__] = digest(Path(file))
     return digests
 
 

@@ -42,6 +42,16 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
     return changed
 
 
+def differing(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the entries that two mappings do not have in common, in alphabetical order.
+
+    Example:
+        >>> differing({"seed": 1, "beta": 0.0}, {"seed": 1, "alpha": 0.5})
+        ['alpha', 'beta']
+    """
+    return [name for name in sorted(saved.keys() | current.keys()) if saved.get(name) != current.get(name)]
+
+
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
     """Returns a field as a mapping; recipes give it as one, command lines as YAML or JSON text."""
     mapping = yaml.safe_load(value) if isinstance(value, str) else value

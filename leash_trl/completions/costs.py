@@ -95,8 +95,6 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
             "'my_file.py:my_function'"
         )
     function = imported("length_of", length_of, *COSTS)
-    if not callable(function):
-        raise ValueError(f"length_of is {length_of!r}, which is a {type(function).__name__}, but must be a function")
     return Cost(length_of, function)
 
 
@@ -228,33 +226,22 @@ def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions
         ) from error
     try:
         costs = [float(value) for value in returned]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
+        costs = []
+    are_costs = all(0 <= value < math.inf for value in costs)  # NaN is neither
+    if not are_costs or len(costs) != num_completions:
         raise TrainingError(
-            f"length_of {cost.name!r} returned {str(returned)[:100]} ({error}), but must return one number of at "
-            "least 0 for each completion"
-        ) from error
-    if len(costs) != num_completions:
-        raise TrainingError(
-            f"length_of {cost.name!r} returned {len(costs)} numbers for {num_completions} completions, but must "
-            "return one for each"
+            f"length_of {cost.name!r} returned {str(returned)[:100]} for {num_completions} completions, but must "
+            "return one number of at least 0 for each"
         )
-    for value in costs:
-        if not 0 <= value < math.inf:  # NaN is neither
-            raise TrainingError(f"length_of {cost.name!r} returned {value}, but must return numbers of at least 0")
     return costs
 
 
-def warn_of_no_cost(costs: Sequence[float], cost: Cost, markers: ThinkingMarkers) -> None:
-    """Warns if the thinking is controlled and some completions have none, or tool calls, and none has any."""
-    if cost.name == "thinking" and not all(costs):
+def warn_of_no_thinking(lengths: Sequence[float], markers: ThinkingMarkers) -> None:
+    """Warns if some completions have no thinking, although it is controlled."""
+    if not all(lengths):
         warnings.warn(
             f"length_of is 'thinking', but some completions have neither {markers.start!r} nor {markers.end!r}, so "
             "their length is 0; let the chat template open the thinking, or set thinking_end",
-            stacklevel=2,
-        )
-    if cost.name == "tool_calls" and not any(costs):
-        warnings.warn(
-            "length_of is 'tool_calls', but no completion of a batch calls a tool, so nothing is controlled; give the "
-            "trainer tools, or let the prompt ask for calls",
             stacklevel=2,
         )

@@ -51,3 +51,25 @@ def completion_facts(
         num_thinking_tokens = thinking.thinking_length(written_ids, is_opened)
     has_ended = len(completion_ids) > 0 and completion_ids[-1] in end_ids
     return CompletionFacts(len(written_ids), num_thinking_tokens, not has_ended)
+
+
+def facts_of_completions(
+    completion_ids: Sequence[Sequence[int]],
+    end_ids: Collection[int],
+    are_opened: Sequence[bool],
+    *,
+    tool_masks: Sequence[Sequence[int]] | None = None,
+    thinking: ThinkingTokens | None = None,
+) -> list[CompletionFacts]:
+    """Returns the [`completion_facts`] of each of several completions."""
+    all_facts = []
+    for row, token_ids in enumerate(completion_ids):
+        facts = completion_facts(
+            token_ids,
+            end_ids,
+            tool_mask=tool_masks[row] if tool_masks else None,
+            thinking=thinking,
+            is_opened=are_opened[row],
+        )
+        all_facts.append(facts)
+    return all_facts

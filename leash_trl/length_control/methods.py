@@ -10,7 +10,7 @@ from leash_trl.length_control.method import LengthControl
 
 
 # fields of a configuration that are hyper-parameters of some methods
-SHARED_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max", "min_accuracy")
+SHARED_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 # Module and class of each method of the package, in the order in which they are listed.
 CLASSES = (
     "leash.Leash",
@@ -84,6 +84,8 @@ def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -
         settings (`Mapping[str, Any]`): Values of the configuration by field name; `None` for one that is not set.
     """
     values = {}
+    if settings.get("min_accuracy") is not None:  # not every method has this floor, and none may ignore it
+        values["min_accuracy"] = settings["min_accuracy"]
     for name in (*SHARED_FIELDS, "adam_beta1"):
         if name in hyperparameter_names(method) and settings.get(name) is not None:
             values[name] = settings[name]

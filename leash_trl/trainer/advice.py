@@ -45,27 +45,19 @@ class Course(NamedTuple):
     unit: str
     budget: str = ""
 
-    def values(self, key: str) -> "pd.Series[float]":
-        """Returns all values of a key; empty if it was not logged."""
-        return self.log.get(key + self.budget, pd.Series(dtype=float))
-
-    def last(self, key: str, updates: int = LASTING) -> "pd.Series[float]":
-        """Returns the values of the last updates; empty before there were as many."""
-        newest = self.log.index[-1]
-        return self.values(key).loc[newest - updates + 1 :] if newest >= updates else pd.Series(dtype=float)
-
     def mean(self, key: str, updates: int = LASTING) -> float:
-        """Returns the mean of the last updates; NaN if there is no value."""
-        return self.last(key, updates).mean()
+        """Returns the mean of the last updates; NaN before there were as many, or if there is no value."""
+        newest = self.log.index[-1]
+        return self._mean(key, first=newest - updates + 1, last=newest) if newest >= updates else math.nan
 
     def first_mean(self, key: str, updates: int) -> float:
         """Returns the mean of the first twenty updates; NaN unless they were over before the last `updates`."""
         is_over = self.log.index[-1] >= LASTING + updates
-        return self.values(key).loc[:LASTING].mean() if is_over else math.nan
+        return self._mean(key, first=1, last=LASTING) if is_over else math.nan
 
-    def stays_at(self, key: str, bound: float, updates: int = LASTING) -> bool:
-        """Returns whether all of the last updates had this value."""
-        return (self.last(key, updates) - bound).abs().max() < ROUNDING_ERROR
+    def _mean(self, key: str, first: int, last: int) -> float:
+        values = self.log.get(key + self.budget, pd.Series(dtype=float))
+        return values.loc[first:last].mean()
 
 
 def correct_answers_clipped(course: Course) -> str | None:
@@ -83,7 +75,7 @@ def lambda_at_max(course: Course) -> str | None:
         return None
     bound = getattr(course.method, "lambda_max", math.nan)
     excess = course.mean("leash/violation")
-    if not (course.stays_at("leash/lambda", bound) and excess > OFF_TARGET):
+    if not (course.mean("leash/lambda") >= bound - ROUNDING_ERROR and excess > OFF_TARGET):
         return None
     is_held_by_floor = course.mean("leash/price_share") < 1.0  # which then limits the penalty, not lambda
     length = course.mean("leash/mean_length")
@@ -99,7 +91,7 @@ def lambda_at_max(course: Course) -> str | None:
 def lambda_at_min(course: Course) -> str | None:
     bound = getattr(course.method, "lambda_min", math.nan)
     excess = course.mean("leash/violation")
-    if not (course.stays_at("leash/lambda", bound) and excess < -OFF_TARGET):
+    if not (course.mean("leash/lambda") <= bound + ROUNDING_ERROR and excess < -OFF_TARGET):
         return None
     length = course.mean("leash/mean_length")
     remedy = "set length_control leash_predictive with lambda_min -1, or lower target_length"
@@ -129,7 +121,7 @@ def truncated(course: Course) -> str | None:
         return None
     return (
         f"truncated_share is {share:.2f} over {LASTING} updates: so many completions were cut before their end; "
-        "raise max_completion_length"
+        "raise max_completion_length, or correct eos_token_id in generation_config.json"
     )
 
 
@@ -160,7 +152,7 @@ def accuracy_fell(course: Course) -> str | None:
 
 
 def floor_out_of_reach(course: Course) -> str | None:
-    if not course.stays_at("leash/price_share", 0.0, LONG_LASTING):
+    if not course.mean("leash/price_share", LONG_LASTING) <= ROUNDING_ERROR:
         return None
     floor = getattr(course.method, "min_accuracy", math.nan)
     accuracy = course.mean("leash/accuracy")

@@ -5,11 +5,10 @@ Streaming data sets and data sets with an on-the-fly transform are not checked.
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from leash_trl.completions.costs import right_answers
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
@@ -20,9 +19,8 @@ from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, row_target
-from leash_trl.model_facts import context_length, prompt_ids
+from leash_trl.model_facts import context_length
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 from leash_trl.trainer.prompt_rows import column_values
 
 
@@ -30,15 +28,6 @@ def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
     args = trainer.args
-    if args.length_of == "checking" and (trainer.tools or trainer.environment_factories is not None):
-        raise ValueError(
-            "length_of is 'checking', but the trainer has tools, whose output may hold the right answer; set "
-            "'completion' or 'tool_calls'"
-        )
-    if any(isinstance(function, LengthControlledReward) for function in trainer.reward_funcs):
-        raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
-    if args.temperature == 0:  # vLLM accepts it
-        raise ValueError("temperature is 0, which makes all completions of a prompt the same; set it to 1")
     check_correctness(trainer.correctness, trainer.length_control, args)
 
     contexts = [context_length(trainer.model.config)]
@@ -66,8 +55,6 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
             f"length_control {method.name!r} reads {', '.join(missing)}, which is not among the columns of the data "
             f"set: {', '.join(dataset.column_names)}; add it"
         )
-    if args.remove_unused_columns:
-        check_columns_stay(trainer, dataset)
     if TARGET_COLUMN in dataset.column_names:
         check_row_targets(dataset, method, args)
     if TEMPLATE_COLUMN in dataset.column_names:
@@ -87,7 +74,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
         _warn(args, prompt_warning(trainer))
 
 
-def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: LeashGRPOConfig) -> None:
+def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: TrainingArguments) -> None:
     """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
     process warns, once, if it is not known."""
     correctness.check(method)
@@ -95,50 +82,27 @@ def check_correctness(correctness: CorrectnessRule, method: LengthControl, args:
 
 
 def check_first_batch(
-    rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig, may_think: bool = True
+    rollouts: Rollouts, method: LengthControl, args: TrainingArguments, thinking_end: str | None
 ) -> None:
-    """Warns if every completion of all processes is truncated, or if the scale of the rewards does not suit the
-    method; raises `TrainingError` if none of them has `thinking_end`, although some may think."""
-    if args.length_of == "thinking" and may_think:
-        check_thinking_ends(rollouts, args.thinking_end)
+    """Warns if the rewards of the first batch of all processes do not suit the method; raises `TrainingError` if no
+    completion has `thinking_end`, which is `None` where the thinking is not controlled, or none may think."""
+    if thinking_end is not None:
+        check_thinking_ends(rollouts, thinking_end)
     _warn(args, method.reward_warning(rollouts))
-    # truncation is intended where the method itself lowers the generation limit
-    is_limit_of_run = rollouts.max_completion_length >= args.generation_limit
-    if is_limit_of_run and rollouts.is_truncated.all():
-        _warn(
-            args,
-            f"max_completion_length={args.generation_limit} cut all {len(rollouts.lengths)} completions of "
-            "the first batch: raise it, or correct eos_token_id in generation_config.json",
-        )
 
 
-def _warn(args: LeashGRPOConfig, warning: str | None) -> None:
+def _warn(args: TrainingArguments, warning: str | None) -> None:
     """Warns on the main process, unless there is nothing to warn of."""
     if warning is not None and args.process_index == 0:
         warnings.warn(warning, UserWarning, stacklevel=4)
 
 
-def check_columns_stay(trainer: Any, dataset: Dataset) -> None:
-    """Raises `ValueError` if the trainer reads columns of the data set that transformers would remove before."""
-    columns_read = {TARGET_COLUMN, TEMPLATE_COLUMN, *trainer.length_control.columns_read()}
-    if trainer.args.length_of == "checking":
-        columns_read.add("solution")
-    removed = sorted(columns_read & set(dataset.column_names))
-    if removed:
-        raise ValueError(
-            f"remove_unused_columns is True, which would remove {', '.join(removed)} of the data set; set it to False"
-        )
-
-
 def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
     """Raises `ValueError` if a row's own target is not a length, or is not allowed as `target_length`."""
-    for row, value in enumerate(dataset[TARGET_COLUMN]):
-        try:
-            target = row_target({TARGET_COLUMN: value})
-            if target is not None:
-                args.check_target(target, method)
-        except ValueError as error:
-            raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
+    for row in dataset.select_columns(TARGET_COLUMN):
+        target = row_target(row)
+        if target is not None:
+            args.check_target(target, method)
 
 
 def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
@@ -155,31 +119,17 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
             f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
             "trainer._tokenize_prompts(prompts)",
         )
-    arguments_of_rows = map(template_arguments, dataset.select_columns(TEMPLATE_COLUMN))
-    distinct = {repr(arguments): arguments for arguments in arguments_of_rows}
-    ignored = ignored_arguments(trainer, dataset[0]["prompt"], distinct.values())
+    template = str(trainer.chat_template or trainer.processing_class.chat_template)  # of several templates, all
+    names: set[str] = set()
+    for row in dataset.select_columns(TEMPLATE_COLUMN):
+        names.update(template_arguments(row))
+    ignored = [name for name in sorted(names) if name not in template]
     if ignored:
         _warn(
             trainer.args,
-            f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, without which the chat template writes the same prompts; "
-            "remove the argument, or write the name that the template of this model reads",
+            f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, which the chat template of this model does not read; remove "
+            "the argument, or write the name that it reads",
         )
-
-
-def ignored_arguments(trainer: Any, prompt: Any, distinct: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the names of arguments of the chat template without which a prompt is the same in all rows."""
-
-    def rendered(arguments: Mapping[str, Any]) -> list[list[int]]:
-        options = {**trainer.chat_template_kwargs, **arguments}
-        return prompt_ids(trainer.processing_class, [prompt], chat_template=trainer.chat_template, **options)
-
-    is_used: dict[str, bool] = {}
-    for arguments in distinct:
-        for name in arguments:
-            if not is_used.get(name):
-                without = {other: value for other, value in arguments.items() if other != name}
-                is_used[name] = rendered(arguments) != rendered(without)
-    return [name for name, used in is_used.items() if not used]
 
 
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:

@@ -7,21 +7,14 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from leash_trl.engines.cudnn_attention import REMEDY, is_cudnn_attention_faulty
-from leash_trl.run_folder import whole_checkpoints
-
 
 def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
     """Raises `FloatingPointError`, before the optimizer applies them, if a gradient is not finite."""
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
     if not gradients or _norm(gradients) < math.inf:
         return
-    remedy = "a lower learning_rate may help"
-    if is_cudnn_attention_faulty():
-        remedy = f"cuDNN's attention is faulty on this GPU: call {REMEDY} first"
     raise FloatingPointError(
-        f"the gradient of update {update} is not finite, so the update was not applied; "
-        f"{_last_checkpoint(output_dir)}; {remedy}"
+        f"the gradient of update {update} is not finite, so the update was not applied; {_remedy(output_dir)}"
     )
 
 
@@ -40,15 +33,10 @@ def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
     trained = [weights for weights in model.parameters() if weights.requires_grad]
     if not all(weights.isfinite().all() for weights in trained):
         raise FloatingPointError(
-            f"weights are not finite after update {update}, so nothing was saved; {_last_checkpoint(output_dir)}; "
-            "a lower learning_rate may help"
+            f"weights are not finite after update {update}, so nothing was saved; {_remedy(output_dir)}"
         )
 
 
-def _last_checkpoint(output_dir: str | Path) -> str:
-    """Returns the part of a message that names the last checkpoint and how to use it. A resumed run keeps its learning
-    rate, a new run can change it."""
-    last = next(whole_checkpoints(output_dir), None)
-    if last is None:
-        return "there is no checkpoint"
-    return f"the last checkpoint is {last}: resume from it, or pass it as model to a new run with other settings"
+def _remedy(output_dir: str | Path) -> str:
+    """Returns the part of a message that says how to go on: a resumed run keeps its learning rate."""
+    return f"pass the last checkpoint in {output_dir} as model to a new run, for which a lower learning_rate may help"

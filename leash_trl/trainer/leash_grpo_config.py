@@ -139,6 +139,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"correctness_func is {self.correctness_func!r}, but must be a name in a configuration; pass a "
                 "function to the trainer, as its correctness_func"
             )
+        if self.remove_unused_columns:
+            raise ValueError(
+                "remove_unused_columns is True, which would remove the columns that targets, methods and reward "
+                "functions read; set it to False"
+            )
         method = self.make_length_control()
         self.length_of = find_cost(self.length_of).name
         check_thinking_end(self.thinking_end)
@@ -160,20 +165,14 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def make_length_control(self) -> LengthControl:
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
         method = find_method(self.length_control)
-        names = hyperparameter_names(method)
-        kwargs = cast(dict[str, Any], self.length_control_kwargs or {})
-        unknown = sorted(kwargs.keys() - names)
+        values = hyper_parameters(method, vars(self))
+        unknown = values.keys() - hyperparameter_names(method)
         if unknown:
             raise ValueError(
-                f"length_control_kwargs holds {', '.join(unknown)}, but {self.length_control} has "
-                f"{', '.join(sorted(names)) or 'none'}; correct the name"
+                f"length_control is {self.length_control!r}, which has no {', '.join(unknown)}; remove it from the "
+                "configuration or from length_control_kwargs"
             )
-        if self.min_accuracy is not None and "min_accuracy" not in names:
-            raise ValueError(
-                f"min_accuracy is {self.min_accuracy}, but {self.length_control!r} has no penalty coefficient to hold "
-                "back; use 'leash_predictive'"
-            )
-        return method(**hyper_parameters(method, vars(self)))
+        return method(**values)
 
     @property
     def advantage_rule(self) -> AdvantageRule:
@@ -273,8 +272,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which normalizes over all "
                 "groups, also those that dynamic sampling replaces; set dynamic_sampling_rounds to 0"
             )
-        if not self.advantage_epsilon > 0:
-            raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")
 
     def _warnings(self, method: LengthControl) -> list[str]:
         """Returns warnings of settings that have no effect with this method, or that defeat it."""
@@ -293,11 +290,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             messages.append(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
                 "importance ratio; remove them"
-            )
-        if self.normalizes_apart and self.advantage_epsilon != LeashGRPOConfig.advantage_epsilon:
-            messages.append(
-                f"advantage_epsilon={self.advantage_epsilon}: ignored, since multi_objective_aggregation="
-                f"{self.multi_objective_aggregation!r} has TRL's, 1e-4"
             )
         if self.mask_truncated_completions and method.needs_truncated:
             messages.append(

@@ -21,24 +21,22 @@ Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 import contextlib
 import itertools
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from leash_trl.completions.costs import costs_of, warn_of_no_cost
-from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.costs import costs_of, warn_of_no_thinking
+from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
-from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
@@ -47,10 +45,11 @@ from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.callbacks import DualStepCallback
-from leash_trl.trainer.dynamic_sampling import DynamicSampling, SampledBatch, part_of_process
+from leash_trl.trainer.dynamic_sampling import DynamicSampling, part_of_process
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.prompt_rows import column_values, example_prompt, rows_with_targets
+from leash_trl.trainer.prompt_rows import column_values, rows_with_targets, text_prompt
+from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
 
@@ -91,11 +90,10 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         args ([`LeashGRPOConfig`]): Configuration. It is required, since LEASH's `target_length` has no default.
         correctness_func (`Callable`): Function, called like `reward_funcs`, whose positive reward means that an answer
             is correct. If it is not among `reward_funcs`, it is called and logged with them, but has no weight. The
-            configuration's `correctness_func` can only name one of `reward_funcs`.
+            configuration's `correctness_func`, which this argument replaces, can only name one of `reward_funcs`.
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
-        `TypeError`: If `args` is not a [`LeashGRPOConfig`].
         `ValueError`: If a column is missing, a row's target is out of range, the prompt of a row is too long for
             colocated vLLM, or the tokenizer has no end token or lacks the chat template that the prompts need.
 
@@ -131,19 +129,12 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self,
         model,
         reward_funcs=None,
-        args: LeashGRPOConfig | None = None,
+        args: LeashGRPOConfig = None,  # type: ignore[assignment]  # where TRL has it, but required
         train_dataset=None,
         *more_args,
         correctness_func: Callable[..., Any] | None = None,
         **kwargs,
     ):
-        if not isinstance(args, LeashGRPOConfig):
-            raise TypeError(f"args is a {type(args).__name__}, but must be a LeashGRPOConfig(target_length=4096, ...)")
-        if correctness_func is not None and args.correctness_func is not None:
-            raise ValueError(
-                f"correctness_func is {args.correctness_func!r} in args, and {correctness_func!r} beside it; set only "
-                "one of them"
-            )
         self.length_control = args.make_length_control()
         if isinstance(model, str | Path):
             model = complete_model_path(str(model), "model")
@@ -154,16 +145,27 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         )
         self._add_deciding_function()
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
-        unwrapped = self.accelerator.unwrap_model(self.model)
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
-            self._dynamic_sampling = DynamicSampling(self.train_dataset, args)
-        dual_step = DualStepCallback(self.length_control, args.length_of, args.target_length, self._state_to_save)
+            self._dynamic_sampling = DynamicSampling(
+                self.train_dataset,
+                args,
+                accelerator=self.accelerator,
+                pad_token_id=self._tokenizer.pad_token_id,
+                generate=self._new_generation,
+                score=self._score,
+            )
+        dual_step = DualStepCallback(
+            self.length_control,
+            args.cost,
+            target_length=args.target_length,
+            reward_funcs=self.reward_funcs,
+            state_to_save=self._state_to_save,
+            restore_state=self._restore_state,
+        )
         self._add_saving_callbacks(dual_step)
-        self._thinking_tokens: ThinkingTokens | None = None  # only looked for where the thinking is controlled
-        if args.length_of == "thinking":
-            self._thinking_tokens = ThinkingTokens(self._tokenizer, self.thinking_markers)
-        self._end_ids = {*eos_token_ids(unwrapped, self._tokenizer), self._tokenizer.pad_token_id}
+        model_end_ids = eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer)
+        self._end_ids = {*model_end_ids, self._tokenizer.pad_token_id}
         self._generation = GenerationBatch()
         checks.check_trainer(self)
 
@@ -180,18 +182,19 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self.async_loop = event_loop()
 
     def _state_to_save(self) -> dict[str, Any]:
+        """Adds what is known of the rewards that decide correctness, and the prompts that dynamic sampling drew."""
         state = super()._state_to_save()
         state.update(self.correctness.state_dict())
         if self._dynamic_sampling is not None:
-            state["prompts_drawn"] = self._dynamic_sampling.state_dict()
+            state["prompts_drawn"] = self._dynamic_sampling.num_drawn
         return state
 
     def _restore_state(self, saved: Mapping[str, Any]) -> None:
+        """Restores what `_state_to_save` adds."""
         super()._restore_state(saved)
         self.correctness.load_state_dict(saved)
         if self._dynamic_sampling is not None:
-            # a second call of train visits the prompts from the first batch on, as TRL's sampler does
-            self._dynamic_sampling.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
+            self._dynamic_sampling.num_drawn = saved.get("prompts_drawn", 0)
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the
@@ -202,15 +205,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             return generation.batch
         if self._dynamic_sampling is None:
             generation = self._new_generation(inputs)
-            return self._training_batch(SampledBatch(generation, [generation]))
-        sampled = self._dynamic_sampling.sample(
-            inputs,
-            generate=self._new_generation,
-            score=self._score,
-            accelerator=self.accelerator,
-            pad_token_id=self._tokenizer.pad_token_id,
-        )
-        return self._training_batch(sampled)
+            return self._training_batch(generation, generated=[generation])
+        trained, generated = self._dynamic_sampling.sample(inputs)
+        return self._training_batch(trained, generated)
 
     def _new_generation(self, inputs) -> GenerationBatch:
         """Generates and scores completions for these rows."""
@@ -223,7 +220,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         )
         if self._mode == "train" and self._example_prompt is None:
             # the same on all processes: that of the main one, which writes the card
-            self._example_prompt = gather_object([example_prompt(rows)])[0]
+            self._example_prompt = gather_object([text_prompt(rows[0])])[0]
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
         template_kwargs = [template_arguments(row) for row in inputs]
         generation = GenerationBatch(questions, targets, columns, template_kwargs)
@@ -247,10 +244,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if self._mode == "train":
             # TRL: GRPOTrainer._generate_and_score_completions has just appended advantages of the same completions
             advantages = generation.score.advantages.tolist()
-            logged = self._logs["advantages"]  # a deque, which keeps only the last ones
-            earlier = list(logged)[: -len(advantages)]
-            logged.clear()
-            logged.extend(earlier + advantages)
+            for _ in advantages:
+                self._logs["advantages"].pop()
+            self._logs["advantages"].extend(advantages)
 
     @property
     def _mode(self) -> str:
@@ -295,8 +291,18 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is `None` without
         # tools, else 0 on their output
         prompt_ids, completion_ids, tool_mask, *_ = output
-        self._generation.prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
-        self._generation.facts = self._facts(completion_ids, tool_mask)
+        prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
+        thinking = None
+        if self.args.length_of == "thinking":
+            thinking = ThinkingTokens(self._tokenizer, self.thinking_markers)
+        self._generation.prompt_ends = prompt_ends
+        self._generation.facts = facts_of_completions(
+            completion_ids,
+            self._end_ids,
+            [self.thinking_markers.is_opened_by(prompt_end) for prompt_end in prompt_ends],
+            tool_masks=tool_mask,
+            thinking=thinking,
+        )
         return output
 
     def _tokenize_prompts(self, prompts):
@@ -304,40 +310,21 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if not any(self._generation.template_kwargs):
             return super()._tokenize_prompts(prompts)
         common_arguments = self.chat_template_kwargs
-        is_rendered = not isinstance(prompts[0], str)
         prompt_ids: list[Sequence[int]] = []
-        arguments_and_prompts = zip(self._generation.template_kwargs, prompts, strict=True)
         try:
-            # TRL renders all prompts of a call with the same arguments, which at least the prompts of a group have
-            for arguments, pairs in itertools.groupby(arguments_and_prompts, key=operator.itemgetter(0)):
+            for arguments, prompt in zip(self._generation.template_kwargs, prompts, strict=True):
+                # TRL renders all prompts of a call with the same arguments
                 self.chat_template_kwargs = {**common_arguments, **arguments}
-                ids, images, other_fields = super()._tokenize_prompts([prompt for _, prompt in pairs])
-                is_rendered = is_rendered and images is None and not other_fields
+                ids, images, other_fields = super()._tokenize_prompts([prompt])
+                if isinstance(prompt, str) or images is not None or other_fields:
+                    raise TrainingError(
+                        f"a row has {TEMPLATE_COLUMN}={arguments}, but only prompts that are messages without images "
+                        "are rendered with it; remove the column, or turn prompts into messages"
+                    )
                 prompt_ids.extend(ids)
         finally:
             self.chat_template_kwargs = common_arguments
-        if not is_rendered:
-            raise TrainingError(
-                f"a row has {TEMPLATE_COLUMN}={arguments}, but only prompts that are messages without images are "
-                "rendered with it; remove the column, or turn prompts into messages"
-            )
         return prompt_ids, None, {}
-
-    def _facts(
-        self, completion_ids: Sequence[Sequence[int]], tool_mask: Sequence[Sequence[int]] | None
-    ) -> list[CompletionFacts]:
-        """Returns the sizes of the completions of this process, in tokens that the model generated."""
-        all_facts = []
-        for row, (completion, prompt_end) in enumerate(zip(completion_ids, self._generation.prompt_ends, strict=True)):
-            facts = completion_facts(
-                completion,
-                self._end_ids,
-                tool_mask=tool_mask[row] if tool_mask else None,
-                thinking=self._thinking_tokens,
-                is_opened=self.thinking_markers.is_opened_by(prompt_end),
-            )
-            all_facts.append(facts)
-        return all_facts
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
@@ -367,10 +354,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             arguments["environments"] = self.environments
         cost = self.args.cost
         lengths = costs_of(cost, self._generation.facts, arguments, self._tokenizer.decode)
-        expected = lengths
         if cost.name == "thinking":
-            expected = list(itertools.compress(lengths, self._may_think(self._generation)))
-        warn_of_no_cost(expected, cost, self.thinking_markers)
+            expected_lengths = list(itertools.compress(lengths, self._may_think(self._generation)))
+            warn_of_no_thinking(expected_lengths, self.thinking_markers)
         return lengths
 
     def _may_think(self, generation: GenerationBatch) -> list[bool]:
@@ -387,33 +373,21 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         is only the last function, if it is there to decide correctness.
         """
         check_finite(rewards_per_func, self.reward_func_names)
-        rewards_NK = rewards_per_func.double().cpu()
         num_weighted = len(self.reward_funcs) - len(self.correctness.extra)
-        weights = self.reward_weights[:num_weighted].cpu()
-        correctness_rewards = None
-        if self.correctness.column is not None:
-            correctness_rewards = rewards_NK[:, self.correctness.column]
-
-        # of all processes, in the order of the rewards
         generation = self._generation
-        facts: list[CompletionFacts] = gather_object(generation.facts)
-        targets = gather_object(generation.targets)
-        questions = gather_object(generation.questions)
-        columns = {name: gather_object(values) for name, values in generation.columns.items()}
-        num_tokens = None
-        if self.args.length_of != "completion":
-            num_tokens = torch.tensor([completion.num_tokens for completion in facts])
-        rollouts = Rollouts(
-            task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], weights),
-            lengths=torch.from_numpy(np.array(gather_object(generation.lengths))),  # fractions in float64
-            target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
-            questions=torch.tensor(questions),
+        rollouts = rollouts_of_batch(
+            rewards_per_func.double().cpu(),
+            self.reward_weights[:num_weighted].cpu(),
+            self.correctness,
+            self.args.cost,
+            # of all processes, in the order of the rewards
+            facts=gather_object(generation.facts),
+            lengths=gather_object(generation.lengths),
+            targets=gather_object(generation.targets),
+            questions=gather_object(generation.questions),
+            columns={name: gather_object(values) for name, values in generation.columns.items()},
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
             max_completion_length=generation.generation_limit if self.args.cost.counts_tokens else math.inf,
-            correctness_rewards=correctness_rewards,
-            num_tokens=num_tokens,
-            columns=columns,
         )
         if self._mode == "train":  # evaluation may have other rewards, and must neither end a run nor change its state
             self.correctness.observe(rollouts.deciding_rewards)
@@ -423,22 +397,22 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _score(self, rollouts: Rollouts) -> Score:
         return self.length_control.score(rollouts, self.args.advantage_rule)
 
-    def _training_batch(self, sampled: SampledBatch) -> Batch:
+    def _training_batch(self, trained: GenerationBatch, generated: Sequence[GenerationBatch]) -> Batch:
         """Returns TRL's batch with the method's advantages, after everything that was generated for it has been logged
         and shown to the method."""
-        trained = sampled.trained
         batch = trained.batch
         advantages = part_of_process(trained.score.advantages, self.accelerator)
         batch["advantages"] = advantages.to(batch["advantages"])  # to its device and type
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
 
-        rollouts = concatenated([part.rollouts for part in sampled.generated])
+        rollouts = concatenated([part.rollouts for part in generated])
         self.generated_tokens += int(rollouts.completion_lengths.sum())
         metrics = self._metrics["train"]
-        for name, value in sampled.statistics.items():
-            metrics[f"leash/{name}"].append(value)
-        self._log_length_control(rollouts, concatenated([part.score for part in sampled.generated]))
+        if self._dynamic_sampling is not None:
+            metrics["leash/wasted_share"].append(1.0 - len(trained.rollouts.lengths) / len(rollouts.lengths))
+            metrics["leash/sampling_rounds"].append(len(generated) - 1)
+        self._log_length_control(rollouts, concatenated([part.score for part in generated]))
         metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
         metrics["leash/generated_tokens"] = [self.generated_tokens]
         for name, step in advice_metrics(self.state).items():
@@ -447,9 +421,11 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         is_first_batch = self.state.global_step == 0 and self._step == 0
         if is_first_batch:
             # also of groups that dynamic sampling replaced, which may be all that think
-            may_think = itertools.chain.from_iterable(map(self._may_think, sampled.generated))
-            checks.check_first_batch(rollouts, self.length_control, self.args, any(gather_object([*may_think])))
-        self._dual_step.observe([part.rollouts for part in sampled.generated])
+            may_think = itertools.chain.from_iterable(map(self._may_think, generated))
+            can_end = self.args.length_of == "thinking" and any(gather_object([*may_think]))
+            thinking_end = self.args.thinking_end if can_end else None
+            checks.check_first_batch(rollouts, self.length_control, self.args, thinking_end)
+        self._dual_step.observe([part.rollouts for part in generated])
         return batch
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:

@@ -1,13 +1,11 @@
 """`LengthControlledReward`: task rewards and a method as one reward function, for any TRL trainer.
 
-The reward function shapes rewards. `callbacks.LengthControlCallback` passes the settings of the run to it, tells it
-when the trainer trains, and updates the state of the method. Asynchronous GRPO pickles the reward function into
-another process; the original writes the method's state, and this copy its completions, into files of a temporary
-folder.
+The reward function shapes rewards. `callbacks.LengthControlCallback` tells it of the run and of the model that is
+updated, and updates the state of the method. Asynchronous GRPO pickles the reward function into another process; the
+original writes the method's state, and this copy its completions, into files of a temporary folder.
 """
 
 import atexit
-import copy
 import math
 import os
 import pickle
@@ -16,68 +14,39 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
-from transformers import TrainerControl
+from transformers import PreTrainedModel, TrainerControl
 from trl.trainer.utils import get_callable_name
 
-from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_cost
-from leash_trl.completions.facts import CompletionFacts, completion_facts
+from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_thinking
+from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.thinking import (
-    DEFAULT_MARKERS,
     ThinkingMarkers,
     ThinkingTokens,
     check_thinking_end,
     markers_of_completions,
 )
+from leash_trl.files import write_whole
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
-from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
-from leash_trl.trainer.trl_settings import AdvantageKind
+from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
+from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
 
 RULE = AdvantageRule()
 STATE_FILE = "state"  # the method's state, in the folder of a reward and its copies
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """Settings of a run that the reward function needs.
-
-    Args:
-        num_generations (`int`), num_generations_eval (`int`): Completions per prompt in training and in evaluation,
-            which stand next to each other; 1 for a trainer without groups.
-        max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
-        end_ids (`frozenset[int]`): Tokens that end a completion.
-        pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
-        advantage (`str`): How the trainer computes advantages from rewards, as
-            [`~leash_trl.trainer.trl_settings.advantage_kind`] returns it.
-        thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
-        thinking_tokens ([`ThinkingTokens`]): The same in the tokens of the model, if only the thinking is controlled.
-        decode (`Callable`): Turns tokens into text.
-    """
-
-    num_generations: int
-    num_generations_eval: int
-    max_completion_length: float
-    end_ids: frozenset[int]
-    pad_id: int | None
-    advantage: AdvantageKind | None = None
-    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
-    thinking_tokens: ThinkingTokens | None = None
-    decode: Callable[[Sequence[int]], str] = str
 
 
 class LengthControlledReward:
@@ -108,9 +77,8 @@ class LengthControlledReward:
             ends the thinking, as in [`~leash_trl.LeashGRPOConfig`].
 
     Raises:
-        `ValueError`: If `reward_funcs` holds anything but functions, the number of weights is not the number of
-            functions, or the method needs to know which answers are correct and no function decides it. A call raises
-            it if the only function gives partial credit.
+        `ValueError`: If the number of weights is not the number of functions, or the method needs to know which
+            answers are correct and no function decides it. A call raises it if the only function gives partial credit.
 
     Example:
         ```python
@@ -129,7 +97,7 @@ class LengthControlledReward:
         length_of: str | Callable[..., Any] = "completion",
         thinking_end: str = "</think>",
     ):
-        self.reward_funcs = task_functions(reward_funcs)
+        self.reward_funcs = list(reward_funcs) if isinstance(reward_funcs, Sequence) else [reward_funcs]
         self.names = [get_callable_name(function) for function in self.reward_funcs]
         self.method = find_method(method)() if isinstance(method, str) else method
         self.cost = find_cost(length_of)
@@ -148,28 +116,38 @@ class LengthControlledReward:
 
         self.settings: RunSettings | None = None  # until a trainer begins
         self.control: TrainerControl | None = None  # of the trainer that trains with this reward, or was the last
-        self.is_training = False  # between the beginning and the end of a policy update
+        self.updated_model: PreTrainedModel | None = None  # between the beginning and the end of a policy update
         self.version = 0  # number of dual steps that the method has done
         self._scored: list[Rollouts] = []  # in training, since the last dual step
-        self._folder: Any = None  # a Path once there is a copy
-        self._is_copy = False
-        warning = self.correctness.problem()
-        if warning is not None:
-            warnings.warn(warning, stacklevel=2)
+        # for the files that this reward and its copies exchange: a Path, and the process of the original, which trains
+        self._folder: Any = None
+        self._process_id = 0
 
-    def begin(self, settings: RunSettings, num_processes: int) -> None:
-        """Receives the settings of a run and warns if the method can act on it only in part.
+    def begin(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
+        """Reads the settings of a run, and warns if the method can act on it only in part.
+
+        Args:
+            args (`TrainingArguments`), model ([`~transformers.PreTrainedModel`]), processing_class: Those of the
+                trainer.
 
         Raises:
             `ValueError`: If rewards alone cannot carry what the method does to this trainer, or the target is out of
                 range.
         """
+        settings = run_settings(args, model, processing_class, self.thinking_end)
         if settings == self.settings:
             return
-        self.settings = settings
+        if settings.sums_apart and len(self.reward_funcs) > 1:
+            raise ValueError(
+                f"multi_objective_aggregation is {args.multi_objective_aggregation!r}, but LengthControlledReward "
+                f"returns the sum of its {len(self.reward_funcs)} functions as one reward; set 'sum_then_normalize', "
+                "or give the functions and a length reward of your own to the trainer without it"
+            )
+        check_groups(self.method, settings)
+        check_own_advantages(self.method, settings)
         limit = self._largest_length(settings)
-        check_own_advantages(self.method, settings.advantage, num_processes)
         check_target(self.target_length, self.method, limit)
+        self.settings = settings
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         if changes_prompts or limits_generation(self.method):
             warnings.warn(
@@ -178,27 +156,31 @@ class LengthControlledReward:
                 stacklevel=2,
             )
 
+    @property
+    def is_training(self) -> bool:
+        """Whether a call now scores completions to train on, not those of an evaluation."""
+        # an interrupted update leaves its model, which an evaluation then sets to evaluation mode
+        return self._is_copy or (self.updated_model is not None and self.updated_model.training)
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether this is a copy in another process, which only scores, and exchanges files with the original."""
+        return self._folder is not None and os.getpid() != self._process_id
+
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy in another process holds. It only scores, and exchanges files with this reward."""
+        """Returns what a copy holds, and creates the folder for the files that it exchanges with this reward."""
         if self._folder is None:
+            self._process_id = os.getpid()
             self._folder = Path(tempfile.mkdtemp(prefix="length_control_"))
             atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self.publish(self.version)
-        return {**vars(self), "_is_copy": True, "is_training": True}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "LengthControlledReward":
-        """Returns a reward of its own with the same state, unlike pickling, which makes a copy that only scores."""
-        copied = type(self).__new__(type(self))
-        memo[id(self)] = copied
-        folder = self._folder if self._is_copy else None
-        vars(copied).update(copy.deepcopy({**vars(self), "_folder": folder}, memo))
-        return copied
+        return {**vars(self), "updated_model": None, "_scored": []}
 
     def publish(self, version: int) -> None:
         """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""
         self.version = version
         if self._folder is not None:
-            write_pickled(self._folder / STATE_FILE, (version, self.method.state_dict()))
+            write_whole(self._folder / STATE_FILE, pickle.dumps((version, self.method.state_dict())))
 
     def _read_state(self) -> None:
         """Takes over the state that the original of this copy has published."""
@@ -209,7 +191,7 @@ class LengthControlledReward:
     def _keep(self, rollouts: Rollouts) -> None:
         """Keeps what was scored in training for the next dual step, which the original performs."""
         if self._is_copy:
-            write_pickled(self._folder / f"scored-{time.time_ns()}-{os.getpid()}", rollouts)
+            write_whole(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
         else:
             self._scored.append(rollouts)
 
@@ -218,28 +200,23 @@ class LengthControlledReward:
         scored = self._scored
         self._scored = []
         if self._folder is not None:
-            for path in sorted(self._folder.glob("scored-*")):  # their names begin with the time
+            for path in sorted(self._folder.glob("*.scored")):  # their names begin with the time
                 scored.append(pickle.loads(path.read_bytes()))
                 path.unlink()
         return scored
 
-    def __call__(self, prompts, completions, completion_ids=None, **columns) -> list[float | None]:
+    def __call__(self, prompts, completions, completion_ids, **columns) -> list[float | None]:
         """Returns one reward per completion; `None` where no reward function returned a number.
 
         Raises:
-            `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`] or passes no `completion_ids`, or
-                if the method needs whole groups and the call splits a group.
+            `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or if the method needs whole
+                groups and the call splits a group.
         """
         if self._is_copy:
             self._read_state()
         settings = self.settings
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
-        if completion_ids is None:
-            raise ValueError(
-                "the trainer passes no completion_ids to reward functions, so lengths are unknown; use a trainer that "
-                "recipes/any_trainer.md lists, such as GRPOTrainer"
-            )
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         markers = markers_after(prompts, settings)
         functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
@@ -254,16 +231,13 @@ class LengthControlledReward:
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
 
-        log_metric = columns.get("log_metric")
-        if log_metric is not None:
+        if "log_metric" in columns:  # of GRPO and RLOO
             metrics = log_entries(self.method, rollouts, score, version=self.version)
             metrics |= mean_rewards(rewards_NK, names) | advice_metrics(columns["trainer_state"])
             for name, value in metrics.items():
-                log_metric(name, value)
-        log_extra = columns.get("log_extra")
-        if log_extra is not None:
+                columns["log_metric"](name, value)
             for name, values in table_columns(rollouts, score).items():
-                log_extra(name, values.tolist())
+                columns["log_extra"](name, values.tolist())
 
         returned = score.shaped
         if self.method.own_advantages:
@@ -288,28 +262,33 @@ class LengthControlledReward:
         )
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
         all_markers = markers_of_completions(markers_after(arguments["prompts"], settings), len(completion_ids))
-        facts = [
-            facts_of_completion(token_ids, markers, settings)
-            for token_ids, markers in zip(completion_ids, all_markers, strict=True)
-        ]
-        lengths = costs_of(self.cost, facts, {**arguments, "completion_ids": completion_ids}, settings.decode)
-        warn_of_no_cost(lengths, self.cost, settings.thinking_markers)
-        num_tokens = None
-        if self.cost.name != "completion":
-            num_tokens = torch.tensor([completion.num_tokens for completion in facts])
-        num_weighted = len(self.weights)
-        column = self.correctness.column
-        return Rollouts(
-            task_rewards=weighted_task_rewards(rewards_NK[:, :num_weighted], self.weights),
-            lengths=torch.from_numpy(np.array(lengths)),  # fractions in float64
-            target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
-            questions=torch.tensor(questions),
+        thinking = None
+        if self.cost.name == "thinking":
+            thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
+        facts = facts_of_completions(
+            completion_ids,
+            # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+            settings.end_ids | {settings.pad_id},
+            [markers.is_opened for markers in all_markers],
+            thinking=thinking,
+        )
+        lengths = costs_of(
+            self.cost, facts, {**arguments, "completion_ids": completion_ids}, settings.tokenizer.decode
+        )
+        if self.cost.name == "thinking":
+            warn_of_no_thinking(lengths, settings.thinking_markers)
+        return rollouts_of_batch(
+            rewards_NK,
+            self.weights,
+            self.correctness,
+            self.cost,
+            facts=facts,
+            lengths=lengths,
+            targets=targets,
+            questions=questions,
+            columns=column_values(rows, self.method.columns_read(), self.target_length),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
-            correctness_rewards=None if column is None else rewards_NK[:, column],
-            num_tokens=num_tokens,
-            columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
 
     def _largest_length(self, settings: RunSettings) -> float:
@@ -340,40 +319,12 @@ class LengthControlledReward:
         return 1
 
 
-def task_functions(reward_funcs: Any) -> list[Callable[..., Any]]:
-    """Returns one or several reward functions as a list; raises `ValueError` if one is a model, or its name."""
-    functions = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
-    for function in functions:
-        if isinstance(function, torch.nn.Module) or not callable(function):
-            named = type(function).__name__ if callable(function) else repr(function)
-            raise ValueError(
-                f"reward_funcs holds {named}, but must be functions, not reward models; train with LeashGRPOTrainer"
-            )
-    return functions
-
-
-def write_pickled(path: Path, content: Any) -> None:
-    """Writes a file of which no other process reads a half."""
-    unfinished = path.with_name(f"unfinished-{os.getpid()}-{path.name}")
-    unfinished.write_bytes(pickle.dumps(content))
-    unfinished.replace(path)
-
-
 def markers_after(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMarkers | list[ThinkingMarkers]:
     """Returns the markers of thinking: those of each completion if prompts are text, which stands after the chat
     template already; messages do not show what the template will write."""
     if not isinstance(prompts[0], str):
         return settings.thinking_markers
     return [settings.thinking_markers.after_prompt(prompt) for prompt in prompts]
-
-
-def facts_of_completion(
-    completion_ids: Sequence[int], markers: ThinkingMarkers, settings: RunSettings
-) -> CompletionFacts:
-    """Returns the sizes of a completion without padding."""
-    # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
-    end_ids = settings.end_ids if settings.pad_id is None else settings.end_ids | {settings.pad_id}
-    return completion_facts(completion_ids, end_ids, thinking=settings.thinking_tokens, is_opened=markers.is_opened)
 
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
@@ -386,12 +337,8 @@ def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequenc
 
 def mean_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
     """Returns the mean reward of each function over the completions that it scored, under the key of TRL's log."""
-    means = {}
-    for rewards_N, name in zip(rewards_NK.T, names, strict=True):
-        scored = rewards_N[~torch.isnan(rewards_N)].tolist()
-        if scored:
-            means[f"rewards/{name}"] = fmean(scored)
-    return means
+    means_K = rewards_NK.nanmean(dim=0).tolist()
+    return {f"rewards/{name}": mean for name, mean in zip(names, means_K, strict=True) if not math.isnan(mean)}
 
 
 def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bool) -> torch.Tensor:
@@ -405,26 +352,29 @@ def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bo
     return rewards_PG.flatten()
 
 
-def check_own_advantages(method: LengthControl, advantage: AdvantageKind | None, num_processes: int) -> None:
-    """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards.
+def check_groups(method: LengthControl, settings: RunSettings) -> None:
+    """Raises `ValueError` if the method compares the completions of a prompt, but a call of the reward function may
+    hold only a part of them."""
+    size = settings.num_generations  # 1 for online DPO, which has no groups
+    has_whole_groups = size > 1 and settings.completions_per_call % size == 0
+    if (method.needs_group or method.own_advantages) and not has_whole_groups:
+        raise ValueError(
+            f"{method.name} needs whole groups of several completions, but a call holds "
+            f"{settings.completions_per_call} of groups of num_generations={size}; set per_device_train_batch_size * "
+            "steps_per_generation to a multiple, or train with LeashGRPOTrainer"
+        )
 
-    Args:
-        method ([`~leash_trl.LengthControl`]): The method.
-        advantage (`str`): How the trainer computes advantages, as in [`RunSettings`].
-        num_processes (`int`): Number of training processes, each of which scores only its own completions.
-    """
-    if method.own_advantages is True:
+
+def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
+    """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards."""
+    is_computable = (
+        settings.advantage is not None  # else the trainer divides by a standard deviation
+        and method.own_advantages is not True  # whose mean over a prompt is not 0, while the trainer subtracts it
+        and (method.own_advantages == "group" or settings.num_processes == 1)  # each scores only its own completions
+    )
+    if method.own_advantages and not is_computable:
         raise ValueError(
-            f"{method.name} has advantages whose mean over a prompt is not 0, but this trainer subtracts that mean; "
-            "train with LeashGRPOTrainer"
-        )
-    if method.own_advantages and advantage is None:
-        raise ValueError(
-            f"{method.name} has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False "
-            "in RLOO, or train with LeashGRPOTrainer"
-        )
-    if method.own_advantages == "batch" and num_processes > 1:
-        raise ValueError(
-            f"{method.name} standardizes advantages over all {num_processes} processes, but a reward function sees "
-            "only its own; train with LeashGRPOTrainer"
+            f"{method.name} has advantages of its own, which this trainer cannot compute from rewards; set "
+            "scale_rewards='none' in GRPO, or normalize_advantages=False in RLOO, or train with LeashGRPOTrainer, "
+            "which has all of them in all settings"
         )

@@ -4,9 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.data.questions import question_of
 from leash_trl.length_control.method import LengthControl
@@ -52,24 +49,9 @@ def rows_with_targets(
     return rows_of_model, questions, targets
 
 
-def example_prompt(rows: Sequence[Mapping[str, Any]]) -> str | list[dict[str, str]] | None:
-    """Returns the shortest prompt that text alone can show, for the model card; `None` if every prompt has images or
-    calls tools.
-
-    Example:
-        >>> example_prompt([{"prompt": "What is 2 + 2?"}, {"prompt": "2 + 2?"}])
-        '2 + 2?'
-    """
-    prompts = []
-    for row in rows:
-        prompt = _text_prompt(row)
-        if prompt is not None:
-            prompts.append(prompt)
-    return min(prompts, key=lambda prompt: len(str(prompt)), default=None)
-
-
-def _text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
-    """Returns the prompt of a row, or `None` if text alone cannot show it."""
+def text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
+    """Returns the prompt of a row for the model card, or `None` if text alone cannot show it, since it has images or
+    calls tools."""
     # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
     if row.get("images") or row.get("image"):
         return None
@@ -86,7 +68,7 @@ def _text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
 
 def _plain(value: Any) -> Any:
     """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
-    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+    if hasattr(value, "tolist"):  # of NumPy or PyTorch
         value = value.tolist()
     is_missing = isinstance(value, float) and math.isnan(value)
     return None if is_missing else value

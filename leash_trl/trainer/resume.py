@@ -14,7 +14,7 @@ from trl.trainer.utils import RepeatSampler
 from leash_trl.errors import TrainingError
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe, whole_checkpoints
-from leash_trl.saved_recipe import portable
+from leash_trl.saved_recipe import differing, portable
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -64,16 +64,13 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
     differences = []
     has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))  # the latter by DeepSpeed
     settings = ", ".join(_changed_settings(read_saved_recipe(folder), portable(recipe)))
-    if settings and has_optimizer:
+    if settings:
         differences.append(
-            f"settings differ: {settings}; learning_rate and other settings of the optimizer stay as in the checkpoint"
+            f"settings differ: {settings}; learning_rate and other settings of an optimizer that the checkpoint holds "
+            "stay as they were"
         )
-    elif settings:
-        differences.append(f"settings differ: {settings}")
     if not has_optimizer:
         differences.append("it holds no optimizer state, so the optimizer and the random generators start anew")
-    elif (length_control_state(folder) or {}).get("is_inside_window"):
-        differences.append("it was saved between two updates that share a generation batch, which is generated again")
     if args.sync_ref_model:
         differences.append(
             "sync_ref_model is True, but TRL saves no reference model, so the base model becomes the reference again"
@@ -84,11 +81,10 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
 def _changed_settings(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Returns the settings that differ between two recipes, with both values, shortened to 60 characters."""
     changed = []
-    for name in sorted(saved.keys() | current.keys()):
-        if saved.get(name) != current.get(name):
-            before = textwrap.shorten(str(saved.get(name, "default")), 60)
-            after = textwrap.shorten(str(current.get(name, "default")), 60)
-            changed.append(f"{name} {before} -> {after}")
+    for name in differing(saved, current):
+        before = textwrap.shorten(str(saved.get(name, "default")), 60)
+        after = textwrap.shorten(str(current.get(name, "default")), 60)
+        changed.append(f"{name} {before} -> {after}")
     return changed
 
 

@@ -67,14 +67,13 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         """Returns what a checkpoint saves in addition to the method's state, in types that JSON can hold."""
         return {
             "generated_tokens": self.generated_tokens,
-            "is_inside_window": self._is_inside_window(),
             "example_prompt": self._example_prompt,
         }
 
     def _restore_state(self, saved: Mapping[str, Any]) -> None:
-        """Restores what `_state_to_save` returned for a checkpoint; `saved` is empty for a run that starts anew."""
-        self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-        self._example_prompt = saved.get("example_prompt", self._example_prompt)
+        """Restores what `_state_to_save` returned for a checkpoint."""
+        self.generated_tokens = saved["generated_tokens"]
+        self._example_prompt = saved["example_prompt"]
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
         """Trains from the start, or resumes a run that was stopped.
@@ -114,13 +113,10 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         self._buffered_inputs = None
         self._metrics["train"].clear()
 
-        saved: dict[str, Any] = {}
         self._num_done = 0
         if folder is not None:
-            saved = length_control_state(folder) or {}
             trainer_state = read_trainer_state(folder) or {}
             self._num_done = trainer_state["global_step"]
-        self._restore_state(saved)
         return folder
 
     def _restore_state_of_best_weights(self) -> None:

@@ -5,40 +5,74 @@ the value with which its trainer works.
 """
 
 import math
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOConfig, RLOOConfig
 
-from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
-from leash_trl.model_facts import question_prompt, tokenizer_of
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, warn_of_hidden_markers
+from leash_trl.model_facts import eos_token_ids, question_prompt, tokenizer_of
 
 
 AdvantageKind = Literal["centered", "leave_one_out"]
 
 
-class GroupSizes(NamedTuple):
-    """Completions of one prompt that stand side by side in a call of a reward function; 1 if there are no groups.
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run that a reward function needs.
 
     Args:
-        training (`int`), evaluation (`int`): Completions per prompt.
+        num_generations (`int`), num_generations_eval (`int`): Completions per prompt in training and in evaluation,
+            which stand next to each other; 1 for a trainer without groups.
+        completions_per_call (`int`): Completions that one process scores in one call during training.
+        num_processes (`int`): Number of training processes, each of which scores only its own completions.
+        max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
+        end_ids (`frozenset[int]`): Tokens that end a completion.
+        pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
+        advantage (`str`): How the trainer computes advantages from rewards; see [`advantage_kind`].
+        sums_apart (`bool`): Whether the trainer normalizes each reward function apart before it sums them.
+        thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
+        tokenizer (`PreTrainedTokenizerBase`): That of the model.
     """
 
-    training: int
-    evaluation: int
+    num_generations: int
+    num_generations_eval: int
+    max_completion_length: float
+    end_ids: frozenset[int]
+    pad_id: int
+    tokenizer: PreTrainedTokenizerBase
+    completions_per_call: int = 1
+    num_processes: int = 1
+    advantage: AdvantageKind | None = None
+    sums_apart: bool = False
+    thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
 
 
-def group_sizes(args: Any) -> GroupSizes:
-    """Returns how many completions a trainer generates for each prompt."""
-    training = getattr(args, "num_generations", 1)
-    evaluation = getattr(args, "num_generations_eval", None) or training
-    return GroupSizes(training, evaluation)
+def run_settings(args: Any, model: PreTrainedModel, processing_class: Any, thinking_end: str) -> RunSettings:
+    """Returns the settings of a run that the configuration of a trainer of TRL means.
 
-
-def completions_per_call(args: Any) -> int:
-    """Returns how many completions one process scores in one call of a reward function during training."""
+    Args:
+        processing_class (`PreTrainedTokenizerBase` or `ProcessorMixin`): As for the trainer.
+        thinking_end (`str`): Text that ends the thinking.
+    """
+    tokenizer = tokenizer_of(processing_class)
+    num_generations: int = getattr(args, "num_generations", 1)  # online DPO has no groups
     # asynchronous GRPO has no steps_per_generation: its worker scores one group in each call
-    num_steps: int = getattr(args, "steps_per_generation", group_sizes(args).training)
-    return args.per_device_train_batch_size * num_steps
+    num_steps: int = getattr(args, "steps_per_generation", num_generations)
+    return RunSettings(
+        num_generations=num_generations,
+        num_generations_eval=getattr(args, "num_generations_eval", None) or num_generations,
+        completions_per_call=args.per_device_train_batch_size * num_steps,
+        num_processes=args.world_size,
+        max_completion_length=generation_limit(args),
+        end_ids=frozenset(eos_token_ids(model, tokenizer)),
+        pad_id=tokenizer.pad_token_id,
+        advantage=advantage_kind(args),
+        sums_apart=getattr(args, "multi_objective_aggregation", None) == "normalize_then_sum",
+        thinking_markers=thinking_markers(args, processing_class, thinking_end),
+        tokenizer=tokenizer,
+    )
 
 
 def generation_limit(args: Any) -> float:

@@ -13,7 +13,7 @@ from leash_trl.comparison import progress
 from leash_trl.comparison.progress import ComparisonProgress, RunProgress, last_bars
 from leash_trl.comparison.queue import EndedJob
 from leash_trl.comparison.run import ComparedRun
-from leash_trl.trainer.callbacks import LeashProgressCallback
+from leash_trl.trainer.progress_bar import LeashProgressCallback
 
 
 def test_the_bar_of_a_resumed_training_counts_only_what_it_does_itself(tmp_path, capsys):

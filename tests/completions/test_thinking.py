@@ -1,7 +1,5 @@
 """Where thinking ends, by tokens: a marker of one token, and one whose last token holds more than the marker."""
 
-import pickle
-
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -53,25 +51,18 @@ def test_a_marker_that_is_one_token_is_not_found_in_text_that_only_looks_like_it
     assert ThinkingTokens(ONE, ThinkingMarkers()).thinking_length(quoted, is_opened=False) == 0
 
 
-def test_another_marker():
-    thinking = ThinkingTokens(SEVERAL, ThinkingMarkers("[/THINK]"))
-    ids = SEVERAL.encode("[THINK]ab[/THINK]12")
-    num_thinking = thinking.thinking_length(ids, is_opened=False)
-    assert SEVERAL.decode(ids[:num_thinking]) == "[THINK]ab[/THINK]"
-
-
-def test_a_marker_without_a_beginning():
-    thinking = ThinkingTokens(SEVERAL, ThinkingMarkers("###"))
-    ids = SEVERAL.encode("ab### Answer 12")
-    num_thinking = thinking.thinking_length(ids, is_opened=False)
-    assert SEVERAL.decode(ids[:num_thinking]) == "ab###"
-    assert thinking.thinking_length(SEVERAL.encode("ab"), is_opened=False) == 0
-
-
-def test_it_travels_to_other_processes():
-    thinking = pickle.loads(pickle.dumps(ThinkingTokens(SEVERAL, ThinkingMarkers())))
-    ids = SEVERAL.encode("a</think>b")
-    assert thinking.thinking_length(ids, is_opened=False) == len(SEVERAL.encode("a</think>"))
+@pytest.mark.parametrize(
+    ("end", "thinking", "rest"),
+    [
+        ("[/THINK]", "[THINK]ab[/THINK]", "12"),
+        ("###", "ab###", " Answer 12"),  # which has no beginning
+        ("###", "", "ab"),
+    ],
+)
+def test_other_markers(end, thinking, rest):
+    ids = SEVERAL.encode(thinking + rest)
+    num_thinking = ThinkingTokens(SEVERAL, ThinkingMarkers(end)).thinking_length(ids, is_opened=False)
+    assert SEVERAL.decode(ids[:num_thinking]) == thinking
 
 
 @pytest.mark.parametrize(
@@ -106,16 +97,6 @@ def test_a_blank_inside_a_marker_is_no_marker_where_a_token_alone_is_decoded_wit
     ids = dropping.encode("a b</think> 12")
     num_thinking = thinking.thinking_length(ids, is_opened=False)
     assert dropping.decode(ids[:num_thinking]).rstrip() == "a b</think>"
-
-
-def test_a_marker_is_one_too_where_the_tokens_hold_no_blanks():
-    tokenizer = Tokenizer(models.WordLevel({"<": 0, "/": 1, "think": 2, ">": 3, "a": 4, "b": 5}, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    words = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    assert words.decode(words.encode("</think>")) == "< / think >"
-    ids = words.encode("a</think>b")
-    num_thinking = ThinkingTokens(words, ThinkingMarkers()).thinking_length(ids, is_opened=False)
-    assert num_thinking == len(ids) - 1
 
 
 @pytest.mark.parametrize(

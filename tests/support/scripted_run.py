@@ -46,18 +46,18 @@ def run(scenario, model_path, folder, **changes):
     answer = [*tokenizer.encode("</think>7"), tokenizer.eos_token_id]
     token = answer[1]
     trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + answer)
-    sampled_batches = []
+    trained_batches = []
     training_batch = trainer._training_batch
 
-    def spy(sampled):
-        sampled_batches.append(sampled)
-        return training_batch(sampled)
+    def spy(trained, generated):
+        trained_batches.append(trained)
+        return training_batch(trained, generated)
 
     trainer._training_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
     first_row, *_ = log_rows(trainer)
     keys = ["loss"] + [key for key in first_row if key.startswith("leash/")]
-    last = sampled_batches[-1].trained
+    last = trained_batches[-1]
     trained_lengths = []
     for part in trainer._buffered_inputs:
         trained_lengths += part["completion_mask"].sum(dim=1).tolist()

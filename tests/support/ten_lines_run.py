@@ -60,20 +60,15 @@ def write_module(folder):
     (folder / "ten_lines.py").write_text(code + CHANGES, encoding="utf-8")
 
 
-def run(column, model_path, folder, calls=None, start=None, resume=None, rollout=None, **settings):
+def run(column, model_path, folder, resume=None, **settings):
     """What one way does, in a process that has not done anything before.
 
-    Args:
-        calls ([`Calls`]): The task reward.
-        start (`dict`): `lambda_init` and `lambda_lr`, by default those of `stock_run`.
-        resume (`str`): Name of a checkpoint in the folder.
+    `resume` is the name of a checkpoint in the folder.
     """
-    calls = calls or Calls()
-    start = start or {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
+    calls = Calls()
+    start = {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
     ten_lines = importlib.reload(importlib.import_module("ten_lines"))
     ten_lines.math_reward = calls
-    ten_lines.lam = start["lambda_init"]
-    ten_lines.lr = start["lambda_lr"]
     if column == SUBCLASS:
         fields = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "max_steps": 5, **start, **settings}
         args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(gym_tokenizer()))
@@ -87,13 +82,11 @@ def run(column, model_path, folder, calls=None, start=None, resume=None, rollout
         trainer.pop_callback(LengthControlCallback)
         trainer.reward_funcs = [ten_lines.leash_reward]
         method = ten_lines
-    trainer.rollout_func = rollout
     trainer.train(resume_from_checkpoint=resume and str(folder / resume))
     return {
         "lambda": method.lam,
         "calls": calls.lengths,
         "mean lengths": logged(trainer, "completions/mean_length"),
-        "advantages": list(trainer._logs["advantages"]),
     }
 
 

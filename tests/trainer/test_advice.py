@@ -137,15 +137,6 @@ def test_runs_of_the_gym_that_go_well_are_told_nothing(run, method):
     assert advice_at_any_time(logs[logs["run"] == run].drop(columns="run"), method) == {}
 
 
-def test_runs_of_the_gym_to_the_end_are_told_nothing():
-    """Three of LEASH and three without a penalty, 400 updates, as means over ten."""
-    curves = pd.read_csv(ROOT / "recipes" / "gym" / "settled.csv").rename(columns={"tokens": "mean_length"})
-    for _, run in curves.groupby(["arm", "seed"]):
-        table = run.drop(columns=["arm", "seed"])
-        table["violation"] = table["mean_length"] / 36 - 1
-        assert advice_at_any_time(table, Leash()) == {}
-
-
 def test_of_the_runs_of_smollm2_the_one_that_stayed_short_is_told_the_remedy_that_helped_it():
     """predictive-40-320 fell below its target of 40; with lambda_min -1 its length and accuracy came back."""
     curves = pd.read_csv(ROOT / "recipes" / "smollm2_135m" / "curves.csv")
@@ -190,10 +181,3 @@ def test_a_run_is_told_once_and_again_at_its_end(kind, make_trainer, tiny_model_
     assert len([line for line in texts(warned) if "lambda_max" in line]) == 1
     assert resumed.state.stateful_callbacks["Advice"] == advice
     assert logged(resumed, "leash/advice/lambda_at_max") == [40.0, 40.0]
-
-
-def test_answers_below_the_target_that_nothing_lengthens(make_trainer):
-    trainer = make_trainer(target_length=20, lambda_init=0.0, max_steps=20, learning_rate=0.0)
-    with pytest.warns(UserWarning, match="lambda_min"):
-        trainer.train()
-    assert [advice["name"] for advice in trainer.state.stateful_callbacks["Advice"]] == ["lambda_at_min"]

@@ -1,7 +1,6 @@
 """When lambda moves: once per generation batch, after the policy update, whatever the batching is."""
 
 import logging
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +11,8 @@ from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, any_trainer, lambda_in, st
 from transformers import TrainerCallback
 
 from leash_trl import LengthControlledReward
-from leash_trl.errors import TrainingError
 from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.leash import Leash
-from leash_trl.trainer.callbacks import MAX_UNTRAINED
 
 
 STEPS = 6
@@ -202,19 +199,6 @@ def test_lambda_moves_by_scored_batches_only(partly_scored, caplog):
     assert len([message for message in messages if "reward_funcs" in message]) == 1
 
 
-def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(partly_scored):
-    trainer, method = partly_scored((), max_steps=MAX_UNTRAINED + 5)
-    before = method.state_dict()
-    with pytest.raises(TrainingError, match="reward_funcs"):
-        trainer.train()
-    assert method.state_dict() == before
-    assert trainer.state.global_step == MAX_UNTRAINED == 10
-    assert (Path(trainer.args.output_dir) / f"checkpoint-{MAX_UNTRAINED}" / "trainer_state.json").exists()
-    with pytest.raises(TrainingError, match=f"of {MAX_UNTRAINED} batches"):  # counted anew
-        trainer.train()
-    assert trainer.state.global_step == MAX_UNTRAINED
-
-
 @pytest.fixture(params=KINDS)
 def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
     """Factory of each kind of trainer, whose task the deciding function cannot score but another one can, and the
@@ -229,7 +213,7 @@ def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
         functions = [records, parity_reward]
         if request.param != "LeashGRPO":
             reward = LengthControlledReward(functions, method, TARGET, correctness_func=records)
-            return stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=MAX_UNTRAINED + 2)
+            return stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=3)
         return make_trainer(
             functions,
             length_control=method.name,
@@ -238,7 +222,7 @@ def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
             lambda_init=LAMBDA_INIT,
             lambda_lr=LAMBDA_LR,
             correctness_func="records",
-            max_steps=MAX_UNTRAINED + 2,
+            max_steps=3,
         )
 
     return build, batches
@@ -251,20 +235,14 @@ def test_lambda_moves_by_what_another_function_scores(of_another_task):
     lam = LAMBDA_INIT
     for lengths in batches:
         lam = moved_by(lam, lengths)
-    assert len(batches) == trainer.state.global_step == MAX_UNTRAINED + 2
+    assert len(batches) == trainer.state.global_step == 3
     assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == pytest.approx(lam, abs=1e-12)
     assert lam != LAMBDA_INIT
 
 
-def test_the_end_of_a_run_without_signal_names_what_had_none(of_another_task):
-    """LACONIC learns from correctness alone, so what another function scores is no signal."""
+def test_lambda_stays_where_a_method_trains_from_correctness_alone(of_another_task):
+    """As LACONIC, for which what another function scores is no signal."""
     build, _ = of_another_task
     trainer = build(Laconic(LAMBDA_INIT, LAMBDA_LR))
-    with pytest.raises(TrainingError, match="correctness_func") as ended:
-        trainer.train()
-    message = str(ended.value)
-    assert "\n" not in message
-    assert "reward_funcs" not in message
-    assert "laconic" in message
+    trainer.train()
     assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == LAMBDA_INIT
-    assert trainer.state.global_step == MAX_UNTRAINED

@@ -59,14 +59,6 @@ def test_the_rule_of_advantages_is_that_of_the_fields(config):
         ({"mask_truncated_completions": True}, ["mask_truncated_completions", "True"]),
         ({"mask_truncated_completions": True, "length_control": "dler"}, ["mask_truncated_completions", "dler"]),
         ({"length_control": "laser_d", "lambda_init": 0.2, "lambda_lr": 0.1}, ["lambda_init=0.2", "lambda_lr=0.1"]),
-        (
-            {
-                "length_control": "none",
-                "multi_objective_aggregation": "normalize_then_sum",
-                "advantage_epsilon": 1e-6,
-            },
-            ["advantage_epsilon", "1e-06"],
-        ),
         ({"length_control": "none", "multi_objective_aggregation": "normalize_then_sum"}, None),
         ({}, None),
         ({"generation_kwargs": {"stop": ["END"], "best_of_our_own": 1}, "use_vllm": True}, None),
@@ -86,11 +78,6 @@ def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
     fields = {"length_control": "leash_predictive", "adam_beta1": 0.75}
     assert config(**fields).make_length_control().adam_beta1 == 0.75
     assert config(**fields, length_control_kwargs={"adam_beta1": 0.25}).make_length_control().adam_beta1 == 0.25
-
-
-def test_the_limit_is_what_the_engine_is_told(config):
-    assert config().generation_limit == 32768
-    assert config(generation_kwargs='{"max_new_tokens": 9000}').generation_limit == 9000
 
 
 @pytest.mark.parametrize("text", ['{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"])

@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import generation_batches, log_rows
-from trl.trainer.utils import RepeatSampler
-
-from leash_trl.data.questions import question_of
 
 
 # without a length signal most groups are dead; four groups of four a batch
@@ -34,17 +31,17 @@ def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
 
 
 def watched(trainer):
-    """Filled while it trains, with one entry a batch: its number, and the completions of each call of generation, as
-    the method observes them."""
-    steps = []
+    """Filled while it trains, with the completions of each call of generation for each batch, as the method observes
+    them."""
+    batches = []
     observe = trainer._dual_step.observe
 
     def spy(parts):
-        steps.append(SimpleNamespace(number=trainer._dynamic_sampling.batches - 1, parts=parts))
+        batches.append(parts)
         observe(parts)
 
     trainer._dual_step.observe = spy
-    return steps
+    return batches
 
 
 def questions_of(rollouts):
@@ -55,16 +52,16 @@ def questions_of(rollouts):
 def run(make_trainer):
     """A run of four updates with three rounds."""
     trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=3, **DEAD)
-    steps = watched(trainer)
+    generated = watched(trainer)
     batches = generation_batches(trainer)
     trainer.train()
-    return SimpleNamespace(steps=steps, batches=batches, log=log_rows(trainer))
+    return SimpleNamespace(generated=generated, batches=batches, log=log_rows(trainer))
 
 
 def test_everything_generated_counts(run):
-    for step, row in zip(run.steps, run.log, strict=True):
-        num_groups = [len(questions_of(part)) for part in step.parts]
-        mean_length = torch.cat([part.lengths for part in step.parts]).double().mean()
+    for parts, row in zip(run.generated, run.log, strict=True):
+        num_groups = [len(questions_of(part)) for part in parts]
+        mean_length = torch.cat([part.lengths for part in parts]).double().mean()
         assert row["leash/mean_length"] == pytest.approx(mean_length)
         assert row["leash/violation"] == pytest.approx(mean_length / 6 - 1)
         assert row["leash/wasted_share"] == pytest.approx(1 - 4 / sum(num_groups))
@@ -74,8 +71,8 @@ def test_everything_generated_counts(run):
 
 def test_dead_groups_are_replaced_as_far_as_live_ones_were_generated(run):
     most_generated = 0
-    for step, batch, row in zip(run.steps, run.batches, run.log, strict=True):
-        rewards = torch.cat([part.task_rewards for part in step.parts]).view(-1, 4)
+    for parts, batch, row in zip(run.generated, run.batches, run.log, strict=True):
+        rewards = torch.cat([part.task_rewards for part in parts]).view(-1, 4)
         num_generated = (rewards.std(dim=1) > 0).sum()
         num_alive = batch["advantages"].view(-1, 4).any(dim=1).sum()
         assert num_alive == min(4, num_generated)
@@ -103,40 +100,10 @@ def test_no_replacement_asks_what_the_batch_asks(make_trainer, problems):
     trainer = make_trainer(
         mostly_dead_reward, dataset=dataset, dynamic_sampling_rounds=1, shuffle_dataset=False, **DEAD
     )
-    steps = watched(trainer)
+    batches = watched(trainer)
     trainer.train()
-    questions = list(chain.from_iterable(map(questions_of, steps[1].parts)))
+    questions = list(chain.from_iterable(map(questions_of, batches[1])))
     assert 4 < len(questions) == len(set(questions))
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"max_steps": 10}, [0, 1, 2, 3, 4]),
-        # an epoch's six micro-steps are an update of four and one of two
-        ({"max_steps": 4, "gradient_accumulation_steps": 4}, [0, 1, 2, 3, 4, 5]),
-        ({"max_steps": 16, "num_iterations": 2}, [0, 1, 2, 3]),
-    ],
-    ids=["two updates a batch", "two batches an update", "two visits to each window"],
-)
-def test_the_stream_counts_generation_batches_where_the_sampler_is(make_trainer, problems, fields, expected):
-    """Two micro-steps a generation batch and three batches an epoch, in two calls of train."""
-    sizes = {"per_device_train_batch_size": 8, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
-    settings = DEAD | sizes | fields
-    trainer = make_trainer(
-        mostly_dead_reward, dataset=problems.select(range(12)), dynamic_sampling_rounds=1, **settings
-    )
-    steps = watched(trainer)
-    sampler = RepeatSampler(range(12), 1, batch_size=4, seed=trainer.args.seed)
-    order = []
-    for _ in range(5):
-        order += [question_of(problems[index]) for index in sampler]
-    trainer.train()
-    assert trainer._dynamic_sampling.epoch == 1
-    for step in steps:
-        assert questions_of(step.parts[0]) == order[4 * step.number : 4 * step.number + 4]
-    trainer.train()
-    assert [step.number for step in steps] == expected * 2
 
 
 def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
@@ -155,4 +122,4 @@ def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
         mostly_dead_reward, dynamic_sampling_rounds=2, rollout_func=rollout, lambda_init=0.0, max_steps=2
     )
     trainer.train()
-    assert trainer._dynamic_sampling.from_end > 0
+    assert trainer._dynamic_sampling.num_drawn > 0

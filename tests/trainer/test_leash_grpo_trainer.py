@@ -11,12 +11,12 @@ import pytest
 import torch
 from conftest import generation_batches, log_rows, logged, parity_reward
 from gradient_run import stock_arguments
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.rewards import math_reward
-from leash_trl.trainer.prompt_rows import example_prompt
+from leash_trl.trainer.prompt_rows import text_prompt
 
 
 TARGET = 12
@@ -242,11 +242,6 @@ def test_a_stream_trains_in_bf16_on_the_cpu_and_a_path_is_a_models_name(make_arg
     assert all(weights.isfinite().all() for weights in trainer.model.parameters())
 
 
-def test_another_kind_of_configuration_is_an_error(tiny_model_path, tmp_path):
-    with pytest.raises(TypeError, match="GRPOConfig"):
-        LeashGRPOTrainer(tiny_model_path, parity_reward, GRPOConfig(str(tmp_path), use_cpu=True, bf16=False))
-
-
 @pytest.mark.parametrize(
     ("fields", "limit_in_training"),
     [
@@ -323,16 +318,9 @@ def test_the_state_keeps_a_prompt_of_the_data_as_the_model_got_it(make_trainer, 
     assert message["content"].removesuffix(suffix) in [prompt[0]["content"] for prompt in problems["prompt"]]
 
 
-def test_the_example_is_the_shortest_prompt_that_text_alone_can_show():
-    short = [{"role": "user", "content": "1 + 1"}]
-    long = [{"role": "user", "content": "1 + 1 + 1"}]
-    pictured = [{"role": "user", "content": [{"type": "image"}]}]
-    calling = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [{}]}]
-    beside_a_picture = {"prompt": [{"role": "user", "content": "?"}], "image": "a picture"}
-    rows = [{"prompt": prompt} for prompt in (long, short, pictured, calling)]
-    assert example_prompt([*rows, beside_a_picture]) == short
-    texts = [{"prompt": "1 + 1 + 1"}, {"prompt": "1 + 1"}]
-    assert example_prompt(texts) == "1 + 1"
-    assert example_prompt([{"prompt": pictured}]) is None
-    without_calls = [{**short[0], "tool_calls": None}]
-    assert example_prompt([{"prompt": without_calls}]) == short
+def test_a_prompt_with_images_or_calls_of_tools_is_no_example():
+    question = {"role": "user", "content": "1 + 1"}
+    assert text_prompt({"prompt": [{**question, "tool_calls": None}]}) == [question]
+    assert text_prompt({"prompt": [question], "image": "a picture"}) is None
+    assert text_prompt({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}) is None
+    assert text_prompt({"prompt": [question, {"role": "assistant", "content": "", "tool_calls": [{}]}]}) is None

@@ -86,14 +86,6 @@ def test_an_end_of_thinking_that_no_completion_of_the_first_batch_has_ends_the_r
     assert trainer.state.global_step == 0
 
 
-def test_by_default_the_whole_completion_counts(thinking_trainer):
-    trainer = thinking_trainer(target_length=6, max_completion_length=20, max_steps=1)
-    trainer.train()
-    (row,) = log_rows(trainer)
-    assert row["leash/mean_length"] == row["completions/mean_length"]
-    assert "leash/mean_completion_length" not in row
-
-
 def test_a_floor_holds_the_price_back_in_training(thinking_trainer):
     trainer = thinking_trainer(min_accuracy=0.8, target_length=6, max_completion_length=20, max_steps=3)
     trainer.train()

@@ -174,12 +174,6 @@ def test_what_only_the_deciding_function_scores_is_not_trained_on(make_trainer):
     assert logged(trainer, "leash/task_reward") == pytest.approx(logged(trainer, "reward"))
 
 
-def test_a_function_is_chosen_in_one_place(make_trainer, make_args):
-    args = make_args(correctness_func="graded")
-    with pytest.raises(ValueError, match="correctness_func is 'graded' in args"):
-        make_trainer([graded, parity_reward], args=args, correctness_func=parity_reward)
-
-
 def test_a_configuration_takes_no_function(make_args):
     with pytest.raises(ValueError, match=r"correctness_func is <function parity_reward.*to the trainer"):
         make_args(correctness_func=parity_reward)

@@ -36,9 +36,9 @@ from leash_trl.reward_functions import (
 )
 from leash_trl.run_folder import complete_model_path, whole_checkpoints
 from leash_trl.saved_recipe import mapping_field
-from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
+from leash_trl.trainer.progress_bar import LeashProgressCallback
 
 
 UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")

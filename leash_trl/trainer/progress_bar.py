@@ -1,0 +1,42 @@
+"""The progress bar of `leash train`."""
+
+from tqdm.auto import tqdm
+from transformers import ProgressCallback
+
+
+SHOWN_BESIDE_THE_BAR = {
+    "length": "leash/mean_length",
+    "target": "leash/target_length",
+    "accuracy": "leash/accuracy",
+    "lambda": "leash/lambda",
+    "satisfied": "leash/satisfaction_rate",
+    "price_share": "leash/price_share",
+}
+
+
+class LeashProgressCallback(ProgressCallback):
+    """The progress bar of transformers, which also shows mean length, target, accuracy, lambda and satisfaction rate,
+    and whose time left counts only updates since the start or the checkpoint.
+
+    `leash train` uses it. In a script, add it after `trainer.remove_callback(ProgressCallback)`.
+    """
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Shows a bar that begins at the update of the checkpoint."""
+        self.current_step = state.global_step
+        if state.is_world_process_zero:
+            # leash compare finds the bar in a log by its unit
+            self.training_bar = tqdm(
+                total=state.max_steps, initial=state.global_step, unit="update", dynamic_ncols=True
+            )
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        """Shows the newest values beside the bar."""
+        if self.training_bar is None:  # of another process than the main one
+            return
+        shown = {}
+        for label, key in SHOWN_BESIDE_THE_BAR.items():
+            if key in logs:
+                shown[label] = f"{logs[key]:.4g}"
+        if shown:
+            self.training_bar.set_postfix(shown)
