@@ -95,12 +95,19 @@ def test_an_evaluation_has_no_tools(length_of, folder, capsys):
 
 @pytest.mark.parametrize(
     ("model", "length_of"),
-    [(".", "tool_calls"), ("me/model", "my_costs.py:characters")],  # code that a recipe on the Hub names is not run
+    [
+        (".", "tool_calls"),
+        (".", "__main__.characters"),  # of a notebook or a script
+        ("me/model", "my_costs.py:characters"),  # code that a recipe on the Hub names is not run
+    ],
 )
-def test_a_cost_of_training_that_is_not_measured_leaves_its_target_out(model, length_of):
+def test_a_cost_of_training_that_cannot_be_measured_leaves_its_target_out_in_one_line(model, length_of, caplog):
     arguments = EvalArguments(output_dir="out", model_name_or_path=model, benchmarks=["gym_test"])
     plan = arguments.as_trained({"length_of": length_of, "target_length": 3}).plan()
     assert (plan.length_of, plan.target_length) == ("completion", None)
+    (line,) = [message for message in caplog.messages if "length_of" in message]
+    assert [part for part in (length_of, "my_file.py:my_function") if part not in line] == []
+    assert "\n" not in line
 
 
 TRAIN = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
