@@ -2,12 +2,12 @@
 
 import json
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
@@ -25,6 +25,7 @@ LOCK_FILE = ".leash.lock"
 RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
+TARGET_KEY = "leash/target_length"  # of a log
 ADVICE_ENTRY = "Advice"  # the same of the advice on a run
 
 
@@ -53,7 +54,7 @@ class TargetSpan(NamedTuple):
     last_step: int
 
 
-def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
+def target_spans(log_history: Sequence[Mapping[str, Any]] | pd.DataFrame) -> list[TargetSpan]:
     """Returns the targets that a run logged, in order: one span, or several if the target changed, as by a schedule or
     when the run was resumed.
 
@@ -61,23 +62,17 @@ def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
         >>> target_spans([{"step": 1, "leash/target_length": 46.0}, {"step": 2, "leash/target_length": 46.0}])
         [TargetSpan(target=46.0, first_step=1, last_step=2)]
     """
-    spans: list[TargetSpan] = []
-    for entry in log_history:
-        target = _logged_number(entry, "leash/target_length")
-        if target is None:
-            continue
-        step = entry["step"]
-        if spans and spans[-1].target == target:
-            spans[-1] = spans[-1]._replace(last_step=step)
-        else:
-            spans.append(TargetSpan(target, first_step=step, last_step=step))
-    return spans
-
-
-def _logged_number(entry: Mapping[str, Any], key: str) -> float | None:
-    """Returns a logged value; `None` if it was not logged, or is NaN, as in a table of several logs."""
-    value = entry.get(key)
-    return None if value is None or math.isnan(value) else value
+    log = pd.DataFrame(log_history, columns=["step", TARGET_KEY]).dropna()
+    targets = log[TARGET_KEY]
+    spans = log.groupby((targets != targets.shift()).cumsum())  # rows in a row that have the same target
+    return [
+        TargetSpan(
+            target=float(span[TARGET_KEY].iloc[0]),
+            first_step=int(span["step"].iloc[0]),
+            last_step=int(span["step"].iloc[-1]),
+        )
+        for _, span in spans
+    ]
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:
