@@ -1,8 +1,6 @@
 """Turns users' mistakes into messages of one line; bugs keep their traceback."""
 
 import errno
-import os
-import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterator
@@ -14,8 +12,6 @@ from safetensors import SafetensorError
 
 
 LONGEST_LINE = 600  # characters
-FULL_DISK = os.strerror(errno.ENOSPC)
-LEAST_ROOM = 2**20  # bytes; a disk with less free space counts as full
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
@@ -24,27 +20,17 @@ class UserError(Exception):
 
 
 @contextmanager
-def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
+def user_errors(**read: Any) -> Iterator[None]:
     """Turns errors of checking and loading into `UserError` with a message of one line. Do not use it for later
-    errors.
-
-    Args:
-        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error concerns it.
-        read: What the code inside loads, by the name of its option; messages about files include this option and its
-        value.
-    """
+    errors. `read` is what the code inside loads, if it does nothing else, by the name of its option: messages include
+    this option and its value."""
     try:
         yield
     except BrokenPipeError:  # of the output
         raise
     except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
         message = one_line(error)
-        concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)
-        parts = []
-        if only_loads or concerns_files:
-            for name, value in read.items():
-                if value is not None and name not in message:
-                    parts.append(f"{name} is {value!r}")
+        parts = [f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in message]
         raise UserError(": ".join([*parts, message])) from error
 
 
@@ -65,10 +51,8 @@ def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {remedy}") from None
-    except (OSError, RuntimeError, SafetensorError) as error:
-        # torch and safetensors raise their own errors for a full disk, which need not say so
-        is_full = FULL_DISK in str(error) or shutil.disk_usage(folder).free < LEAST_ROOM
-        if not is_full:
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
             raise
         raise UserError(f"the disk of {folder} is full ({one_line(error)}); free some space, then {remedy}") from error
 
@@ -77,7 +61,7 @@ def check_writable(folder: str | Path | None) -> None:
     """Creates a command's output folder; raises `UserError` if it cannot be created or written to."""
     if not folder:
         raise UserError(f"output_dir is {folder!r}, but must name a folder")
-    with user_errors(only_loads=True, output_dir=folder):
+    with user_errors(output_dir=folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -11,6 +11,7 @@ from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, short_name
 from leash_trl.evaluation.runs import load_evaluated_run
+from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import RECIPE_FILE
@@ -38,6 +39,10 @@ class EvalArguments(SamplingArguments):
     length_of: str | None = None
     target_length: float | None = None
 
+    def plan(self) -> SamplingPlan:
+        """Returns the settings of the sampling run with cost and target."""
+        return replace(super().plan(), length_of=self.length_of or TOKEN_COSTS[0], target_length=self.target_length)
+
     def as_trained(self, recipe: Mapping[str, Any]) -> Self:
         """Returns the arguments with those that they do not set from the recipe of the model's training, cost and
         target included."""
@@ -46,8 +51,8 @@ class EvalArguments(SamplingArguments):
         obstacle = obstacle_to_measuring(trained_cost, self.model_name_or_path)
         if self.length_of is None and obstacle is not None:
             logger.warning(
-                "length_of was %r in training, which is not measured, since %s; set length_of to completion, thinking, "
-                "checking or a function, as my_file.py:my_function",
+                "length_of was %r in training, which is not measured, since %s; set length_of to completion, "
+                "thinking, checking or a function, as my_file.py:my_function",
                 trained_cost,
                 obstacle,
             )
