@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.completions.costs import find_cost, right_answers
+from leash_trl.completions.costs import find_cost
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.data.problems import fingerprint, load_problems
@@ -199,7 +199,7 @@ def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
     recorded, which it is not of a run whose prompts were messages, or of a Python program."""
     if not recipe:
         return {}
-    trained = {}
+    trained: dict[str, Any] = {}
     for name, default in PROMPT_FIELDS.items():
         value = recipe.get(name)
         if value is not None or name != "prompt_suffix":
@@ -212,7 +212,7 @@ def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> N
     """Warns if these arguments of the chat template select none of the efforts of the training."""
     common_kwargs = mapping_field("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
     kwargs_of_efforts = mapping_field("effort_template_kwargs", recipe["effort_template_kwargs"]) or {}
-    choices = {}
+    choices: dict[str, Any] = {}
     for effort in mapping_field("efforts", recipe["efforts"]) or {}:
         choices[effort] = {**common_kwargs, **kwargs_of_efforts.get(effort, {})}
     if chat_template_kwargs not in choices.values():
@@ -317,12 +317,6 @@ def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
     return names
 
 
-def check_right_answers(problems: Mapping[str, Dataset]) -> None:
-    """Raises `TrainingError` if the right answer of a problem cannot be looked for, as the cost `checking` does."""
-    for rows in problems.values():
-        right_answers(rows["solution"] if "solution" in rows.column_names else None)
-
-
 @dataclass(frozen=True)
 class PreparedRun:
     """What a run samples, and how it grades.
@@ -372,13 +366,24 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
     if own_rewards is None:
         for name, rows in problems.items():
             problems[name] = with_readable_solutions(rows, references[name], drops=kind == "train")
-    if plan.length_of == "checking":
-        check_right_answers(problems)
+    details = recorded_details(arguments, plan, problems, reward_names=reward_names, own_rewards=own_rewards)
+    return PreparedRun(plan, tokenizer, problems=problems, own_rewards=own_rewards, details=details)
 
+
+def recorded_details(
+    arguments: SamplingArguments,
+    plan: SamplingPlan,
+    problems: Mapping[str, Dataset],
+    reward_names: list[str],
+    own_rewards: OwnRewards | None,
+) -> dict[str, Any]:
+    """Returns what `run.json` records of the options in addition to the plan: the suffix that prompts got, and digests
+    of the user's code, among others."""
     details = {name: getattr(arguments, name) for name in DETAILS}
     details["prompt_suffix"] = chosen_suffix(arguments.prompt_suffix, reward_functions(reward_names), columns=())
-    details["reward_funcs"] = None if own_rewards is None else reward_names
+    details["reward_funcs"] = None
     if own_rewards is not None:
+        details["reward_funcs"] = reward_names
         details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
         # reward functions may read any column
         details["reward_data"] = {
@@ -387,8 +392,7 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
     cost_function = find_cost(plan.length_of).function
     if cost_function is not None:
         details["cost_code"] = code_digests([cost_function])
-    recorded = {name: value for name, value in details.items() if value is not None}
-    return PreparedRun(plan, tokenizer, problems=problems, own_rewards=own_rewards, details=recorded)
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def sample_all(
