@@ -25,8 +25,8 @@ LOCK_FILE = ".leash.lock"
 RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
-TARGET_KEY = "leash/target_length"  # of a log
 ADVICE_ENTRY = "Advice"  # the same of the advice on a run
+TARGET_KEY = "leash/target_length"  # key of the target in a log
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
