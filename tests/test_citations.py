@@ -12,7 +12,7 @@ from conftest import ROOT
 from leash_trl import LeashGRPOConfig
 from leash_trl.citations import bibtex, citations
 from leash_trl.cli.main import main
-from leash_trl.length_control import LengthControl, Paper
+from leash_trl.length_control import Paper
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 
@@ -36,9 +36,7 @@ def keys_of(name, **recipe):
     ("name", "recipe", "papers"),
     [
         ("leash", {}, [LEASH, DAPO]),
-        ("leash_c", {}, [LEASH, DAPO]),
         ("leash_predictive", {}, [LEASH, DAPO]),  # ours, which is derived from LEASH
-        ("laconic", {}, ["arxiv2602.14468", DAPO]),
         ("dapo_overlong", {}, [DAPO]),
         ("dapo_overlong", WITHOUT_DAPO, [DAPO]),
         ("prime_rl", {}, [DAPO]),
@@ -58,19 +56,6 @@ def test_fields_that_a_recipe_leaves_out_have_the_values_of_the_configuration():
     defaults = {field.name: field.default for field in fields(LeashGRPOConfig)}
     for changed in ({}, {"loss_type": "grpo"}, {"epsilon_high": None}, WITHOUT_DAPO):
         assert keys_of("leash", **changed) == keys_of("leash", **defaults | changed)
-
-
-def test_leash_is_cited_as_published():
-    entry = bibtex(Leash.paper)
-    assert entry.startswith("@inproceedings{")
-    for line in (
-        "author = {Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo},",
-        "year = {2026},",
-        "pages = {2846--2856},",
-        "url = {https://aclanthology.org/2026.acl-long.129/},",
-        "eprint = {2512.21540},",
-    ):
-        assert f"  {line}\n" in entry
 
 
 def test_a_preprint_has_the_year_of_its_id_and_no_author_that_is_not_known():
@@ -101,6 +86,7 @@ def test_this_software_and_its_paper_are_cited_as_in_the_file_for_citing_it():
     assert f"license = {{{file['license']}}}" in software
     (paper,) = file["references"]
     entry = bibtex(Leash.paper)
+    assert entry.startswith("@inproceedings{")
     authors = [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]]
     assert f"author = {{{' and '.join(authors)}}}" in entry
     assert f"title = {{{{{paper['title']}}}}}" in entry
@@ -138,13 +124,6 @@ def test_a_run_or_a_checkpoint_is_cited_by_its_saved_recipe(cited, tmp_path):
 
 def test_a_recipe_without_a_method_has_that_of_the_configuration(cited, tmp_path):
     assert cited(saved_run.save(tmp_path / "run", 4)) == [LEASH, DAPO, *SOFTWARE]
-
-
-def test_a_name_of_a_method_comes_before_a_folder_of_that_name(cited, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    saved_run.save(tmp_path / "kimi", 4)
-    assert cited("kimi")[0] == "arxiv2501.12599"
-    assert cited("./kimi")[0] == LEASH
 
 
 def test_a_method_of_the_users_own_is_cited_by_its_path(cited, tmp_path, monkeypatch):
@@ -185,14 +164,3 @@ def test_a_page_and_citations_at_once_are_refused(capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert "'kimi'" in line
     assert "cite" in line
-
-
-def test_a_method_derived_from_another_has_that_ones_paper():
-    class Mine(METHODS["leash_predictive"]):
-        name = "mine"
-
-    class Unrelated(LengthControl):
-        name = "unrelated"
-
-    assert keys("\n".join(citations(Mine, {}))) == [LEASH, DAPO, *SOFTWARE]
-    assert keys("\n".join(citations(Unrelated, {}))) == [DAPO, *SOFTWARE]
