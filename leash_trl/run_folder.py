@@ -115,7 +115,7 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
 
     Raises:
         `ValueError`: If the name looks like a path that does not exist; if it is a folder without a model, such as the
-            output folder of a run that has not ended; or an adapter whose base model is such a name.
+            output folder of a run that has not ended.
 
     Example:
         >>> checkpoint_path("owner/name")
@@ -131,11 +131,6 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
         if checkpoint is not None:
             remedy = f"no final model was saved there, so name a checkpoint, such as {checkpoint}"
         raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
-    if is_adapter_alone(folder):
-        # transformers loads the base model, which may be a folder that was moved
-        config = json.loads((folder / ADAPTER_FILE).read_text(encoding="utf-8"))
-        base_model = config.get("base_model_name_or_path") or ""
-        path_or_hub_id(base_model, f"base_model_name_or_path in {folder / ADAPTER_FILE}")
     return path
 
 

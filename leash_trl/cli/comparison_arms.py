@@ -161,8 +161,12 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
         if name not in fields_by_arm:
             raise ValueError(f"{path}: arms has no {name!r}; name one of {', '.join(fields_by_arm)}")
         fields = dict(fields_by_arm[name] or {})
-        settings = {key: fields.pop(key) for key in ARM_SETTINGS if key in fields}
-        arms.append(Arm(name, f"{path}: arm {name!r}", fields, **{"label": name, **settings}))
+        settings: Fields = {"label": name}
+        for key in ARM_SETTINGS:
+            value = fields.pop(key, None)
+            if value is not None:
+                settings[key] = value
+        arms.append(Arm(name, f"{path}: arm {name!r}", fields, **settings))
     base = sections.get("base") or {}
     comparison = Comparison(
         path=path,
