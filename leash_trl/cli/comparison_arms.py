@@ -243,7 +243,9 @@ def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str,
             )
         variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
     efforts = mapping_field("efforts", recipe.get("efforts")) or {}
-    folders = [*efforts, *(f"{effort}-{variant}" for effort in efforts for variant in variants)]
+    folders = [*efforts]
+    for effort, variant in itertools.product(efforts, variants):
+        folders.append(f"{effort}-{variant}")
     if len({*folders}) < len(folders):
         raise ValueError(f"{arm.where}: evals has the same name twice among {', '.join(folders)}; rename one")
     return variants
