@@ -20,17 +20,27 @@ class UserError(Exception):
 
 
 @contextmanager
-def user_errors(**read: Any) -> Iterator[None]:
+def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     """Turns errors of checking and loading into `UserError` with a message of one line. Do not use it for later
-    errors. `read` is what the code inside loads, if it does nothing else, by the name of its option: messages include
-    this option and its value."""
+    errors.
+
+    Args:
+        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error concerns it.
+        read: What the code inside loads, by the name of its option; messages about files include this option and its
+            value.
+    """
     try:
         yield
     except BrokenPipeError:  # of the output
         raise
     except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
         message = one_line(error)
-        parts = [f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in message]
+        concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)
+        parts = []
+        if only_loads or concerns_files:
+            for name, value in read.items():
+                if value is not None and name not in message:
+                    parts.append(f"{name} is {value!r}")
         raise UserError(": ".join([*parts, message])) from error
 
 
@@ -61,7 +71,7 @@ def check_writable(folder: str | Path | None) -> None:
     """Creates a command's output folder; raises `UserError` if it cannot be created or written to."""
     if not folder:
         raise UserError(f"output_dir is {folder!r}, but must name a folder")
-    with user_errors(output_dir=folder):
+    with user_errors(only_loads=True, output_dir=folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -232,7 +232,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
     """
     functions = reward_functions(arguments.reward_funcs or [])
     loaded = {"benchmarks" if kind == "benchmark" else "dataset": reference}  # for messages
-    with user_errors(**loaded):
+    with user_errors(only_loads=True, **loaded):
         problems = load_problems(
             reference,
             split=arguments.split,
@@ -264,7 +264,7 @@ def load_engine(
     """
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
-    with user_errors(model_name_or_path=model):
+    with user_errors(only_loads=True, model_name_or_path=model):
         longest = sampling.longest_request(tokenizer, problems.values(), plan)
         if arguments.engine == "vllm":
             from leash_trl.engines.vllm_engine import VllmEngine
@@ -347,7 +347,7 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
         kind (`str`): What the data sets are for: `train` or `benchmark`.
     """
     model = arguments.model_name_or_path
-    with user_errors(model_name_or_path=model):
+    with user_errors(only_loads=True, model_name_or_path=model):
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
         recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
     arguments = arguments.as_trained(recipe)
@@ -418,7 +418,7 @@ def sample_all(
     # a filter keeps problems by how many of their completions are correct
     needed_rule = own_rewards.correctness if own_rewards is not None and kind == "train" else None
     with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
-        with user_errors():
+        with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, prepared.plan, problems, named_references)
             num_done = sampling.prepare_folder(folder, run | prepared.details, problems, prepared.plan)
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}

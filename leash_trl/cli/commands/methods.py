@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     if arguments.cite:
         if arguments.method:
             raise UserError(f"method is {arguments.method!r} beside --cite {arguments.cite}; leave out one of them")
-        with user_errors(cite=arguments.cite):
+        with user_errors(only_loads=True, cite=arguments.cite):
             print(citation_text(arguments.cite))
         return
     if not arguments.method:

@@ -94,7 +94,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
             f"the memory of {' and '.join(unmodeled)} is not modeled; plan without it or change its value"
         )
     model = model_args.model_name_or_path
-    with user_errors(model_config=arguments.model_config, model_name_or_path=model):
+    with user_errors(only_loads=True, model_config=arguments.model_config, model_name_or_path=model):
         config = plan.load_model_config(model, arguments.model_config)
     completion_length = training_args.generation_limit
     prompt_length = planned_prompt_length(arguments, training_args)
@@ -135,7 +135,7 @@ def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
         num_updates = num_completions * training_args.num_iterations / completions_per_update
     measured = None
     if arguments.run is not None:
-        with user_errors(run=arguments.run):
+        with user_errors(only_loads=True, run=arguments.run):
             folder = existing_path(arguments.run, "run")
             measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
     return duration.run_lines(

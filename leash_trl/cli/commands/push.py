@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     arguments = parse(PushArguments, argv, "leash push")
     from leash_trl.hub.repository import HubRepository
 
-    with user_errors():
+    with user_errors(repo=arguments.repo):
         folder = Path(existing_path(arguments.run, "run"))
         files = _written_files(arguments, folder)
         if arguments.repo is None:

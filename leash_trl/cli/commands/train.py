@@ -118,8 +118,10 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     rollout_func = None
     if script_args.rollout_func:
         rollout_func = imported("rollout_func", script_args.rollout_func)
-    mixture = [str(part.data_files or part.path) for part in dataset_args.datasets]
-    with user_errors(dataset_name=script_args.dataset_name, datasets=", ".join(mixture) or None):
+    mixture = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
+    # for messages: what is loaded, under the name of its option
+    loaded = {"datasets": mixture} if mixture else {"dataset_name": script_args.dataset_name}
+    with user_errors(only_loads=True, **loaded):
         train_dataset, eval_dataset = load_training_data(
             script_args,
             dataset_args,
@@ -176,7 +178,10 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     """Trains; saves the model with state, card and recipe, which every checkpoint has too; and pushes to the Hub if
     requested."""
     folder = training_args.output_dir
-    with user_errors():
+    with user_errors(
+        model_name_or_path=model_args.model_name_or_path,
+        reward_model_name_or_path=script_args.reward_model_name_or_path,
+    ):
         check_writable(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
