@@ -59,7 +59,7 @@ DETAILS = (
     "correctness_func",
 )
 # what determines the prompts of a run, so that an evaluation of its model asks in the same way, with the defaults
-PROMPT_FIELDS = {
+PROMPT_FIELDS: dict[str, Any] = {
     "prompt_suffix": None,
     "system_prompt": None,
     "chat_template": None,
