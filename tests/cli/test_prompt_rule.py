@@ -180,14 +180,6 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, base_model,
     assert main(f"{words} --limit 2 --num_samples 2 --max_new_tokens 4".split()) == 0
 
 
-@pytest.mark.parametrize("suffix", ["", " Be brief."])
-def test_a_string_gets_the_suffix_once_and_messages_never(suffix):
-    text = f"1 + 1 = ?{suffix}"
-    assert as_conversation({"prompt": "1 + 1 = ?"}, suffix) == {"prompt": user(text)}
-    assert as_conversation({"prompt": text}, suffix) == {"prompt": user(text)}
-    assert as_conversation({"prompt": user("1 + 1 = ?")}, suffix) == {"prompt": user("1 + 1 = ?")}
-
-
 @pytest.mark.parametrize("prompt", [None, "", " \n", [], [{"role": "user", "content": None}], user(" ")])
 def test_nothing_to_ask_is_an_error(prompt):
     with pytest.raises(ValueError, match="prompt is "):
