@@ -5,9 +5,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
@@ -15,6 +14,9 @@ from leash_trl import gym
 from leash_trl.errors import TrainingError
 from leash_trl.paths import path_or_hub_id
 
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class TargetSpan(NamedTuple):
     last_step: int
 
 
-def target_spans(log_history: Sequence[Mapping[str, Any]] | pd.DataFrame) -> list[TargetSpan]:
+def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> list[TargetSpan]:
     """Returns the targets that a run logged, in order: one span, or several if the target changed, as by a schedule or
     when the run was resumed.
 
@@ -62,6 +64,8 @@ def target_spans(log_history: Sequence[Mapping[str, Any]] | pd.DataFrame) -> lis
         >>> target_spans([{"step": 1, "leash/target_length": 46.0}, {"step": 2, "leash/target_length": 46.0}])
         [TargetSpan(target=46.0, first_step=1, last_step=2)]
     """
+    import pandas as pd
+
     log = pd.DataFrame(log_history, columns=["step", TARGET_KEY]).dropna()
     targets = log[TARGET_KEY]
     spans = log.groupby((targets != targets.shift()).cumsum())  # rows in a row that have the same target
