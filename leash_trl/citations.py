@@ -1,8 +1,9 @@
-"""The BibTeX entries of what a run used: its method, DAPO, GDPO and TRL, as its recipe says."""
+"""The BibTeX entries of what a run used: its method, DAPO, GDPO, TRL and this package, as its recipe says."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from leash_trl import __version__
 from leash_trl.length_control.method import LengthControl, Paper
 from leash_trl.length_control.methods import METHODS
 
@@ -20,6 +21,14 @@ Lambert, Nathan and Huang, Shengyi and Rasul, Kashif and Gallouédec, Quentin},
   url = {https://github.com/huggingface/trl},
   year = {2020},
 }"""
+# as in CITATION.cff, which an installed package does not have
+LEASH_TRL = f"""\
+@software{{leash_trl,
+  title = {{{{leash_trl: LEASH for TRL}}}},
+  author = {{{{The leash_trl authors}}}},
+  license = {{Apache-2.0}},
+  version = {{{__version__}}},
+}}"""
 
 
 def bibtex(paper: Paper) -> str:
@@ -39,7 +48,7 @@ def bibtex(paper: Paper) -> str:
 
 def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[str]:
     """Returns the BibTeX entries of what a run used, each once: the method's paper or else that of the method from
-    which it is derived, DAPO, GDPO, and TRL.
+    which it is derived, DAPO, GDPO, TRL, and this package.
 
     Args:
         method (`type[LengthControl]`): The method of the run.
@@ -56,7 +65,7 @@ def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[st
     if recipe.get("multi_objective_aggregation") == "normalize_then_sum":
         used.append(GDPO)
     entries = [bibtex(paper) for paper in used]
-    return [*dict.fromkeys(entries), TRL]
+    return [*dict.fromkeys(entries), TRL, LEASH_TRL]
 
 
 def uses_dapo(recipe: Mapping[str, Any]) -> bool:

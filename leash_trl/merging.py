@@ -9,8 +9,8 @@ from peft import PeftConfig, PeftModel, PeftType
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl import ModelConfig
 
-from leash_trl.paths import existing_path, looks_like_path
-from leash_trl.run_folder import ADAPTER_FILE, TRAINER_STATE_FILE, checkpoint_path, read_saved_recipe
+from leash_trl.paths import path_or_hub_id
+from leash_trl.run_folder import TRAINER_STATE_FILE, checkpoint_path, read_saved_recipe
 from leash_trl.saved_recipe import write_recipe
 
 
@@ -64,7 +64,7 @@ def merge_adapter(
             f"strength is {strength:g}, but must be a factor from 0, the base model, to {MAX_STRENGTH:g}; 1 is the "
             "adapter as trained, so write 0.6 for 60 percent of it"
         )
-    config = PeftConfig.from_pretrained(_adapter_path(folder))
+    config = PeftConfig.from_pretrained(path_or_hub_id(str(folder), "folder"))
     if model_name_or_path:
         base_path = checkpoint_path(model_name_or_path, "model_name_or_path")
         revision = None
@@ -86,24 +86,6 @@ def merge_adapter(
             merged_recipe["model_name_or_path"] = model_name_or_path
         write_recipe(output_dir, merged_recipe)
     return merged
-
-
-def _adapter_path(folder: Path) -> str:
-    """Returns the folder or Hub id of an adapter.
-
-    Raises:
-        `ValueError`: If the folder does not exist or has no adapter.
-    """
-    name = str(folder)
-    is_hub_id = name.count("/") == 1 and not looks_like_path(name) and not folder.exists()
-    if is_hub_id:
-        return name
-    path = existing_path(name, "folder")
-    if not (Path(path) / ADAPTER_FILE).is_file():
-        raise ValueError(
-            f"folder is {path!r}, but has no {ADAPTER_FILE}; name the folder of an adapter, as use_peft saves"
-        )
-    return path
 
 
 def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:

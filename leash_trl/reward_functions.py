@@ -37,21 +37,24 @@ def named_reward_funcs(script_args: Any) -> list[Any]:
     return named
 
 
-def default_suffix(reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
-    """Returns the text to append to prompts, if the user gives none: a request for a box where the answers are graded
-    as mathematics, and else nothing, so that prompts are what the user wrote.
+def chosen_suffix(prompt_suffix: str | None, reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
+    """Returns the text to append to prompts: `prompt_suffix`, if the user gives it, else a request for a box where the
+    answers are graded as mathematics, and else nothing, so that prompts are what the user wrote.
 
     Args:
+        prompt_suffix (`str`): The user's text; `None` if there is none.
         reward_funcs (`Sequence`): Reward functions and models that the user names. If there are none, the data
             decides what grades the answers.
         columns (`Collection[str]`): Columns of the data.
 
     Example:
-        >>> default_suffix([], ["question", "answer"]) == default_suffix([math_reward], ["prompt"]) == BOXED_SUFFIX
+        >>> chosen_suffix(None, [], ["question"]) == chosen_suffix(None, [math_reward], ["prompt"]) == BOXED_SUFFIX
         True
-        >>> default_suffix([], ["question", "answer", "reasoning_gym"]), default_suffix([len], ["prompt"])
-        ('', '')
+        >>> chosen_suffix(" Be brief.", [], ["question"]), chosen_suffix(None, [], ["question", "reasoning_gym"])
+        (' Be brief.', '')
     """
+    if prompt_suffix is not None:
+        return prompt_suffix
     graders = reward_funcs or reward_functions([default_reward(columns)])
     grades_mathematics = any(grader in MATH_REWARDS for grader in graders)
     return BOXED_SUFFIX if grades_mathematics else ""

@@ -2,11 +2,10 @@
 
 import json
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 from filelock import FileLock, Timeout
@@ -15,6 +14,9 @@ from leash_trl import gym
 from leash_trl.errors import TrainingError
 from leash_trl.paths import path_or_hub_id
 
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
 ADVICE_ENTRY = "Advice"  # the same of the advice on a run
+TARGET_KEY = "leash/target_length"  # key of the target in a log
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
@@ -53,7 +56,7 @@ class TargetSpan(NamedTuple):
     last_step: int
 
 
-def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
+def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> list[TargetSpan]:
     """Returns the targets that a run logged, in order: one span, or several if the target changed, as by a schedule or
     when the run was resumed.
 
@@ -61,23 +64,19 @@ def target_spans(log_history: Iterable[Mapping[str, Any]]) -> list[TargetSpan]:
         >>> target_spans([{"step": 1, "leash/target_length": 46.0}, {"step": 2, "leash/target_length": 46.0}])
         [TargetSpan(target=46.0, first_step=1, last_step=2)]
     """
-    spans: list[TargetSpan] = []
-    for entry in log_history:
-        target = _logged_number(entry, "leash/target_length")
-        if target is None:
-            continue
-        step = entry["step"]
-        if spans and spans[-1].target == target:
-            spans[-1] = spans[-1]._replace(last_step=step)
-        else:
-            spans.append(TargetSpan(target, first_step=step, last_step=step))
-    return spans
+    import pandas as pd
 
-
-def _logged_number(entry: Mapping[str, Any], key: str) -> float | None:
-    """Returns a logged value; `None` if it was not logged, or is NaN, as in a table of several logs."""
-    value = entry.get(key)
-    return None if value is None or math.isnan(value) else value
+    log = pd.DataFrame(log_history, columns=["step", TARGET_KEY]).dropna()
+    targets = log[TARGET_KEY]
+    spans = log.groupby((targets != targets.shift()).cumsum())  # rows in a row that have the same target
+    return [
+        TargetSpan(
+            target=float(span[TARGET_KEY].iloc[0]),
+            first_step=int(span["step"].iloc[0]),
+            last_step=int(span["step"].iloc[-1]),
+        )
+        for _, span in spans
+    ]
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:
@@ -120,7 +119,7 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
 
     Raises:
         `ValueError`: If the name looks like a path that does not exist; if it is a folder without a model, such as the
-            output folder of a run that has not ended; or an adapter whose base model is such a name.
+            output folder of a run that has not ended.
 
     Example:
         >>> checkpoint_path("owner/name")
@@ -136,11 +135,6 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
         if checkpoint is not None:
             remedy = f"no final model was saved there, so name a checkpoint, such as {checkpoint}"
         raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
-    if is_adapter_alone(folder):
-        # transformers loads the base model, which may be a folder that was moved
-        config = json.loads((folder / ADAPTER_FILE).read_text(encoding="utf-8"))
-        base_model = config.get("base_model_name_or_path") or ""
-        path_or_hub_id(base_model, f"base_model_name_or_path in {folder / ADAPTER_FILE}")
     return path
 
 

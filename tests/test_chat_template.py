@@ -3,7 +3,7 @@
 import pytest
 from conftest import gym_tokenizer
 
-from leash_trl.model_facts import TEMPLATE_FAULTS, prompt_ids, question_prompt
+from leash_trl.model_facts import prompt_ids, question_prompt
 
 
 def test_messages_pass_the_template_and_texts_do_not():
@@ -23,22 +23,14 @@ def test_messages_pass_the_template_and_texts_do_not():
     "template",
     [
         None,
-        "{{ raise_exception('no system message') }}",
+        "{{ raise_exception('no lone question') }}",
         "{{ messages[1].content[0]['text'] + '' }}",
         "{{ 1 / 0 }}",
-        {"rag": "{{ messages[1].content }}"},
+        {"rag": "{{ messages[0].content }}"},
     ],
     ids=["missing", "refusal", "undefined", "arithmetic", "no default"],
 )
-def test_what_a_failing_template_raises_is_a_template_fault(template):
-    tokenizer = gym_tokenizer()
-    tokenizer.chat_template = template
-    with pytest.raises(TEMPLATE_FAULTS):
-        tokenizer.apply_chat_template([{"role": "user", "content": "?"}] * 2, tokenize=False)
-
-
-@pytest.mark.parametrize("template", [None, "{{ raise_exception('no lone question') }}"])
-def test_a_template_that_is_missing_or_refuses_writes_an_empty_prompt(template):
+def test_a_template_that_is_missing_or_fails_writes_an_empty_prompt(template):
     tokenizer = gym_tokenizer()
     tokenizer.chat_template = template
     assert question_prompt(tokenizer) == ""

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from peft import IA3Config, LoraConfig, PeftConfig, PeftModel, PromptTuningConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file
 from saved_run import save
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from leash_trl.cli.main import main
-from leash_trl.merging import merge_adapter
 
 
 PROMPT = [{"role": "user", "content": "16 (a) +9 (b) -8 = ?"}]
@@ -125,30 +124,42 @@ def trained_adapter(tmp_path, tiny_model_path, tokenizer):
     return make
 
 
+TIED = {"tie_word_embeddings": True}  # a base with one matrix for embedding and head
+
+
 @pytest.mark.parametrize(
-    "fields",
+    ("config", "base_fields"),
     [
-        {"target_modules": ["lm_head", "q_proj"]},
-        {"target_modules": ["embed_tokens"]},
-        {"target_modules": ["embed_tokens", "lm_head"], "use_dora": True},
-        {"bias": "all", "use_rslora": True},
-        {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+        (lora(init_lora_weights=False, target_modules=["lm_head", "q_proj"]), TIED),
+        (lora(init_lora_weights=False, target_modules=["embed_tokens"]), TIED),
+        (lora(init_lora_weights=False, target_modules=["embed_tokens", "lm_head"], use_dora=True), TIED),
+        (lora(init_lora_weights=False, bias="all", use_rslora=True), TIED),
+        (lora(modules_to_save=["embed_tokens"], ensure_weight_tying=True), TIED),
+        (lora(modules_to_save=["lm_head"]), {}),
+        (lora(init_lora_weights="pissa"), {}),
+        (lora(trainable_token_indices=[3, 4]), {}),
+        (IA3Config(feedforward_modules=[], target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"), {}),
     ],
-    ids=["head", "embedding", "DoRA", "bias", "saved_embedding"],
+    ids=["head", "embedding", "DoRA", "bias", "saved embedding", "saved head", "pissa", "tokens", "IA3"],
 )
-def test_an_adapter_of_a_base_with_one_matrix_for_embedding_and_head_keeps_its_logits(
-    fields, tmp_path, trained_adapter
-):
-    run = trained_adapter(lora(init_lora_weights=False, **fields), tie_word_embeddings=True)
-    assert merge(run, tmp_path / "merged") == 0
-    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
-    if "bias" in fields:  # it changes neither
-        assert merged.config.tie_word_embeddings
-    base_logits = logits(base)
-    adapted = logits(PeftModel.from_pretrained(base, run))
-    assert (adapted - base_logits).abs().max() > 1e-3  # the adapter must change something
-    torch.testing.assert_close(logits(merged), adapted, rtol=0, atol=1e-5)
+def test_a_strength_reaches_every_part_of_every_kind_of_adapter(config, base_fields, tmp_path, trained_adapter):
+    """At 0 the result is the base, at 1 the model as trained, and at 2 each weight has changed twice as much."""
+    run = trained_adapter(config, **base_fields)
+    models = {"base": AutoModelForCausalLM.from_pretrained(tmp_path / "base")}
+    for strength in ("0", "1", "2"):
+        assert merge(run, tmp_path / strength, "--strength", strength) == 0
+        models[strength] = AutoModelForCausalLM.from_pretrained(tmp_path / strength)
+    weights = {name: model.state_dict() for name, model in models.items()}
+    torch.testing.assert_close(weights["0"], weights["base"], rtol=0, atol=0)
+    for name, weight in weights["base"].items():
+        change = weights["1"][name] - weight
+        torch.testing.assert_close(weights["2"][name], weight + 2 * change)
+    is_tied_still = base_fields == TIED and config.bias == "all"  # which changes neither of the two
+    assert not is_tied_still or models["1"].config.tie_word_embeddings
+    merged_logits = logits(models["1"])
+    assert (merged_logits - logits(models["base"])).abs().max() > 1e-3  # the adapter must change something
+    adapted = PeftModel.from_pretrained(models["base"], run)
+    torch.testing.assert_close(merged_logits, logits(adapted), rtol=0, atol=1e-5)
 
 
 def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
@@ -161,59 +172,15 @@ def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
     assert [path.name for path in full.iterdir()] == ["notes.txt"]
 
 
-def test_a_strength_weighs_what_the_adapter_adds(adapter, merged, tiny_model_path, tmp_path):
-    assert merge(adapter, tmp_path / "out", "--strength", "2.0") == 0
-    name = "model.layers.0.self_attn.q_proj.weight"
-    base = weights(tiny_model_path)[name]
-    added = weights(merged)[name] - base
-    torch.testing.assert_close(weights(tmp_path / "out")[name], base + 2 * added)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        lora(modules_to_save=["lm_head"]),
-        lora(use_dora=True),
-        lora(init_lora_weights="pissa"),
-        lora(bias="all"),
-        lora(trainable_token_indices=[3, 4]),
-        IA3Config(feedforward_modules=[], target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
-    ],
-    ids=["saved_head", "DoRA", "pissa", "bias", "tokens", "IA3"],
-)
-def test_a_strength_reaches_every_part_of_every_kind_of_adapter(config, tmp_path, trained_adapter):
-    """At 0 the result is the base, at 1 the model as trained, and half of each weight's change at one half."""
-    run = trained_adapter(config)
-    for strength in ("0", "0.5", "1"):
-        assert merge(run, tmp_path / strength, "--strength", strength) == 0
-    base, none, half, whole = (
-        AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("base", "0", "0.5", "1")
-    )
-    half_weights = half.state_dict()
-    whole_weights = whole.state_dict()
-    torch.testing.assert_close(none.state_dict(), base.state_dict(), rtol=0, atol=0)
-    for name, weight in base.state_dict().items():
-        torch.testing.assert_close(half_weights[name], (weight + whole_weights[name]) / 2)
-    adapted = logits(PeftModel.from_pretrained(base, run))
-    assert (adapted - logits(none)).abs().max() > 1e-3  # the adapter must change something
-    torch.testing.assert_close(logits(whole), adapted, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("strength", ["2.5", "-0.5", "nan"])
 def test_a_strength_that_is_no_factor_from_0_to_2_is_refused(adapter, tmp_path, capsys, strength):
     assert merge(adapter, tmp_path / "out", f"--strength={strength}") == 2
     assert f"strength is {strength}" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("run", ["nothing", "./nothing", "a/b/nothing", "no_adapter"])
-def test_what_is_no_adapter_is_refused_before_anything_is_looked_for_elsewhere(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(PeftConfig, "from_pretrained", lambda name: pytest.fail(f"{name} was looked for"))
-    Path("no_adapter").mkdir()
-    assert merge(run, "merged") == 2
-    assert run in capsys.readouterr().err.splitlines()[-1]
-    with pytest.raises(ValueError, match=Path(run).name):
-        merge_adapter(Path(run), Path("other"))
+def test_what_is_no_adapter_is_one_line(tmp_path, capsys):
+    assert merge(tmp_path, tmp_path / "merged") == 2
+    assert str(tmp_path) in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_an_adapter_without_weights_is_one_line(tmp_path, tiny_model_path, capsys):

@@ -48,20 +48,6 @@ def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
         checkpoint_path(str(run / "checkpoint-14"))
 
 
-def test_the_home_folder_may_be_abbreviated(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{}")
-    assert checkpoint_path("~/run") == complete_model_path("~/run") == str(tmp_path / "run")
-
-
-def test_an_adapter_of_a_base_that_does_not_exist_is_refused_with_the_name_of_the_base(tmp_path):
-    base = {"base_model_name_or_path": str(tmp_path / "gone")}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(base))
-    with pytest.raises(ValueError, match=f"base_model_name_or_path .*{tmp_path / 'gone'}"):
-        checkpoint_path(str(tmp_path))
-
-
 def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     assert checkpoint_path(str(tmp_path)) == str(tmp_path)

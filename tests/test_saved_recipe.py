@@ -1,6 +1,5 @@
 """The recipe beside a model repeats the run, and holds no secrets."""
 
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -77,19 +76,6 @@ def test_secrets_this_machine_and_its_user_stay_out_and_values_of_python_program
         "generation_kwargs": {"top_p": 0.5, "bias": {}},
     }
     assert "trl" in text.splitlines()[1]
-
-
-def test_a_recipe_needs_no_installed_leash_trl(tmp_path, monkeypatch):
-    """A source tree on PYTHONPATH trains too: such a run died when it saved its first checkpoint."""
-
-    def installed(name):
-        if name == "leash-trl":
-            raise PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr("leash_trl.saved_recipe.version", installed)
-    write_recipe(tmp_path, {"seed": 1})
-    assert yaml.safe_load((tmp_path / RECIPE_FILE).read_text()) == {"seed": 1}
 
 
 def test_a_model_s_recipe_is_beside_it_or_that_of_its_run(tmp_path):

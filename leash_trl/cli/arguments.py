@@ -32,6 +32,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a mapping that has a key twice, of which PyYAML would silently use the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Returns the mapping; raises `ValueError` with both lines if a key occurs twice."""
         lines: dict[Any, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1

@@ -12,7 +12,7 @@ from leash_trl.comparison.run import PromptEndings
 from leash_trl.completions.costs import MESSAGE_COSTS
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
-from leash_trl.reward_functions import default_suffix, named_reward_funcs
+from leash_trl.reward_functions import chosen_suffix, named_reward_funcs
 from leash_trl.saved_recipe import mapping_field
 
 
@@ -90,14 +90,11 @@ def read_prompt_endings(recipe: dict[str, Any]) -> PromptEndings:
 
 def suffix_of_training(script_args: Any) -> str:
     """Returns the text that training appends to prompts, also for the models that are not trained."""
-    if script_args.prompt_suffix is not None:
-        return str(script_args.prompt_suffix)
-    reward_funcs = named_reward_funcs(script_args)
     columns: Collection[str] = ()
-    if not reward_funcs and script_args.dataset_name is not None:
+    if script_args.dataset_name is not None:
         reference = parse_reference(script_args.dataset_name)
         # the columns decide what grades the answers; data on the Hub has none of reasoning-gym
         if reference.hub_id is None:
             rows = next(iter(load_splits(reference, streaming=True).values()))
             columns = rows.column_names or list(next(iter(rows)))
-    return default_suffix(reward_funcs, columns)
+    return chosen_suffix(script_args.prompt_suffix, named_reward_funcs(script_args), columns)

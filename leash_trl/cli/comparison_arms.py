@@ -3,7 +3,7 @@
 import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,48 @@ SHARED_OPTIONS = (
     "correctness_func",
     "length_of",
 )
-DEFAULT_SEEDS = 3
+ARM_SETTINGS = ("label", "seeds", "train", "grid", "evals")  # entries of an arm that are no fields of a recipe
 
 Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm, as the comparison's file describes it.
+
+    Args:
+        name (`str`), where (`str`): Name of the arm, and its place in the file, for messages.
+        fields (`dict`): Fields of the recipe that the arm sets, or of the evaluation, if it is not trained.
+        label (`str`): Name in table and figure.
+        seeds (`int`), train (`bool`): Number of seeds, and whether the runs train a model.
+        grid (`dict`): Values of fields in which the points of the arm differ.
+        evals (`dict[str, dict]`): Options of further evaluations, by their names.
+
+    Raises:
+        `ValueError`: If a value is wrong, or a seed is set.
+    """
+
+    name: str
+    where: str
+    fields: Fields
+    label: str
+    seeds: int = 3
+    train: bool = True
+    grid: Fields = field(default_factory=dict)
+    evals: dict[str, Fields] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.train, bool):
+            raise ValueError(f"{self.where}: train is {self.train!r}, but must be true or false")
+        has_options = isinstance(self.evals, dict) and all(isinstance(value, dict) for value in self.evals.values())
+        if not has_options or (self.evals and not self.train):
+            raise ValueError(
+                f"{self.where}: evals is {self.evals!r}, but must be options of leash eval by name, in an arm that is "
+                "trained; without training, set the options of the arm itself"
+            )
+        if self.label == BASE:
+            raise ValueError(f"{self.where}: label is {BASE!r}, {ALWAYS_EVALUATED}; give the arm another label")
+        check_no_seed(self.where, self.fields, self.grid, *self.evals.values())
 
 
 @dataclass(frozen=True)
@@ -44,7 +83,7 @@ class Comparison:
 
     Args:
         path (`str`), folder (`Path`): File of the comparison, for messages, and folder for the runs.
-        arms (`dict[str, dict]`): Fields of each arm to run, by its name.
+        arms (`list[Arm]`): The arms to run.
         base (`dict`), grid (`dict`), evaluation (`dict`): What arms share: fields of a recipe, lists of values of
             fields, and options of evaluation.
         overrides (`Mapping[str, Any]`): Fields of the recipe that the command line sets for every arm.
@@ -52,34 +91,11 @@ class Comparison:
 
     path: str
     folder: Path
-    arms: dict[str, Fields | None]
+    arms: list[Arm]
     base: Fields
     grid: Fields
     evaluation: Fields
     overrides: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One arm, as the comparison's file describes it.
-
-    Args:
-        name (`str`), label (`str`): Name of the arm, and the one that it has in table and figure.
-        num_seeds (`int`), is_trained (`bool`): Number of seeds, and whether the runs train a model.
-        fields (`dict`), grid (`dict`): Fields that the arm sets itself, and values of fields in which its points
-            differ.
-        variants (`dict[str, dict]`): Options of further evaluations, by their names.
-        where (`str`): The arm's place in the file, for messages.
-    """
-
-    name: str
-    label: str
-    num_seeds: int
-    is_trained: bool
-    fields: Fields
-    grid: Fields
-    variants: dict[str, Fields]
-    where: str
 
 
 def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> list[ComparedRun]:
@@ -98,15 +114,14 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
         comparison = load_comparison(options, overrides)
         points: list[ComparedRun] = []
         runs_by_point: list[list[ComparedRun]] = []
-        for name in comparison.arms:
-            arm = read_arm(comparison, name)
-            seeds = dict.fromkeys(options.seeds or range(arm.num_seeds))  # each once
+        for arm in comparison.arms:
+            seeds = dict.fromkeys(options.seeds or range(arm.seeds))  # each once
             for point in points_of_arm(comparison, arm):
                 points.append(point)
                 runs_by_point.append(
                     [replace(point, seed=seed, folder=point.folder / f"seed-{seed}") for seed in seeds]
                 )
-        check_points_differ(comparison, points)
+        check_rows_differ(comparison, points)
         check_same_model_and_work(comparison, points)
     first_trained = next(point for point in points if point.is_trained)
     base = ComparedRun(
@@ -138,99 +153,65 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
     for name in sections:
         if name not in SECTIONS:
             raise ValueError(f"{path}: {name!r} is neither base, eval, arms nor grid; correct the name")
-    arms = sections["arms"] or {}
-    names = options.arms or list(arms)
-    if BASE in arms or BASE in names:
+    fields_by_arm = sections["arms"] or {}
+    if BASE in fields_by_arm:
         raise ValueError(f"{path}: arms has {BASE!r}, {ALWAYS_EVALUATED}; rename or remove the arm")
-    for name in names:
-        if name not in arms:
-            raise ValueError(f"{path}: arms has no {name!r}; name one of {', '.join(arms)}")
+    arms = []
+    for name in options.arms or fields_by_arm:
+        if name not in fields_by_arm:
+            raise ValueError(f"{path}: arms has no {name!r}; name one of {', '.join(fields_by_arm)}")
+        fields = dict(fields_by_arm[name] or {})
+        settings: Fields = {"label": name}
+        for key in ARM_SETTINGS:
+            value = fields.pop(key, None)
+            if value is not None:
+                settings[key] = value
+        arms.append(Arm(name, f"{path}: arm {name!r}", fields, **settings))
     base = sections.get("base") or {}
     comparison = Comparison(
         path=path,
         folder=Path(options.output_dir),
-        arms={name: arms[name] for name in names},
+        arms=arms,
         base=load_recipe(base) if isinstance(base, str) else base,
         grid=sections.get("grid") or {},
         evaluation=sections.get("eval") or {},
         overrides=overrides,
     )
-    check_no_seed(comparison.evaluation, f"{path}: eval")
-    check_no_seed(comparison.grid, f"{path}: grid")
-    check_no_seed(overrides, f"{path}: the command line")
+    check_no_seed(path, comparison.evaluation, comparison.grid, overrides)
     return comparison
 
 
-def check_no_seed(fields: Mapping[str, Any], where: str) -> None:
+def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
     """Raises `ValueError` if a part of the comparison sets a seed: every run gets one from the comparison."""
-    if "seed" in fields:
-        raise ValueError(
-            f"{where}: seed is {fields['seed']!r}, but every run has a seed of the comparison; remove it, and set "
-            "seeds on the command line, or seeds of an arm to their number"
-        )
-
-
-def read_arm(comparison: Comparison, name: str) -> Arm:
-    """Returns an arm of the comparison's file; raises `ValueError` if its label, `train`, `evals` or a seed is
-    wrong."""
-    where = f"{comparison.path}: arm {name!r}"
-    fields = dict(comparison.arms[name] or {})
-    label = fields.pop("label", name)
-    num_seeds = fields.pop("seeds", DEFAULT_SEEDS)
-    is_trained = fields.pop("train", True)
-    grid = fields.pop("grid", None) or {}
-    variants = fields.pop("evals", None) or {}
-    if not isinstance(is_trained, bool):
-        raise ValueError(f"{where}: train is {is_trained!r}, but must be true or false")
-    has_names = isinstance(variants, dict) and all(isinstance(options, dict) for options in variants.values())
-    if not has_names or (variants and not is_trained):
-        raise ValueError(
-            f"{where}: evals is {variants!r}, but must be options of leash eval by name, in an arm that is trained; "
-            "without training, set the options of the arm itself"
-        )
-    if label == BASE:
-        raise ValueError(f"{where}: label is {BASE!r}, {ALWAYS_EVALUATED}; give the arm another label")
-    check_no_seed(fields, where)
-    check_no_seed(grid, where)
-    return Arm(
-        name,
-        label,
-        num_seeds=num_seeds,
-        is_trained=is_trained,
-        fields=fields,
-        grid=grid,
-        variants=variants,
-        where=where,
-    )
+    for fields in parts:
+        if "seed" in fields:
+            raise ValueError(
+                f"{where}: seed is {fields['seed']!r}, but every run has a seed of the comparison; remove it, and set "
+                "seeds on the command line, or seeds of an arm to their number"
+            )
 
 
 def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
     """Yields an arm at each point of its grid, as a run without a seed."""
-    if arm.is_trained:
+    grid = arm.grid
+    fields_of_arm = arm.fields
+    if arm.train:
+        grid = {**grid_for(arm, comparison.grid), **arm.grid}
         fields_of_arm = {**comparison.base, **arm.fields}
         if fields_of_arm.get("length_of") is None:  # null stands for the default
             fields_of_arm.pop("length_of", None)
-        varied = varied_fields(arm, comparison.grid)
-    else:
-        fields_of_arm = arm.fields
-        varied = arm.grid
-    for point, fields in points_of_grid(comparison, arm, fields_of_arm, varied):
+    check_grid(grid, comparison.overrides, arm.where)
+    for point in points_of_grid(grid):
+        fields = copy.deepcopy(fields_of_arm)
+        for name in grid:
+            set_field(fields, name, point.get(name))
         prompt_endings: PromptEndings | None = None
         variants: dict[str, Fields] = {}
-        if arm.is_trained:
+        if arm.train:
             recipe = read_recipe(fields, comparison.overrides, arm.where)
             evaluation = read_evaluation(recipe, comparison.evaluation, f"{comparison.path}: eval")
             prompt_endings = read_prompt_endings(recipe)
-            for variant, options in arm.variants.items():
-                where = f"{arm.where}, evals {variant!r}"
-                check_no_seed(options, where)
-                if "target_length" in options:
-                    raise ValueError(
-                        f"{where}: target_length is {options['target_length']!r}, but a run is measured by the target "
-                        "of its training; remove it"
-                    )
-                variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
-            check_evaluations_differ(recipe, variants, arm.where)
+            variants = read_variants(comparison, arm, recipe)
         else:
             recipe, evaluation = settings_without_training(comparison, arm, fields)
         name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
@@ -240,25 +221,36 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
             recipe=recipe,
             point=point,
             evaluation=evaluation,
-            is_trained=arm.is_trained,
+            is_trained=arm.train,
             folder=comparison.folder / name,
             prompt_endings=prompt_endings,
             variants=variants,
         )
 
 
-def check_evaluations_differ(recipe: Fields, variants: Fields, where: str) -> None:
-    """Raises `ValueError` if two evaluations of a run would have the same folder, whose name is that of the effort and
-    of the further evaluation."""
+def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str, Fields]:
+    """Returns the options of the further evaluations of an arm, by their names.
+
+    Raises:
+        `ValueError`: If a target is set, or two evaluations would have the same folder, whose name is that of the
+            effort and of the further evaluation.
+    """
+    variants: dict[str, Fields] = {}
+    for variant, options in arm.evals.items():
+        where = f"{arm.where}, evals {variant!r}"
+        if "target_length" in options:
+            raise ValueError(
+                f"{where}: target_length is {options['target_length']!r}, but a run is measured by the target of its "
+                "training; remove it"
+            )
+        variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
     efforts = mapping_field("efforts", recipe.get("efforts")) or {}
-    names = [*efforts]
+    folders = [*efforts]
     for effort, variant in itertools.product(efforts, variants):
-        names.append(f"{effort}-{variant}")
-    if len({*names}) < len(names):
-        raise ValueError(
-            f"{where}: evals has {', '.join(variants)}, but with the efforts {', '.join(efforts)} two evaluations "
-            "would have the same name; rename one"
-        )
+        folders.append(f"{effort}-{variant}")
+    if len({*folders}) < len(folders):
+        raise ValueError(f"{arm.where}: evals has the same name twice among {', '.join(folders)}; rename one")
+    return variants
 
 
 def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) -> tuple[Fields, Fields]:
@@ -282,42 +274,35 @@ def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) 
     return recipe, read_evaluation(recipe, options, arm.where, has_own_prompts=bool(saved_recipe))
 
 
-def varied_fields(arm: Arm, grid: Fields) -> Fields:
-    """Returns the values of each field in which the points of an arm differ: the fields of the common grid that the
-    arm does not set itself, and those of its own grid."""
+def grid_for(arm: Arm, grid: Fields) -> Fields:
+    """Returns the part of the common grid whose fields the arm does not set itself."""
     set_by_arm = set(arm.fields)
     for name, value in arm.fields.items():
         if isinstance(value, dict):
             set_by_arm.update(f"{name}.{entry}" for entry in value)
-    common = {name: values for name, values in grid.items() if name not in set_by_arm}
-    return {**common, **arm.grid}
+    return {name: values for name, values in grid.items() if name not in set_by_arm}
 
 
-def points_of_grid(
-    comparison: Comparison, arm: Arm, fields: Fields, varied: Fields
-) -> Iterator[tuple[Fields, Fields]]:
-    """Yields the points of a grid, with all fields of the arm at each point.
-
-    Args:
-        comparison (`Comparison`), arm (`Arm`): For messages, and for the fields that the command line sets.
-        fields (`dict`): Fields of the arm before the grid sets some.
-        varied (`dict`): List of values of each field of the grid; `None` removes the field.
-
-    Raises:
-        `ValueError`: If values are no list, or the command line sets the field.
-    """
-    axes = {name: values for name, values in varied.items() if values is not None}
-    for name, values in axes.items():
-        if not isinstance(values, list) or name.partition(".")[0] in comparison.overrides:
+def check_grid(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
+    """Raises `ValueError` if values of a grid are neither a list nor null, or the command line sets the field too."""
+    for name, values in grid.items():
+        is_list = isinstance(values, list)
+        if values is not None and (not is_list or name.partition(".")[0] in overrides):
             raise ValueError(
-                f"{arm.where}: grid has {name}: {values!r}; write a list or null, and do not set it elsewhere"
+                f"{where}: grid has {name}: {values!r}; write a list or null, and do not set it elsewhere"
             )
+
+
+def points_of_grid(grid: Fields) -> Iterator[Fields]:
+    """Yields each combination of the values of the fields, without those that null removes.
+
+    Example:
+        >>> list(points_of_grid({"lambda_lr": [0.1, 0.2], "target_length": None}))
+        [{'lambda_lr': 0.1}, {'lambda_lr': 0.2}]
+    """
+    axes = {name: values for name, values in grid.items() if values is not None}
     for values in itertools.product(*axes.values()):
-        point = dict(zip(axes, values, strict=True))
-        fields_at_point = copy.deepcopy(fields)
-        for name in varied:
-            set_field(fields_at_point, name, point.get(name))
-        yield point, fields_at_point
+        yield dict(zip(axes, values, strict=True))
 
 
 def set_field(recipe: Fields, name: str, value: Any) -> None:
@@ -331,16 +316,15 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
         fields[key] = value
 
 
-def check_points_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
-    """Raises `ValueError` if two points have the same name, or would be the same row of the table."""
-    arms: set[str] = set()
+def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
+    """Raises `ValueError` if two points would be the same row of the table."""
     arm_by_row: dict[str, str] = {}
     for point in points:
         row = repr((point.label, point.recipe.get("target_length"), point.point))
-        other = point.arm if point.arm in arms else arm_by_row.get(row)
-        if other is not None:
-            raise ValueError(f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {other!r}; rename one")
-        arms.add(point.arm)
+        if row in arm_by_row:
+            raise ValueError(
+                f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {arm_by_row[row]!r}; rename one"
+            )
         arm_by_row[row] = point.arm
 
 

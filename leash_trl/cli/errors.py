@@ -1,8 +1,6 @@
 """Turns users' mistakes into messages of one line; bugs keep their traceback."""
 
 import errno
-import os
-import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterator
@@ -14,8 +12,6 @@ from safetensors import SafetensorError
 
 
 LONGEST_LINE = 600  # characters
-FULL_DISK = os.strerror(errno.ENOSPC)
-LEAST_ROOM = 2**20  # bytes; a disk with less free space counts as full
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
@@ -31,7 +27,7 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     Args:
         only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error concerns it.
         read: What the code inside loads, by the name of its option; messages about files include this option and its
-        value.
+            value.
     """
     try:
         yield
@@ -65,10 +61,8 @@ def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {remedy}") from None
-    except (OSError, RuntimeError, SafetensorError) as error:
-        # torch and safetensors raise their own errors for a full disk, which need not say so
-        is_full = FULL_DISK in str(error) or shutil.disk_usage(folder).free < LEAST_ROOM
-        if not is_full:
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
             raise
         raise UserError(f"the disk of {folder} is full ({one_line(error)}); free some space, then {remedy}") from error
 

@@ -39,14 +39,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code. A user's mistake prints one line, any other error a traceback."""
+    """Runs one command and returns its exit code. A user's mistake prints one line, and so do weights that are not
+    finite; any other error prints a traceback."""
     arguments, rest = build_parser().parse_known_args(argv)
     command = import_quickly(f"leash_trl.cli.commands.{arguments.command}")
     try:
         exit_code = command.main(rest) or 0
         sys.stdout.flush()
         return exit_code
-    except (UserError, TrainingError) as error:
+    except (UserError, TrainingError, FloatingPointError) as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:

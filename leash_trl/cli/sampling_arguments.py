@@ -3,11 +3,11 @@
 import importlib.util
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, cast
 
 import pandas as pd
 import torch
@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
 from leash_trl.cli.errors import check_writable, resumable, user_errors
-from leash_trl.completions.costs import find_cost, right_answers
+from leash_trl.completions.costs import find_cost
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.data.problems import fingerprint, load_problems
@@ -29,11 +29,12 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.reward_functions import (
+    chosen_suffix,
     code_digests,
     deciding_function,
     default_reward,
-    default_suffix,
     reward_functions,
 )
 from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, only_run_in
@@ -57,8 +58,15 @@ DETAILS = (
     "reward_weights",
     "correctness_func",
 )
-# what determines the prompts of a run, so that an evaluation of its model asks in the same way
-PROMPT_FIELDS = ("prompt_suffix", "system_prompt", "chat_template", "chat_template_kwargs", "thinking_end")
+# what determines the prompts of a run, so that an evaluation of its model asks in the same way, with the defaults
+PROMPT_FIELDS: dict[str, Any] = {
+    "prompt_suffix": None,
+    "system_prompt": None,
+    "chat_template": None,
+    "chat_template_kwargs": {},
+    "thinking_end": SamplingPlan.thinking_end,
+}
+DEFAULT_BATCH_SIZE = {"vllm": 1024, "transformers": 64}
 
 
 @dataclass(kw_only=True)
@@ -138,90 +146,81 @@ class SamplingArguments:
         if self.engine == "auto":
             has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
             self.engine = "vllm" if has_vllm else "transformers"
-        self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
         self.chat_template_kwargs = mapping_field("chat_template_kwargs", self.chat_template_kwargs)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
 
-    def plan(self) -> sampling.SamplingPlan:
+    def plan(self) -> SamplingPlan:
         """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
-        chat_template_kwargs: dict[str, Any] = {}
+        template_kwargs: dict[str, Any] = {}
         if self.chat_template is not None:
-            chat_template_kwargs["chat_template"] = self.chat_template
-        options: Any = self.chat_template_kwargs or {}
-        chat_template_kwargs.update(options)
-        values = {
-            **vars(self),
-            "lenient": self.reward_funcs == ["lenient_math_reward"],
-            "chat_template_kwargs": chat_template_kwargs,
-            "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
-            "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
-        }
-        settings = {}
-        for setting in fields(sampling.SamplingPlan):
-            if values.get(setting.name) is not None:
-                settings[setting.name] = values[setting.name]
-        return sampling.SamplingPlan(**settings)
+            template_kwargs["chat_template"] = self.chat_template
+        template_kwargs.update(cast(dict[str, Any], self.chat_template_kwargs or {}))
+        return SamplingPlan(
+            decoding=make_strategy(self.decoding, **self.decoding_kwargs),
+            sampling=SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
+            num_samples=self.num_samples,
+            seed=self.seed,
+            batch_size=self.batch_size or DEFAULT_BATCH_SIZE[self.engine],
+            lenient=self.reward_funcs == ["lenient_math_reward"],
+            thinking_end=self.thinking_end or SamplingPlan.thinking_end,
+            chat_template_kwargs=template_kwargs,
+        )
 
     def as_trained(self, recipe: Mapping[str, Any]) -> Self:
-        """Returns the arguments with those that they do not set from the recipe of the model's training, which is
-        empty for a model that `leash train` did not save."""
-        return with_prompts_of_training(self, recipe)
+        """Returns the arguments with those [`PROMPT_FIELDS`] that they do not set from the recipe of the model's
+        training, which is empty for a model that `leash train` did not save.
 
-
-Arguments = TypeVar("Arguments", bound=SamplingArguments)
-
-
-def with_prompts_of_training(arguments: Arguments, recipe: Mapping[str, Any]) -> Arguments:
-    """Returns the arguments with those [`PROMPT_FIELDS`] of the recipe of the model's training that they do not set.
-
-    One line is logged about these fields, and one about fields that differ from training. `recipe` is empty for a
-    model that `leash train` did not save.
-    """
-    if not recipe:
-        return arguments
-    defaults = {"thinking_end": sampling.SamplingPlan.thinking_end, "chat_template_kwargs": {}}
-    trained = defaults | {name: value for name, value in recipe.items() if value is not None}
-    trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
-    if recipe.get("effort_template_kwargs"):
-        trained["chat_template_kwargs"] = chosen_effort(arguments, recipe, trained["chat_template_kwargs"])
-    adopted: dict[str, Any] = {}
-    differing: list[str] = []
-    for name in PROMPT_FIELDS:
-        value = getattr(arguments, name)
-        trained_value = trained.get(name)
-        if value is None:
-            if trained_value != defaults.get(name):
+        One line is logged about these fields, and one about fields that differ from training.
+        """
+        trained = prompts_of_training(recipe)
+        if recipe.get("effort_template_kwargs"):
+            if self.chat_template_kwargs is not None:  # which select an effort
+                trained["chat_template_kwargs"] = self.chat_template_kwargs
+            warn_of_no_effort(trained["chat_template_kwargs"], recipe)
+        adopted: dict[str, Any] = {}
+        differing: list[str] = []
+        for name, trained_value in trained.items():
+            value = getattr(self, name)
+            if value is None:
                 adopted[name] = trained_value
-            continue
-        # a run whose prompts were messages, or of a Python program, records no suffix
-        is_recorded = name in trained or name != "prompt_suffix"
-        if is_recorded and value != trained_value:
-            differing.append(f"{name} is {value!r:.99}, but was {trained_value!r:.99} in training")
-    if adopted:
-        values = ", ".join(f"{name} {value!r:.99}" for name, value in adopted.items())
-        logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, values)
-    if differing:
-        logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
-    return replace(arguments, **adopted)
+            elif value != trained_value:
+                differing.append(f"{name} is {value!r:.99}, but was {trained_value!r:.99} in training")
+        said = [f"{name} {value!r:.99}" for name, value in adopted.items() if value != PROMPT_FIELDS[name]]
+        if said:
+            logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, ", ".join(said))
+        if differing:
+            logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
+        return replace(self, **adopted)
 
 
-def chosen_effort(
-    arguments: SamplingArguments, recipe: Mapping[str, Any], common_kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the arguments of the chat template that select an effort, by default those of all efforts; one line is
-    logged if the training had no such effort."""
-    kwargs: Any = common_kwargs if arguments.chat_template_kwargs is None else arguments.chat_template_kwargs
-    efforts = mapping_field("efforts", recipe["efforts"]) or {}
-    template_kwargs = mapping_field("effort_template_kwargs", recipe["effort_template_kwargs"]) or {}
-    kwargs_of_efforts = {effort: {**common_kwargs, **template_kwargs.get(effort, {})} for effort in efforts}
-    if kwargs not in kwargs_of_efforts.values():
+def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the [`PROMPT_FIELDS`] of a training by its recipe: all of them, but `prompt_suffix` only if it is
+    recorded, which it is not of a run whose prompts were messages, or of a Python program."""
+    if not recipe:
+        return {}
+    trained: dict[str, Any] = {}
+    for name, default in PROMPT_FIELDS.items():
+        value = recipe.get(name)
+        if value is not None or name != "prompt_suffix":
+            trained[name] = default if value is None else value
+    trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
+    return trained
+
+
+def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> None:
+    """Warns if these arguments of the chat template select none of the efforts of the training."""
+    common_kwargs = mapping_field("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
+    kwargs_of_efforts = mapping_field("effort_template_kwargs", recipe["effort_template_kwargs"]) or {}
+    choices: dict[str, Any] = {}
+    for effort in mapping_field("efforts", recipe["efforts"]) or {}:
+        choices[effort] = {**common_kwargs, **kwargs_of_efforts.get(effort, {})}
+    if chat_template_kwargs not in choices.values():
         logger.warning(
             "chat_template_kwargs is %s, which selects no effort of training; set one of %s",
-            json.dumps(kwargs),
-            ", ".join(f"{json.dumps(values)} ({effort})" for effort, values in kwargs_of_efforts.items()),
+            json.dumps(chat_template_kwargs),
+            ", ".join(f"{json.dumps(kwargs)} ({effort})" for effort, kwargs in choices.items()),
         )
-    return kwargs
 
 
 def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
@@ -231,14 +230,13 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
         `UserError`: If the data set cannot be loaded.
         `ValueError`: If it has images.
     """
-    suffix = arguments.prompt_suffix
     functions = reward_functions(arguments.reward_funcs or [])
     loaded = {"benchmarks" if kind == "benchmark" else "dataset": reference}  # for messages
     with user_errors(only_loads=True, **loaded):
         problems = load_problems(
             reference,
             split=arguments.split,
-            suffix=partial(default_suffix, functions) if suffix is None else suffix,
+            suffix=partial(chosen_suffix, arguments.prompt_suffix, functions),
             limit=arguments.limit,
             kind=kind,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
@@ -256,7 +254,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
 
 
 def load_engine(
-    arguments: SamplingArguments, plan: sampling.SamplingPlan, problems: dict[str, Dataset], tokenizer: Any
+    arguments: SamplingArguments, plan: SamplingPlan, problems: dict[str, Dataset], tokenizer: Any
 ) -> Engine:
     """Loads the engine with its model, and checks that its context has room for the longest prompt and its completion.
 
@@ -295,17 +293,6 @@ def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) ->
     return list(names)
 
 
-def warn_of_other_rewards(reward_names: list[str], recipe: Mapping[str, Any]) -> None:
-    """Warns if a model is evaluated with other reward functions than those of its training, which `recipe` records."""
-    trained_with = recipe.get("reward_funcs")
-    if trained_with and trained_with != reward_names:
-        logger.warning(
-            "reward_funcs is %s, but was %s in training; set reward_funcs if those are meant",
-            ", ".join(reward_names),
-            ", ".join(trained_with),
-        )
-
-
 def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> OwnRewards | None:
     """Returns the reward functions with these names, called as in training, or `None` if the grader behind math_reward
     replaces them, which also finds answers; raises `ValueError` if one of them cannot be found."""
@@ -330,35 +317,82 @@ def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
     return names
 
 
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a run samples, and how it grades.
+
+    Args:
+        plan (`SamplingPlan`): Settings of the run.
+        tokenizer (`PreTrainedTokenizerBase`): Tokenizer of the model.
+        problems (`dict[str, Dataset]`): Problems of each data set, by the short names of the data sets.
+        own_rewards (`OwnRewards`): Reward functions that grade; `None` for the grader behind math_reward.
+        details (`dict`): What `run.json` records of the options in addition to the plan.
+    """
+
+    plan: SamplingPlan
+    tokenizer: Any
+    problems: dict[str, Dataset]
+    own_rewards: OwnRewards | None
+    details: dict[str, Any]
+
+
+def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], kind: Kind) -> PreparedRun:
+    """Loads the tokenizer, the problems and the reward functions of a run, with prompts as in the model's training.
+
+    Problems of a training set whose golds the grader cannot read are left out.
+
+    Args:
+        arguments (`SamplingArguments`): Options of the command.
+        references (`Mapping[str, str]`): Data sets as the user named them, by their short names.
+        kind (`str`): What the data sets are for: `train` or `benchmark`.
+    """
+    model = arguments.model_name_or_path
+    with user_errors(only_loads=True, model_name_or_path=model):
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+        recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
+    arguments = arguments.as_trained(recipe)
+    plan = arguments.plan()
+    warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
+    problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in references.items()}
+    reward_names = arguments.reward_funcs or default_reward_funcs(problems, [*references.values()])
+    trained_names = recipe.get("reward_funcs")
+    if trained_names and trained_names != reward_names:
+        logger.warning(
+            "reward_funcs is %s, but was %s in training; set reward_funcs if those are meant",
+            ", ".join(reward_names),
+            ", ".join(trained_names),
+        )
+    own_rewards = own_rewards_of(reward_names, arguments)
+    if own_rewards is None:
+        for name, rows in problems.items():
+            problems[name] = with_readable_solutions(rows, references[name], drops=kind == "train")
+    details = recorded_details(arguments, plan, problems, reward_names=reward_names, own_rewards=own_rewards)
+    return PreparedRun(plan, tokenizer, problems=problems, own_rewards=own_rewards, details=details)
+
+
 def recorded_details(
-    arguments: SamplingArguments, reward_names: list[str], own_rewards: OwnRewards | None, problems: dict[str, Dataset]
+    arguments: SamplingArguments,
+    plan: SamplingPlan,
+    problems: Mapping[str, Dataset],
+    reward_names: list[str],
+    own_rewards: OwnRewards | None,
 ) -> dict[str, Any]:
-    """Returns what `run.json` records of the options in addition to the plan, with the suffix that prompts got."""
-    recorded = {name: getattr(arguments, name) for name in DETAILS}
-    if arguments.prompt_suffix is None:
-        recorded["prompt_suffix"] = default_suffix(reward_functions(reward_names), columns=())
-    recorded["reward_funcs"] = None
+    """Returns what `run.json` records of the options in addition to the plan: the suffix that prompts got, and digests
+    of the user's code, among others."""
+    details = {name: getattr(arguments, name) for name in DETAILS}
+    details["prompt_suffix"] = chosen_suffix(arguments.prompt_suffix, reward_functions(reward_names), columns=())
+    details["reward_funcs"] = None
     if own_rewards is not None:
-        recorded["reward_funcs"] = reward_names
-        recorded["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
+        details["reward_funcs"] = reward_names
+        details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
         # reward functions may read any column
-        recorded["reward_data"] = {
+        details["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
         }
-    return {name: value for name, value in recorded.items() if value is not None}
-
-
-def cost_details(plan: sampling.SamplingPlan, problems: dict[str, Dataset]) -> dict[str, Any]:
-    """Returns what `run.json` records of a cost in addition to its name: digests of the code of a function.
-
-    Raises:
-        `TrainingError`: If checks are to be measured, and the right answer of a problem cannot be looked for.
-    """
-    if plan.length_of == "checking":
-        for rows in problems.values():
-            right_answers(rows["solution"] if "solution" in rows.column_names else None)
-    function = find_cost(plan.length_of).function
-    return {} if function is None else {"cost_code": code_digests([function])}
+    cost_function = find_cost(plan.length_of).function
+    if cost_function is not None:
+        details["cost_code"] = code_digests([cost_function])
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def sample_all(
@@ -367,62 +401,45 @@ def sample_all(
     """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
     folder must be empty or hold the same run. `baseline` is the `run.json` of a run to compare with.
 
-    Problems of a training set whose golds the grader cannot read are left out.
-
     Raises:
-        `UserError`: If a benchmark has such a gold, the folder holds another run, the model does not fit the prompts,
-            or the disk is full.
+        `UserError`: If a benchmark has a gold that the grader cannot read, the folder holds another run, the model
+            does not fit the prompts, or the disk is full.
     """
     folder = Path(arguments.output_dir)
     model = arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
-        names = references_by_name(references, kind)
-        with user_errors(only_loads=True, model_name_or_path=model):
-            tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
-            recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
-        arguments = arguments.as_trained(recipe)
-        plan = arguments.plan()
-        warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
-        problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in names.items()}
-        reward_names = arguments.reward_funcs or default_reward_funcs(problems, references)
-        warn_of_other_rewards(reward_names, recipe)
-        own_rewards = own_rewards_of(reward_names, arguments)
-        if own_rewards is None:
-            for name, rows in problems.items():
-                problems[name] = with_readable_solutions(rows, names[name], drops=kind == "train")
-        details = recorded_details(arguments, reward_names, own_rewards, problems) | cost_details(plan, problems)
+        named_references = references_by_name(references, kind)
+        prepared = prepared_run(arguments, named_references, kind)
+        problems = prepared.problems
         if baseline is not None:
-            sampling.check_same_problems(problems, baseline, details)
-    # by which problems are kept
-    needed = own_rewards.correctness if own_rewards is not None and kind == "train" else None
+            sampling.check_same_problems(problems, baseline, prepared.details)
+    own_rewards = prepared.own_rewards
+    # a filter keeps problems by how many of their completions are correct
+    needed_rule = own_rewards.correctness if own_rewards is not None and kind == "train" else None
     with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
-            run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
-            num_done = sampling.prepare_folder(folder, run, problems, plan)
+            run = sampling.describe_run(model, arguments.revision, prepared.plan, problems, named_references)
+            num_done = sampling.prepare_folder(folder, run | prepared.details, problems, prepared.plan)
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
             if own_rewards is not None:
-                own_rewards.resume(list(sampling.stored_completions(folder, names)))
-            if needed is not None:
-                needed.require("leash filter")
+                own_rewards.resume(list(sampling.stored_completions(folder, problems)))
+            if needed_rule is not None:
+                needed_rule.require("leash filter")
             if remaining:
-                engine = load_engine(arguments, plan, remaining, tokenizer)
+                engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
         num_problems = sum(len(rows) for rows in problems.values())
         # of all benchmarks; leash compare finds the bar in a log by its unit
         with tqdm(total=num_problems, initial=sum(num_done.values()), unit="problem") as bar:
             for name, rows in remaining.items():
-                bar.set_description_str(bar_description(name, list(problems)))
-                units = sampling.sample_problems(engine, name, rows, plan, folder, own_rewards)
+                bar.set_description_str(f"{name} ({[*problems].index(name) + 1} of {len(problems)})")
+                units = sampling.sample_problems(engine, name, rows, prepared.plan, folder, own_rewards)
                 for _ in with_progress(units, bar):
-                    if needed is not None:
-                        needed.require("leash filter")
-        conclude_correctness(own_rewards, folder, names)
+                    if needed_rule is not None:
+                        needed_rule.require("leash filter")
+        if own_rewards is not None and not own_rewards.correctness.is_known:
+            sampling.forget_correctness(folder, problems)
     return problems
-
-
-def bar_description(name: str, names: Sequence[str]) -> str:
-    """Returns what a bar over several data sets is at: the name of one of them, and which of how many it is."""
-    return name if len(names) == 1 else f"{name} ({names.index(name) + 1} of {len(names)})"
 
 
 def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
@@ -436,17 +453,3 @@ def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[
         bar.set_postfix(accuracy=f"{means['is_correct']:.3f}", tokens=f"{means['num_tokens']:.0f}")
         bar.update(len(unit))
         yield unit
-
-
-def conclude_correctness(own_rewards: OwnRewards | None, folder: Path, names: Iterable[str]) -> None:
-    """Removes correctness from the samples if it turned out not to be known; warns if partial credit counts as
-    correct."""
-    if own_rewards is None:  # the grader knows
-        return
-    rule = own_rewards.correctness
-    if not rule.is_known:
-        sampling.forget_correctness(folder, names)
-        return
-    doubt = rule.problem()
-    if doubt is not None:
-        logger.warning(doubt)

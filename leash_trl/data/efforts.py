@@ -1,5 +1,6 @@
 """Asks each question once per effort, so that one model learns several budgets, which prompts select."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,7 @@ def with_efforts(
 
 def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises `ValueError` if an effort has no name or no target, or if arguments of the chat template belong to no
-    effort or are no mapping."""
+    effort or are no mapping; warns of efforts without arguments beside efforts with some."""
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
@@ -96,6 +97,14 @@ def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Ma
                 f"effort_template_kwargs has {name!r}: {arguments!r}, but must map efforts, which are "
                 f"{', '.join(efforts)}, to arguments such as {{reasoning_effort: low}}"
             )
+    without_arguments = [name for name in efforts if name not in template_kwargs]
+    if template_kwargs and without_arguments:
+        # with this line as its place, Python shows the warning once for the data of training and of evaluation
+        warnings.warn(
+            f"effort_template_kwargs has no {', '.join(without_arguments)}, which get the defaults of the chat "
+            "template; set their arguments, or {} if the defaults are meant",
+            stacklevel=1,
+        )
 
 
 def _with_effort(row: dict[str, Any], text: str, values: dict[str, Any]) -> dict[str, Any]:

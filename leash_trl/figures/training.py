@@ -70,8 +70,7 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
 
 def targets_of(curves: pd.DataFrame) -> list[TargetSpan]:
     """Returns the targets that a run logged, as [`~leash_trl.run_folder.target_spans`] does."""
-    rows = curves.reindex(columns=[TARGET]).to_dict("records")
-    return target_spans({"step": step, **row} for step, row in zip(curves.index, rows, strict=True))
+    return target_spans(curves.rename_axis("step").reset_index())
 
 
 def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":

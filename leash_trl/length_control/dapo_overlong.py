@@ -28,7 +28,16 @@ class DapoOverlong(LengthControl):
     """
 
     name = "dapo_overlong"
-    paper = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476")
+    paper = Paper(
+        "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
+        "2503.14476",
+        "Qiying Yu and Zheng Zhang and Ruofei Zhu and Yufeng Yuan and Xiaochen Zuo and Yu Yue and Tiantian Fan "
+        "and Gaohong Liu and Lingjun Liu and Xin Liu and Haibin Lin and Zhiqi Lin and Bole Ma and Guangming Sheng "
+        "and Yuxuan Tong and Chi Zhang and Mofan Zhang and Wang Zhang and Hang Zhu and Jinhua Zhu and Jiaze Chen "
+        "and Jiangjie Chen and Chengyi Wang and Hongli Yu and Weinan Dai and Yuxuan Song and Xiangpeng Wei and "
+        "Hao Zhou and Jingjing Liu and Wei-Ying Ma and Ya-Qin Zhang and Lin Yan and Mu Qiao and Yonghui Wu and "
+        "Mingxuan Wang",
+    )
 
     cache_length: int | None = hyperparameter(4096, ge=1)
     max_length: int | None = hyperparameter(None, ge=2)

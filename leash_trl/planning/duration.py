@@ -10,21 +10,16 @@ class RunSize:
     """Size of a training run.
 
     Args:
+        name (`str`): What is planned, for the first line.
         num_updates (`float`): Policy updates.
-        completions_per_update (`int`): Completions of a policy update.
-        num_iterations (`int`): Policy updates in which a completion is used.
+        num_completions (`float`): Completions that are generated, each of which may be used in several updates.
         num_gpus (`int`): Number of GPUs that train.
     """
 
+    name: str
     num_updates: float
-    completions_per_update: int
-    num_iterations: int = 1
+    num_completions: float
     num_gpus: int = 1
-
-    @property
-    def num_completions(self) -> float:
-        """Completions that are generated."""
-        return self.num_updates * self.completions_per_update / self.num_iterations
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,6 @@ def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
 
 def run_lines(
     size: RunSize,
-    name: str,
     longest: int,
     target_length: float | None = None,
     step_seconds: float | None = None,
@@ -75,11 +69,11 @@ def run_lines(
     """Returns lines with the size of a run, and how long it takes at each known rate.
 
     Args:
-        size (`RunSize`), name (`str`): Size and name of the run.
+        size (`RunSize`): Size of the run.
         longest (`int`), target_length (`float`): Generation limit and target of a completion, in tokens.
         step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
     """
-    lines = [f"{name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
+    lines = [f"{size.name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
     lengths: list[tuple[str, float]] = [("at most", longest)]
     if target_length is not None:
         lengths.insert(0, ("at the target of", target_length))

@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from leash_trl.completions.costs import Cost, find_cost
 from leash_trl.completions.thinking import check_thinking_end
-from leash_trl.hub_token import TOKEN_PATTERN, HubToken
+from leash_trl.hub_token import TOKEN_PATTERN
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
@@ -17,6 +17,7 @@ from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_p
 from leash_trl.length_control.none import NoControl
 from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
+from leash_trl.process import set_environment
 from leash_trl.saved_recipe import mapping_field
 from leash_trl.trainer import trl_settings
 
@@ -157,9 +158,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 warnings.warn(warning, UserWarning, stacklevel=3)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keeps the Hub token out of files and logs, also when `set_push_to_hub` sets it."""
+        """Moves the Hub token to the environment, where huggingface_hub looks for it, also when `set_push_to_hub` sets
+        it: files and logs show all fields."""
         if name == "hub_token" and value is not None:
-            value = HubToken(value)
+            set_environment({"HF_TOKEN": value})
+            value = None
         super().__setattr__(name, value)
 
     def make_length_control(self) -> LengthControl:

@@ -21,6 +21,7 @@ Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 import contextlib
 import itertools
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -333,7 +334,17 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
         self.reward_funcs = with_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        try:
+            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        except TrainingError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise TrainingError(
+                f"calling reward_funcs {', '.join(self.reward_func_names)} raised {type(error).__name__} ({error}) in "
+                f"{place.filename}, line {place.lineno}; each must take all columns of the data set and return a "
+                "number or None for each completion"
+            ) from error
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
         self._generation.score = self._score(rollouts)

@@ -11,7 +11,6 @@ from published_rows import write_rows
 
 from leash_trl import gym
 from leash_trl.cli.commands.eval import EvalArguments
-from leash_trl.cli.commands.train import closing_line
 from leash_trl.cli.main import main
 
 
@@ -80,11 +79,10 @@ def test_checks_are_measured_as_in_training(folder):
     assert metric(folder, "cost")["value"] > 0
 
 
-def test_golds_that_cannot_be_looked_for_are_refused_before_anything_is_sampled(folder, capsys):
+def test_a_gold_that_cannot_be_looked_for_is_refused_in_one_line(folder, capsys):
     write_rows(folder / "rows.jsonl", [*ROWS, {"prompt": "1/2 = ?", "solution": "x^2"}])
     assert evaluate("gym", "--length_of", "checking") == 2
     assert "'x^2'" in capsys.readouterr().err.strip().splitlines()[-1]
-    assert not (folder / "out" / "samples").exists()
 
 
 @pytest.mark.parametrize("length_of", ["tool_calls", "turns"])
@@ -95,12 +93,19 @@ def test_an_evaluation_has_no_tools(length_of, folder, capsys):
 
 @pytest.mark.parametrize(
     ("model", "length_of"),
-    [(".", "tool_calls"), ("me/model", "my_costs.py:characters")],  # code that a recipe on the Hub names is not run
+    [
+        (".", "tool_calls"),
+        (".", "__main__.characters"),  # of a notebook or a script
+        ("me/model", "my_costs.py:characters"),  # code that a recipe on the Hub names is not run
+    ],
 )
-def test_a_cost_of_training_that_is_not_measured_leaves_its_target_out(model, length_of):
+def test_a_cost_of_training_that_cannot_be_measured_leaves_its_target_out_in_one_line(model, length_of, caplog):
     arguments = EvalArguments(output_dir="out", model_name_or_path=model, benchmarks=["gym_test"])
     plan = arguments.as_trained({"length_of": length_of, "target_length": 3}).plan()
     assert (plan.length_of, plan.target_length) == ("completion", None)
+    (line,) = [message for message in caplog.messages if "length_of" in message]
+    assert [part for part in (length_of, "my_file.py:my_function") if part not in line] == []
+    assert "\n" not in line
 
 
 TRAIN = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
@@ -122,10 +127,3 @@ def test_a_cost_that_raises_is_one_line_with_its_name(folder, capsys):
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("leash train: length_of 'my_costs.py:characters'")
     assert "unexpected keyword argument" in line
-
-
-def test_a_run_that_controls_tool_calls_does_not_call_them_tokens():
-    log = [{"step": 1, "leash/mean_length": 1.25, "leash/accuracy": 0.5}]
-    line = closing_line({"lambda": 0.1}, log, "tool_calls")
-    assert "1.25 tool calls" in line
-    assert "tokens" not in line

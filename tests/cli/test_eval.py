@@ -7,7 +7,6 @@ from unittest.mock import Mock
 import pytest
 from conftest import gym_tokenizer
 from datasets import Dataset
-from filelock import FileLock
 from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 from PIL import Image
@@ -21,7 +20,6 @@ from leash_trl.comparison.progress import last_bars
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines import vllm_engine
 from leash_trl.evaluation.sampling import weights_fingerprint
-from leash_trl.run_folder import LOCK_FILE
 
 
 SMALL = ["--config", "tests/fixtures/small_eval.yaml"]
@@ -134,13 +132,6 @@ def test_a_model_on_the_hub_is_known_by_its_commit(file, hub):
     HfApi().upload_file(repo_id="me/model", path_or_fileobj=b"{}", path_in_repo=file)
     commit = hub.commits("me/model")[-1].oid
     assert weights_fingerprint("me/model") == weights_fingerprint("me/model", commit) == commit
-
-
-def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
-    with FileLock(tmp_path / LOCK_FILE):  # in a folder that the other process has just made
-        assert main([*EVAL, str(tmp_path)]) == 2
-        assert tmp_path.is_dir()
-    assert "is in use by another run" in capsys.readouterr().err
 
 
 def test_filter_leaves_golds_out_that_cannot_be_read_and_keeps_own_columns(tmp_path, caplog):

@@ -115,13 +115,10 @@ def test_a_box_is_requested_where_answers_are_graded_as_mathematics_and_else_pro
         assert sampled_prompts(file, kind, reward_funcs=reward_funcs or None) == prompts
 
 
-def test_prompts_for_a_reward_model_and_for_tasks_that_score_answers_stay_as_they_are(tmp_path):
-    questions = [user(text) for text in QUESTIONS]
+def test_prompts_for_a_reward_model_stay_as_they_are(tmp_path):
     file = write_rows(tmp_path / "rows.jsonl", rows_of("strings"))
-    assert trained_prompts("--dataset_name", file, "--reward_model_name_or_path", "a/b") == questions
-    tasks = [{**row, "reasoning_gym": "0 {}"} for row in rows_of("question and answer")]
-    file = write_rows(tmp_path / "tasks.jsonl", tasks)
-    assert trained_prompts("--dataset_name", file) == sampled_prompts(file) == questions
+    prompts = trained_prompts("--dataset_name", file, "--reward_model_name_or_path", "a/b")
+    assert prompts == [user(text) for text in QUESTIONS]
 
 
 @pytest.fixture
@@ -142,13 +139,6 @@ def base_model(tmp_path):
     folder = shutil.copytree(gym.CHECKPOINT, tmp_path / "base")
     (folder / "chat_template.jinja").unlink()
     return str(folder)
-
-
-@pytest.mark.parametrize("rows", ["strings", "messages with a system"])
-def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer, make_trainer):
-    file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
-    _, trained_ids = make_trainer("--dataset_name", file)
-    assert trained_ids == prompt_ids(tokenizer, sampled_prompts(file))
 
 
 @pytest.mark.parametrize("rows", ["strings", "messages with a system"])
@@ -188,14 +178,6 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, base_model,
     assert trained_ids == prompt_ids(trainer.processing_class, texts)
     words = f"eval --benchmarks {file} --model_name_or_path {base_model} --output_dir {tmp_path / 'eval'}"
     assert main(f"{words} --limit 2 --num_samples 2 --max_new_tokens 4".split()) == 0
-
-
-@pytest.mark.parametrize("suffix", ["", " Be brief."])
-def test_a_string_gets_the_suffix_once_and_messages_never(suffix):
-    text = f"1 + 1 = ?{suffix}"
-    assert as_conversation({"prompt": "1 + 1 = ?"}, suffix) == {"prompt": user(text)}
-    assert as_conversation({"prompt": text}, suffix) == {"prompt": user(text)}
-    assert as_conversation({"prompt": user("1 + 1 = ?")}, suffix) == {"prompt": user("1 + 1 = ?")}
 
 
 @pytest.mark.parametrize("prompt", [None, "", " \n", [], [{"role": "user", "content": None}], user(" ")])

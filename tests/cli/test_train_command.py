@@ -128,24 +128,11 @@ def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
     assert (arguments["peft_config"].r, arguments["quantization_config"].load_in_4bit) == (8, True)
 
 
-def test_a_reward_that_raises_shows_its_own_frames_only(command, capsys):
+def test_a_reward_that_raises_is_one_line_with_its_place(command, capsys):
     Path("my_rewards.py").write_text("def even(completions, **kwargs):\n    return {}['answer']\n")
     assert main(command) == 2
-    error = capsys.readouterr().err
-    trace = error[error.index("Traceback") :]
-    assert "my_rewards.py" in trace
-    assert "KeyError: 'answer'" in trace
-    assert "leash_trl/" not in trace
-    assert "grpo_trainer" not in trace
-    assert trace.splitlines()[-1].startswith("leash train: ")
-
-
-def test_weights_of_another_kind_cannot_be_resumed_which_is_one_line(command, capsys):
-    assert main([*command, "--save_steps", "1", "--max_steps", "1", "--use_peft", "true"]) == 0
-    assert main([*command, "--resume_from_checkpoint", "true"]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    assert error.splitlines()[-1].startswith("leash train: resume_from_checkpoint")
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert [part for part in ("leash train: ", "even", "KeyError", "my_rewards.py, line 2") if part not in line] == []
 
 
 @pytest.mark.parametrize(
@@ -153,9 +140,10 @@ def test_weights_of_another_kind_cannot_be_resumed_which_is_one_line(command, ca
     [
         (KeyboardInterrupt(), 130),
         (OSError(errno.ENOSPC, "No space left on device"), 2),
+        (FloatingPointError("in run with --resume_from_checkpoint true"), 2),
         (ValueError("a bug"), None),  # keeps its traceback
     ],
-    ids=["Ctrl-C", "full disk", "bug"],
+    ids=["Ctrl-C", "full disk", "weights", "bug"],
 )
 def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, command, capsys, monkeypatch):
     def fails(self, *args, **kwargs):

@@ -83,6 +83,15 @@ def test_efforts_by_arguments_of_the_template_add_no_words_also_to_streams(state
         assert [template_arguments(row) for row in asked] == [TEMPLATE_KWARGS["low"], TEMPLATE_KWARGS["off"]] * 2
 
 
+def test_an_effort_without_arguments_beside_one_with_them_is_named():
+    efforts = {"off": 64, "low": 256, "high": 512}
+    kwargs = {"off": {"thinks": False}, "low": {}}  # which says that the default is meant
+    with pytest.warns(UserWarning, match=r"\Aeffort_template_kwargs [^\n]*\bhigh\b[^\n]*\Z") as warned:
+        with_efforts(ROWS, efforts, template_kwargs=kwargs)
+    assert len(warned) == 1
+    assert "low" not in str(warned[0].message)
+
+
 def test_words_may_stand_beside_arguments():
     asked = with_efforts(ROWS, {"low": 64, "off": 9}, " ({effort})", TEMPLATE_KWARGS)
     assert [row["prompt"][-1]["content"] for row in asked.select([0, 1])] == ["1 + 1? (low)", "1 + 1? (off)"]

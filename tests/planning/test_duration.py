@@ -12,12 +12,6 @@ from leash_trl.planning.duration import MeasuredUpdate, RunSize, measured_update
 GYM = ["--config", str(ROOT / "recipes" / "gym" / "leash.yaml")]
 
 
-def test_completions_of_a_run_by_hand():
-    assert RunSize(num_updates=100, completions_per_update=128).num_completions == 12_800
-    # each completion is used in two updates
-    assert RunSize(num_updates=100, completions_per_update=128, num_iterations=2).num_completions == 6_400
-
-
 def test_a_logged_step_time_is_a_mean_over_the_updates_since_the_entry_before():
     log = [
         {"step": 1, "step_time": 4.0, "leash/generated_tokens": 300},
@@ -29,10 +23,10 @@ def test_a_logged_step_time_is_a_mean_over_the_updates_since_the_entry_before():
 
 
 def test_time_at_each_known_rate_by_hand():
-    size = RunSize(num_updates=200, completions_per_update=90, num_gpus=4)  # 18,000 completions
+    size = RunSize("run", num_updates=200, num_completions=18_000, num_gpus=4)
     measured = MeasuredUpdate(num_updates=5, seconds=9.0, num_tokens=50_000)
     _, tokens, at_most, given, of_run = run_lines(
-        size, "run", longest=800, target_length=400, step_seconds=36, tokens_per_second=500, measured=measured
+        size, longest=800, target_length=400, step_seconds=36, tokens_per_second=500, measured=measured
     )
     assert "7.2 M, 4.0 hours (16 GPU hours)" in tokens
     assert "14.4 M, 8.0 hours (32 GPU hours)" in at_most
@@ -58,6 +52,10 @@ def test_without_max_steps_a_run_is_planned_for_a_thousand_problems(capsys):
     # 2 epochs of 1,000 problems, 8 completions each, 128 an update
     out = plan(capsys, *GYM, "--max_steps", "-1", "--num_train_epochs", "2")
     assert "125 policy updates, 16,000 completions" in out
+
+
+def test_each_completion_may_be_used_in_several_updates(capsys):
+    assert "100 policy updates, 6,400 completions" in plan(capsys, *GYM, "--num_iterations", "2")
 
 
 @pytest.mark.parametrize("folder", ["run", "run/checkpoint-2"])

@@ -69,11 +69,11 @@ def devices_of_jobs(options: CompareArguments) -> list[str | None]:
 
         num_jobs = options.jobs or (1 if torch.cuda.is_available() else 2)
         return [None] * num_jobs
-    devices: list[str | None] = list(options.devices.split(";"))
-    numbers = {text.count(",") for text in options.devices.split(";")}
-    if len(numbers) > 1 or options.jobs not in (None, len(devices)):
+    devices = options.devices.split(";")
+    has_equal_shares = len({text.count(",") for text in devices}) == 1
+    if not has_equal_shares or options.jobs not in (None, len(devices)):
         raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job equally many devices")
-    return devices
+    return [*devices]
 
 
 def main(argv: list[str]) -> int:

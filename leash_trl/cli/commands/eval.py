@@ -11,6 +11,7 @@ from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, short_name
 from leash_trl.evaluation.runs import load_evaluated_run
+from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import RECIPE_FILE
@@ -38,12 +39,23 @@ class EvalArguments(SamplingArguments):
     length_of: str | None = None
     target_length: float | None = None
 
+    def plan(self) -> SamplingPlan:
+        """Returns the settings of the sampling run with cost and target."""
+        return replace(super().plan(), length_of=self.length_of or TOKEN_COSTS[0], target_length=self.target_length)
+
     def as_trained(self, recipe: Mapping[str, Any]) -> Self:
+        """Returns the arguments with those that they do not set from the recipe of the model's training, cost and
+        target included."""
         arguments = super().as_trained(recipe)
         trained_cost = recipe.get("length_of") or TOKEN_COSTS[0]
-        # code that a recipe on the Hub names is not imported
-        is_measurable = trained_cost in TOKEN_COSTS or Path(self.model_name_or_path).is_dir()
-        if self.length_of is None and (trained_cost in MESSAGE_COSTS or not is_measurable):
+        obstacle = obstacle_to_measuring(trained_cost, self.model_name_or_path)
+        if self.length_of is None and obstacle is not None:
+            logger.warning(
+                "length_of was %r in training, which is not measured, since %s; set length_of to completion, "
+                "thinking, checking or a function, as my_file.py:my_function",
+                trained_cost,
+                obstacle,
+            )
             return arguments
         length_of = self.length_of or trained_cost
         target_length = self.target_length
@@ -52,6 +64,17 @@ class EvalArguments(SamplingArguments):
         if self.length_of is None and length_of != TOKEN_COSTS[0]:
             logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)
         return replace(arguments, length_of=length_of, target_length=target_length)
+
+
+def obstacle_to_measuring(cost: str, model: str) -> str | None:
+    """Returns why an evaluation of a model cannot measure the cost that its recipe names; `None` if it can."""
+    if cost in MESSAGE_COSTS:
+        return "an evaluation runs no tools"
+    if cost.startswith("__main__."):
+        return "its function is in a notebook or a script"
+    if cost not in TOKEN_COSTS and not Path(model).is_dir():
+        return "code that a recipe on the Hub names is not run"
+    return None
 
 
 def main(argv: list[str]) -> None:

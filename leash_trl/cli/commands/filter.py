@@ -2,7 +2,6 @@
 with their shortest correct completions."""
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
-from leash_trl.evaluation.runs import read_lines, read_run, samples_path, truncation_warning
+from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
 from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
 from leash_trl.files import write_whole
 from leash_trl.run_folder import checkpoint_path
@@ -76,15 +75,14 @@ def main(argv: list[str]) -> None:
         )
         if arguments.shortest_correct:
             kept = with_completions(kept, samples, arguments)
-    print(summary(samples, num_samples, num_kept=len(kept)))
-    completions: list[dict[str, Any]] = []
-    for problem in samples:
-        completions.extend(problem["completions"])
-    num_truncated = sum(completion["finish_reason"] == "length" for completion in completions)
-    warning = truncation_warning({name: num_truncated / len(completions)})
+    completions = samples_frame({name: samples})
+    num_right = completions.groupby("index")["is_correct"].sum().value_counts().reindex(range(num_samples + 1))
+    counts = ", ".join(f"{count:.0f} with {right}" for right, count in num_right.fillna(0).items())
+    print(f"{len(samples)} problems by number of right completions out of {num_samples}: {counts}. Kept {len(kept)}.")
+    warning = truncation_warning({name: (completions["finish_reason"] == "length").mean()})
     if warning:
         print(warning)
-    num_ungraded = sum(completion["is_correct"] is None for completion in completions)
+    num_ungraded = completions["is_correct"].isna().sum()
     if num_ungraded:
         print(f"{num_ungraded} completions could not be graded; problems for which they matter are left out.")
     if not kept:
@@ -122,13 +120,3 @@ def with_completions(
     num_unsolved = sum(text is None for text in texts.values())
     print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
     return complete
-
-
-def summary(samples: list[dict[str, Any]], num_samples: int, num_kept: int) -> str:
-    """Returns a line on how many problems have how many right completions, and how many are kept."""
-    num_problems: Counter[int] = Counter()  # by number of right completions
-    for problem in samples:
-        num_right = sum(completion["is_correct"] is True for completion in problem["completions"])
-        num_problems[num_right] += 1
-    counts = ", ".join(f"{num_problems[num_right]} with {num_right}" for num_right in range(num_samples + 1))
-    return f"{len(samples)} problems by number of right completions out of {num_samples}: {counts}. Kept {num_kept}."

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     if arguments.cite:
         if arguments.method:
             raise UserError(f"method is {arguments.method!r} beside --cite {arguments.cite}; leave out one of them")
-        with user_errors(cite=arguments.cite):
+        with user_errors(only_loads=True, cite=arguments.cite):
             print(citation_text(arguments.cite))
         return
     if not arguments.method:
@@ -81,23 +81,16 @@ def citation_text(name: str) -> str:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     recipe: dict[str, Any] = {}
-    if name in METHODS:
-        method = METHODS[name]
-    elif Path(name).is_dir():
+    if Path(name).is_dir() and name not in METHODS:
         recipe = recipe_of_model(name)
         if not recipe:
             raise ValueError(
-                f"cite is {name!r}, a folder without leash_recipe.yaml; name the folder of a run or a checkpoint of "
+                f"{name!r} is a folder without leash_recipe.yaml; name the folder of a run or a checkpoint of "
                 "leash train, or a method"
             )
         method = find_method(recipe.get("length_control", LeashGRPOConfig.length_control))
-    elif "." in name:  # an import path
-        method = find_method(name)
     else:
-        raise ValueError(
-            f"cite is {name!r}, but must be the folder of a run or a checkpoint, an import path, or one of "
-            f"{', '.join(METHODS)}"
-        )
+        method = find_method(name)
     entries = citations(method, recipe)
     if method.paper is None:
         entries.insert(0, f"% {method.name} has no paper of its own; see leash methods {method.name}")

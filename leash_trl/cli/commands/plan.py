@@ -15,6 +15,14 @@ from leash_trl.run_folder import RECIPE_FILE, newest_trainer_state
 
 DEFAULT_PROMPT_LENGTH = 1024
 PLANNED_PROBLEMS = 1000  # if the number of updates depends on the data
+# settings whose memory is not modeled
+UNMODELED = {
+    "load_in_8bit": True,
+    "cast_lm_head_to_fp32": True,
+    "fp16": True,
+    "dtype": "auto",
+    "attn_implementation": "eager",
+}
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 
@@ -60,11 +68,10 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
-        world_size = property(
-            lambda self: arguments.num_gpus
-        )  # transformers would count the processes of this machine
+        # transformers would count the processes of this machine
+        world_size = property(lambda self: arguments.num_gpus)
 
-    if arguments.run is not None and not any(word.partition("=")[0] == "--config" for word in training_words):
+    if arguments.run is not None:  # a --config of the command line comes later, and wins
         training_words = ["--config", str(Path(arguments.run, RECIPE_FILE)), *training_words]
     # without a GPU, which planning does not need, transformers would refuse bf16
     recipe = given_fields(["--use_cpu", "true", *training_words], prog="leash plan")
@@ -109,7 +116,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     }
     # the other settings are fields of the same name
     values = {**vars(model_args), **vars(training_args), **vars(arguments), **derived}
-    settings = {field.name: values[field.name] for field in fields(plan.Settings) if field.name in values}
+    settings = {field.name: values[field.name] for field in fields(plan.Settings)}
     return plan.Settings(**settings)
 
 
@@ -118,21 +125,21 @@ def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
     completions_per_update = (
         arguments.num_gpus * training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps
     )
-    num_iterations = training_args.num_iterations
-    name = "run"
-    num_updates = training_args.max_steps
-    if num_updates <= 0:
+    if training_args.max_steps > 0:
+        name = "run"
+        num_updates = training_args.max_steps
+        num_completions = num_updates * completions_per_update / training_args.num_iterations
+    else:
         name = f"run, for every {PLANNED_PROBLEMS:,} problems in {training_args.num_train_epochs:g} epochs"
         num_completions = training_args.num_train_epochs * PLANNED_PROBLEMS * training_args.num_generations
-        num_updates = num_completions * num_iterations / completions_per_update
+        num_updates = num_completions * training_args.num_iterations / completions_per_update
     measured = None
     if arguments.run is not None:
         with user_errors(only_loads=True, run=arguments.run):
             folder = existing_path(arguments.run, "run")
             measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
     return duration.run_lines(
-        duration.RunSize(num_updates, completions_per_update, num_iterations, arguments.num_gpus),
-        name,
+        duration.RunSize(name, num_updates, num_completions=num_completions, num_gpus=arguments.num_gpus),
         longest=training_args.generation_limit,
         target_length=training_args.target_length if training_args.length_of == "completion" else None,
         step_seconds=arguments.step_seconds,
@@ -154,19 +161,10 @@ def planned_prompt_length(arguments: PlanArguments, training_args: Any) -> int:
 
 def unmodeled_settings(training_args: Any, model_args: Any) -> list[str]:
     """Returns the settings of a recipe whose memory is not modeled."""
-    unmodeled = []
+    values = {**vars(model_args), **vars(training_args)}
+    unmodeled = [f"{name} {value}" for name, value in UNMODELED.items() if values[name] == value]
     if model_args.load_in_4bit and not model_args.use_peft:
         unmodeled.append("load_in_4bit, which needs use_peft,")
-    if model_args.load_in_8bit:
-        unmodeled.append("load_in_8bit")
-    if training_args.cast_lm_head_to_fp32:
-        unmodeled.append("cast_lm_head_to_fp32")
-    if training_args.fp16:
-        unmodeled.append("fp16")
-    if model_args.dtype == "auto":
-        unmodeled.append("dtype auto")
-    if model_args.attn_implementation == "eager":
-        unmodeled.append("attn_implementation eager")
     if training_args.optim not in OPTIMIZERS:
         unmodeled.append(f"optim {training_args.optim.value}")
     return unmodeled

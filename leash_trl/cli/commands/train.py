@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from trl import get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl import process
 from leash_trl.cli.arguments import DEFAULT_RECIPE
-from leash_trl.cli.errors import UserError, check_writable, one_line, resumable, user_errors
+from leash_trl.cli.errors import UserError, check_writable, resumable, user_errors
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.comparison.curves import ends
 from leash_trl.completions.costs import label_of
@@ -28,9 +27,9 @@ from leash_trl.importing import imported
 from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.reward_functions import (
     OWN_REWARDS,
+    chosen_suffix,
     deciding_function,
     default_reward,
-    default_suffix,
     named_reward_funcs,
     reward_functions,
 )
@@ -39,9 +38,6 @@ from leash_trl.saved_recipe import mapping_field
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 from leash_trl.trainer.progress_bar import LeashProgressCallback
-
-
-UPSTREAM = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def recorded(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[str, Any]:
@@ -64,9 +60,6 @@ def recorded(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[str, Any]
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
     """Returns the rows to train on and those to evaluate on, or `None`, of a mixture, a named source, a file, a folder
     or a Hub id."""
-    suffix = script_args.prompt_suffix
-    if suffix is None:  # depends on the columns, which are known only after loading
-        suffix = partial(default_suffix, named_reward_funcs(script_args))
     source = script_args.dataset_name
     if dataset_args.datasets:
         for part in dataset_args.datasets:
@@ -79,7 +72,8 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         script_args.dataset_test_split if evaluates else None,
         config=script_args.dataset_config,
         streaming=script_args.dataset_streaming,
-        suffix=suffix,
+        # a function of the columns, which are known only after loading
+        suffix=partial(chosen_suffix, script_args.prompt_suffix, named_reward_funcs(script_args)),
         has_chat_template=has_template,
         system_prompt=script_args.system_prompt,
     )
@@ -124,7 +118,6 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     rollout_func = None
     if script_args.rollout_func:
         rollout_func = imported("rollout_func", script_args.rollout_func)
-    reward_funcs = named_reward_funcs(script_args)
     mixture = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
     # for messages: what is loaded, under the name of its option
     loaded = {"datasets": mixture} if mixture else {"dataset_name": script_args.dataset_name}
@@ -135,24 +128,26 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
             evaluates=training_args.eval_strategy != "no",
             has_template=tokenizer.chat_template is not None,
         )
+    reward_funcs = named_reward_funcs(script_args)
     if not reward_funcs:
         reward_funcs = reward_functions([default_reward(train_dataset.column_names or [])])
-    deciding = deciding_function(training_args.correctness_func, reward_funcs)
-    if callable(deciding):
-        training_args.correctness_func = None  # the name of a function, which the trainer gets itself
+    correctness_func = deciding_function(training_args.correctness_func, reward_funcs)
     # streams are read only while training, and a rollout function or a transform may add golds later
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
-    reads_golds = any(reward in OWN_REWARDS for reward in [*reward_funcs, deciding])
-    if has_golds and reads_golds:
+    if has_golds and any(reward in OWN_REWARDS for reward in [*reward_funcs, correctness_func]):
         with_readable_solutions(train_dataset, "the data set")  # raises if there is a gold that cannot be read
+    if callable(correctness_func):
+        training_args.correctness_func = None  # the name of the function, which the trainer gets itself
+    else:
+        correctness_func = None
     efforts = mapping_field("efforts", script_args.efforts)
     template_kwargs = mapping_field("effort_template_kwargs", script_args.effort_template_kwargs)
+    if template_kwargs is not None and efforts is None:
+        raise ValueError("effort_template_kwargs is set, but efforts is not; set the target of each effort")
     if efforts is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix, template_kwargs)
         if eval_dataset is not None:
             eval_dataset = with_efforts(eval_dataset, efforts, script_args.effort_suffix, template_kwargs)
-    elif template_kwargs is not None:
-        raise ValueError("effort_template_kwargs is set, but efforts is not; set the target of each effort")
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -162,7 +157,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     trainer = LeashGRPOTrainer(
         model=complete_model_path(model_args.model_name_or_path),
         reward_funcs=reward_funcs,
-        correctness_func=deciding if callable(deciding) else None,
+        correctness_func=correctness_func,
         args=training_args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
@@ -174,8 +169,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if efforts is not None:
         question_at_each_effort = itertools.islice(trainer.train_dataset, len(efforts))
         check_efforts_differ(tokenizer, question_at_each_effort, **trainer.chat_template_kwargs)
-    has_progress_bar = trainer.pop_callback(ProgressCallback) is not None
-    if has_progress_bar:
+    if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
 
@@ -192,22 +186,16 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     first_row = next(iter(trainer.train_dataset))
-    suffix = script_args.prompt_suffix
-    if suffix is None:
-        suffix = default_suffix(named_reward_funcs(script_args), columns=first_row)
+    suffix = chosen_suffix(script_args.prompt_suffix, named_reward_funcs(script_args), columns=first_row)
     trainer.publisher.recipe = recorded(recipe, suffix, first_row["prompt"])
     trainer.publisher.draw = write_curves
     with resumable(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
-        except Exception as error:
+        finally:
             close_progress_bar(trainer)
-            mistake = mistake_of_user(error, trainer, checkpoint)
-            if mistake is None:
-                raise
-            raise mistake from error
         if training_args.push_to_hub:
-            with user_errors(hub_model_id=trainer.hub_model_id):
+            with user_errors():
                 trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
         else:
             trainer.save_model(folder)
@@ -220,47 +208,6 @@ def close_progress_bar(trainer: LeashGRPOTrainer) -> None:
     bar = getattr(trainer.pop_callback(LeashProgressCallback), "training_bar", None)
     if bar is not None:
         bar.close()
-
-
-def mistake_of_user(error: Exception, trainer: LeashGRPOTrainer, checkpoint: str | bool) -> UserError | None:
-    """Returns what to say of an error that is the user's mistake, and `None` for any other error, a bug.
-
-    The user's mistakes are weights that are not finite, errors of reward functions, and errors of TRL and other
-    libraries before the first policy update.
-    """
-    if isinstance(error, FloatingPointError):
-        return UserError(str(error))
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]  # the innermost is the last
-    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
-    functions = [frame.f_code.co_qualname for frame in frames]
-    # TRL: GRPOTrainer._calculate_rewards calls the reward functions and makes tensors of rewards; accelerate gathers
-    caller = "GRPOTrainer._calculate_rewards"
-    if caller in functions and packages[functions.index(caller) + 1 :][:1] != ["accelerate"]:
-        return mistake_of_rewards(error, trainer, packages)
-    is_before_first_update = trainer.state.global_step <= trainer._num_done
-    is_from_library = isinstance(error, ValueError | ImportError) and packages[-1] in UPSTREAM
-    if not (is_before_first_update and is_from_library):
-        return None
-    if checkpoint:
-        return UserError(f"resume_from_checkpoint is {checkpoint!r}: {one_line(error)}")
-    return UserError(one_line(error))
-
-
-def mistake_of_rewards(error: Exception, trainer: LeashGRPOTrainer, packages: Sequence[str]) -> UserError:
-    """Returns what to say of an error of the reward functions, after it printed the part of the traceback in them.
-
-    Args:
-        error (`Exception`), trainer (`LeashGRPOTrainer`): The error, and the trainer that called the functions.
-        packages (`Sequence[str]`): Package of each frame of the traceback, the innermost last.
-    """
-    message = f"calling reward_funcs {', '.join(trainer.reward_func_names)}: {one_line(error)}"
-    num_frames_inside = packages[::-1].index("trl")  # frames after the last one of TRL
-    if num_frames_inside == 0:  # TRL itself could not call the functions or read what they returned
-        return UserError(
-            f"{message}; each must take all columns of the data set and return a number or None for each completion"
-        )
-    traceback.print_exception(error, limit=-num_frames_inside, chain=False)
-    return UserError(message)
 
 
 def closing_line(
