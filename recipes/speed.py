@@ -7,6 +7,7 @@ Models have random weights and completions drawn lengths. Each arm runs in a pro
 else the CPU. Results and logs are in `--output_dir`.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -19,7 +20,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ class Settings:
     dead_share: float = 0.0  # share of groups with equal rewards, rounded to complete groups
     gradient_checkpointing: bool = False
     num_completions: int = 64  # in a round of `rollout`
+    # of `rollout`: generate, static-cache, continuous-batching (on a CPU it takes half of the memory) and shrinking
+    engines: list[str] = field(default_factory=lambda: ["generate", "shrinking"])
     output_dir: str = "runs/speed"  # for results and logs
     arm: str = ""  # what the script calls itself with, to measure one arm in a process of its own
 
@@ -254,7 +257,13 @@ def load_gradients(file: Path) -> dict[str, torch.Tensor]:
     return torch.load(file, mmap=True, map_location=DEVICE, weights_only=True)
 
 
-def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
+def generate(
+    model: transformers.PreTrainedModel,
+    prompts: list[list[int]],
+    limits: list[int],
+    pad: int,
+    cache_implementation: str | None = None,
+) -> list[int]:
     """The numbers of tokens that transformers generates, of which each row keeps as many as its limit."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(CHECKPOINT)
     batch = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt").to(DEVICE)
@@ -264,10 +273,31 @@ def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limi
     def has_reached_limit(ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         return ids.shape[1] >= prompt_width + limits_of_rows
 
-    model.generation_config = transformers.GenerationConfig(do_sample=True, top_k=0, pad_token_id=pad)
+    model.generation_config = sampling_config(pad, cache_implementation=cache_implementation)
     criteria = transformers.StoppingCriteriaList([has_reached_limit])
     output = model.generate(**batch, max_new_tokens=max(limits), stopping_criteria=criteria)
     return limits_of_rows.clamp(max=output.shape[1] - prompt_width).tolist()
+
+
+def sampling_config(pad: int, **options: Any) -> transformers.GenerationConfig:
+    return transformers.GenerationConfig(do_sample=True, top_k=0, pad_token_id=pad, **options)
+
+
+def continuous_batching(
+    model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int
+) -> list[int]:
+    """The numbers of tokens that transformers' continuous batching generates, which TRL's
+    `use_transformers_continuous_batching` samples with."""
+    lengths = {}
+    batching = model.continuous_batching_context_manager(generation_config=sampling_config(pad), block=True)
+    with batching as manager:
+        for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
+            manager.add_request(prompt, request_id=str(row), max_new_tokens=limit)
+        while len(lengths) < len(prompts) and manager.is_running():
+            result = manager.get_result(timeout=1)
+            if result is not None and result.is_finished():
+                lengths[int(result.request_id)] = len(result.generated_tokens)
+    return [lengths.get(row, 0) for row in range(len(prompts))]
 
 
 def shrinking(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
@@ -277,7 +307,13 @@ def shrinking(model: transformers.PreTrainedModel, prompts: list[list[int]], lim
     return [len(ids) for ids in completions]
 
 
-ENGINES = {"generate": generate, "shrinking": shrinking}
+ENGINES = {
+    "generate": generate,
+    # transformers compiles the forward pass for a static cache on a GPU
+    "static-cache": functools.partial(generate, cache_implementation="static"),
+    "continuous-batching": continuous_batching,
+    "shrinking": shrinking,
+}
 
 
 def measure_rollout(settings: Settings) -> dict[str, Any]:
@@ -332,7 +368,7 @@ def main(argv: list[str]) -> int:
     if settings.arm:
         measure_arm(benchmark, settings, output)
         return 0
-    arms = ARMS if benchmark == "step" else ENGINES
+    arms = ARMS if benchmark == "step" else settings.engines
     results = {arm: run_arm(arm, output, argv) for arm in arms}
     has_failed = any("failed" in result for result in results.values())
     difference = gradient_difference(output) if benchmark == "step" and not has_failed else None
