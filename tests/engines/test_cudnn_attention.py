@@ -74,17 +74,16 @@ def test_the_engine_that_samples_switches_it_off(faulty_gpu):
     assert faulty_gpu == [True, False]
 
 
-def test_a_stock_trainer_is_told_the_call_that_switches_it_off(gpu, tiny_model_path, tmp_path):
+def test_length_control_of_a_stock_trainer_switches_it_off(faulty_gpu, tiny_model_path, tmp_path):
     trainer = stock_trainer("GRPO", tiny_model_path, tmp_path)
     callbacks = trainer.callback_handler.callbacks
     (callback,) = (callback for callback in callbacks if isinstance(callback, LengthControlCallback))
-    enabled = gpu()
-    with pytest.warns(UserWarning, match=r"enable_cudnn_sdp\(False\)"):
-        callback.on_train_begin(
-            trainer.args,
-            trainer.state,
-            trainer.control,
-            model=trainer.model,
-            processing_class=trainer.processing_class,
-        )
-    assert enabled == [True]
+    assert faulty_gpu == [True]
+    callback.on_train_begin(
+        trainer.args,
+        trainer.state,
+        trainer.control,
+        model=trainer.model,
+        processing_class=trainer.processing_class,
+    )
+    assert faulty_gpu == [True, False]

@@ -58,7 +58,7 @@ def write_run(
         "step": None,
         **record,
     }
-    (folder / RUN_FILE).write_text(json.dumps(run), encoding="utf-8")
+    (folder / RUN_FILE).write_text(json.dumps(run, default=str), encoding="utf-8")
     return folder
 
 

@@ -275,7 +275,7 @@ def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog
     whole.save_model(str(tmp_path / "final"))
     resumed = resumable(max_steps=7, learning_rate=0.0)
     resumed.train(resume_from_checkpoint=tmp_path / "final")
-    assert lines_with(caplog, "final", "optimizer") == 1
+    assert lines_with(caplog, "final", "optimizer state") == 1
     assert [row["leash/lambda"] for row in log(resumed, 7)] == [whole.length_control.lam]
     assert_same_weights(resumed, whole)
     (tmp_path / "final" / "adapter_config.json").write_text("{}")
