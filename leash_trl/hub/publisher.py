@@ -5,11 +5,10 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from huggingface_hub import CommitInfo
 from peft import PeftModel
 from transformers import PreTrainedModel, TrainingArguments
@@ -76,7 +75,7 @@ class Publisher:
             if self.draw is not None and (self._args.push_to_hub or not is_in_train):
                 self.draw(trainer_state, self._output_dir / repository.CURVES_FILE)
             write_model_card(self._output_dir, trainer_state, self.recipe, repo_id, self._is_adapter)
-        except (OSError, ValueError, jinja2.TemplateError):
+        except Exception:  # no error of a drawing or a template may end a training of days
             logger.warning("the model card of %s could not be written", self._output_dir, exc_info=True)
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
@@ -108,9 +107,8 @@ class Publisher:
         shutil.rmtree(snapshot, ignore_errors=True)
 
     def finish(self) -> None:
-        """Waits for the pushes of checkpoints; an error that is not one of the Hub's ends the run."""
-        for push in self._pushes:
-            push.result()
+        """Waits for the pushes of checkpoints."""
+        wait(self._pushes)
 
     def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after any push of checkpoints that is running.

@@ -7,7 +7,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
-from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
 from leash_trl.hub_token import without_token
 from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
@@ -137,19 +136,15 @@ class HubRepository:
             return api.create_commit(self.repo_id, changes, commit_message=message, revision=self.revision)
 
 
-# what the Hub's client raises, which has no base class of its own; RuntimeError is of hf_xet, which moves large files
-CLIENT_ERRORS = (OSError, ValueError, RuntimeError, HTTPError)
-
-
 @contextmanager
 def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
-    """Converts an error of the Hub's client, and its cause, to a `ValueError` of one line that contains no token.
+    """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
 
     The line begins with `failure`; `token` is the token in use, which may differ from the usual format.
     """
     try:
         yield
-    except CLIENT_ERRORS as error:
+    except Exception as error:  # the Hub's client raises many types of errors, which have no base class of their own
         reason = f"{type(error).__name__}: {error}"
         cause = error.__cause__
         if cause is not None:
