@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
+from huggingface_hub import (
+    CommitInfo,
+    CommitOperation,
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    get_token,
+    parse_hf_uri,
+)
 
 from leash_trl.hub_token import without_token
 from leash_trl.run_folder import ADAPTER_FILE, RECIPE_FILE, TRAINER_STATE_FILE
@@ -140,7 +148,7 @@ class HubRepository:
 def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
     """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
 
-    The line begins with `failure`; `token` is the token in use, which may differ from the usual format.
+    The line begins with `failure`; `token` is the token in use, by default the user's, which may differ from the usual format.
     """
     try:
         yield
@@ -151,7 +159,7 @@ def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
             reason += f" <- {type(cause).__name__}: {cause}"
         reason_in_one_line = " ".join(reason.split())
         # some quote the token
-        raise ValueError(without_token(f"{failure} ({reason_in_one_line})", token)) from None
+        raise ValueError(without_token(f"{failure} ({reason_in_one_line})", token or get_token())) from None
 
 
 def local_checkpoint(checkpoint: str) -> str:

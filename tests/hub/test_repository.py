@@ -6,7 +6,7 @@ import pytest
 from saved_run import save_checkpoint
 
 from leash_trl.hub import repository
-from leash_trl.hub.repository import HubRepository, local_checkpoint
+from leash_trl.hub.repository import HubRepository, local_checkpoint, plain_errors
 
 
 @pytest.fixture
@@ -38,6 +38,13 @@ def test_places_on_the_hub_that_hold_no_checkpoint_are_one_line(hub, place):
     with pytest.raises(ValueError, match=f"hf://{place}") as caught:
         local_checkpoint(f"hf://{place}")
     assert "\n" not in str(caught.value)
+
+
+def test_the_token_of_the_environment_leaves_messages_whatever_it_looks_like(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "token-of-our-own-hub")
+    with pytest.raises(ValueError, match="cannot write") as error, plain_errors("cannot write"):
+        raise RuntimeError("Illegal header value b'Bearer token-of-our-own-hub'")
+    assert "token-of-our-own-hub" not in str(error.value)
 
 
 @pytest.mark.parametrize("token", ["", "hf_" + "b" * 30 + "\n", "hf_" + "b" * 30])
