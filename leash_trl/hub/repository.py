@@ -148,7 +148,7 @@ class HubRepository:
 def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
     """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
 
-    The line begins with `failure`; `token` is the token in use, by default the one of this machine, whatever it looks like.
+    The line begins with `failure`; `token` is the token in use, by default the one of this machine.
     """
     try:
         yield
