@@ -13,7 +13,7 @@ from leash_trl.figures import style
 
 
 HERE = Path(__file__).parent
-BLUE, ORANGE, TEAL, PINK = style.COLORS[:4]
+BLUE, ORANGE, TEAL, PINK, PURPLE = style.COLORS[:5]
 
 
 class Arm(NamedTuple):
@@ -51,12 +51,13 @@ PICTURES = (
         "to_the_end.svg",
         updates=160,
         window=20,
-        targets=(40,),
+        targets=(40, 60),
         arms=(
             Arm("none", "no penalty", BLUE, "--"),
             Arm("leash", "LEASH", ORANGE, "-"),
             Arm("predictive-40", "LEASH-Predictive", TEAL, "-."),
-            Arm("both_sides-40", "LEASH-Predictive, lambda_min -1", PINK, "-"),
+            Arm("both_sides-40", "both sides of 40", PINK, "-"),
+            Arm("both_sides-60", "both sides of 60", PURPLE, "-"),
         ),
     ),
 )
@@ -93,10 +94,9 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None
                 axis.plot(means.index, means, color=arm.color, linestyle=arm.linestyle, label=arm.label, linewidth=1.8)
             numbers = [panel.number_format.format(after.loc[run, panel.held_out_column]) for run in runs]
             results.append(f"{arm.label} {', '.join(numbers)}")
-        axis.set_title(panel.title, loc="left", pad=30)
-        first_line = "; ".join(results[:2])
-        second_line = "; ".join(results[2:])
-        axis.text(0, 1.03, f"held out: {first_line};\n{second_line}", transform=axis.transAxes, fontsize=8)
+        lines = ["; ".join(results[start : start + 2]) for start in range(0, len(results), 2)]
+        axis.set_title(panel.title, loc="left", pad=8 + 11 * len(lines))
+        axis.text(0, 1.03, "held out: " + ";\n".join(lines), transform=axis.transAxes, fontsize=8)
         descriptions.append(f"{panel.held_out_column}, held out: {'; '.join(results)}")
     tokens, accuracy = axes
     for target in picture.targets:
@@ -109,7 +109,7 @@ def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None
         handle_by_label.values(),
         handle_by_label.keys(),
         loc="lower right",
-        ncols=3 if len(picture.arms) == 3 else 2,
+        ncols=3,
         frameon=False,
         fontsize=style.LABEL_SIZE,
     )

@@ -143,7 +143,7 @@ def test_of_the_runs_of_smollm2_the_one_that_stayed_short_is_told_the_remedy_tha
     told = {}
     for run, table in curves.groupby("run"):
         table = table[["step", "mean_length", "accuracy", "lambda"]]
-        target = 55 if "-55-" in run else 40
+        target = next((length for length in (55, 60) if f"-{length}-" in run), 40)
         method = LeashPredictive(lambda_min=-1.0) if "both_sides" in run else LeashPredictive()
         told[run] = advice_at_any_time(table.assign(violation=table["mean_length"] / target - 1), method)
     assert {run: advice for run, advice in told.items() if advice} == {"predictive-40-320": {"lambda_at_min": 66}}
