@@ -73,14 +73,15 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest and hypothesis, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
-# `pip install --no-deps -e .`. PARTS selects some of the checks, as pytest's -k does; by default all run.
-gpu-check: ## check and measure on a GPU, in at most ten minutes
-	gpus=$${CUDA_VISIBLE_DEVICES:-0}; LEASH_TEST_GPUS=$${gpus%%,*} PYTHONPATH=$(CURDIR):$$PYTHONPATH timeout 600 \
-		$(GPU_PYTHON) -m pytest tests/gpu_check.py -rA --durations=0 $(if $(PARTS),-k "$(PARTS)")
+# `pip install --no-deps -e .`. PARTS names some of its parts; by default all run.
+CHECK_PATH = PYTHONPATH=$(CURDIR):$(CURDIR)/tests:$$PYTHONPATH
+gpu-check: ## check and measure on a GPU, in at most nine minutes; the table is in runs/gpu/table.md
+	gpus=$${CUDA_VISIBLE_DEVICES:-0}; LEASH_TEST_GPUS=$${gpus%%,*} $(CHECK_PATH) $(GPU_PYTHON) tests/gpu_check.py \
+		$(if $(PARTS),--parts $(PARTS))
 
-# Those of its checks that time nothing, with the gym's model: so that the check itself stays whole.
+# Those of its parts that time nothing, with the gym's model: so that the check itself stays whole.
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
-	PYTHONPATH=$(CURDIR) $(BIN)/python -m pytest tests/gpu_check.py -rA -k "attention or updates or killed"
+	$(RUN) $(CHECK_PATH) $(BIN)/python tests/gpu_check.py --on_cpu --parts attention updates killed
 
 bench: install ## measure the trainer's step against GRPOTrainer's
 	$(RUN) $(BIN)/python recipes/speed.py step --steps 3

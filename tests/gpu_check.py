@@ -1,18 +1,30 @@
-"""What only a GPU can show: `make gpu-check`. Without `LEASH_TEST_GPUS`, stand-ins with the gym's model on the CPU.
+"""What only a GPU can show: `make gpu-check`; with `--on_cpu`, stand-ins with the gym's model.
 
-What a check measures, it prints. The steps of the 1.5B model need 7 GiB in the temporary folder, for gradients of both
-trainers.
+Each part is a process with a time limit, which writes its row of the table when it ends. Parts that
+time nothing run side by side, the others after them, one by one. The steps of the 1.5B model need 7 GiB in the
+temporary folder, for gradients of both trainers.
 """
 
+import argparse
+import contextlib
 import filecmp
+import functools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
-import pytest
 import torch
 from conftest import ROOT, gym_tokenizer, parity_reward, quiet
 from peft import LoraConfig, get_peft_model
@@ -28,7 +40,9 @@ from leash_trl.planning import plan
 from recipes import speed
 
 
-ON_CPU = not os.environ.get("LEASH_TEST_GPUS")
+ON_CPU = "--on_cpu" in sys.argv
+FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
+TIME = 3600 if ON_CPU else 520  # seconds, of all parts
 LORA = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
 MATH = SDPBackend.MATH
 FLASH = SDPBackend.FLASH_ATTENTION
@@ -52,16 +66,6 @@ STEP = {
     "gradient_accumulation_steps": NUM_ROWS,
     "num_generations": NUM_ROWS,
 }
-
-
-@pytest.fixture(autouse=True)
-def _card():
-    """Says what is checked, and puts cuDNN's attention back as it was."""
-    assert ON_CPU or torch.cuda.is_available(), "there is no CUDA device"
-    print("CPU, no GPU" if ON_CPU else f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}")
-    is_enabled = torch.backends.cuda.cudnn_sdp_enabled()
-    yield
-    torch.backends.cuda.enable_cudnn_sdp(is_enabled)
 
 
 def random_model():
@@ -89,12 +93,12 @@ def pass_of(model, ids, mask, backends):
     return "finite" if num_bad == 0 else f"{num_bad} of {len(gradients)} gradients not finite"
 
 
-def test_attention():
+def attention(measured, folder):
     """Left-padded micro-batches of SmolLM2's architecture, bfloat16, LoRA, by the attention that torch may choose."""
     model = get_peft_model(random_model(), LORA)
     generator = torch.Generator().manual_seed(0)
     num_padding = torch.tensor([[0], [3], [7], [12]])  # of the four rows
-    print(f"the package avoids cuDNN's attention here: {is_cudnn_attention_faulty()}")
+    measured.append(f"the package avoids cuDNN's attention here: {is_cudnn_attention_faulty()}")
     is_finite = {}
     for name, backends in CHOICES.items():
         widths_by_outcome = {}
@@ -105,7 +109,7 @@ def test_attention():
             widths_by_outcome.setdefault(outcome, []).append(width)
         is_finite[name] = list(widths_by_outcome) == ["finite"]
         outcomes = ", ".join(f"{outcome} at {widths}" for outcome, widths in widths_by_outcome.items())
-        print(f"{name}: {outcomes}")
+        measured.append(f"{name}: {outcomes}")
     assert is_finite["cuDNN off"]
     assert is_finite["cuDNN on"] or is_cudnn_attention_faulty()
 
@@ -130,8 +134,7 @@ class Watch(TrainerCallback):
     on_step_end = on_pre_optimizer_step
 
 
-@pytest.mark.parametrize("cudnn", [False, True], ids=["cudnn-off", "cudnn-on"])
-def test_updates(cudnn, tmp_path):
+def updates(measured, folder, cudnn):
     """Updates of LeashGRPOTrainer without a penalty; they may end with cuDNN's attention on. Prompts are padded to 64
     tokens and completions to 128, so that the widest micro-batches are of the fault's width."""
     settings = {
@@ -147,7 +150,7 @@ def test_updates(cudnn, tmp_path):
         "bf16": True,
         "gradient_checkpointing": False,
     }
-    args = LeashGRPOConfig(**quiet(tmp_path, **settings))
+    args = LeashGRPOConfig(**quiet(folder, **settings))
     watch = Watch()
     trainer = LeashGRPOTrainer(
         random_model(),
@@ -168,8 +171,9 @@ def test_updates(cudnn, tmp_path):
     except (FloatingPointError, RuntimeError) as raised:
         error = f"{type(raised).__name__}: {raised}"
     norms = [row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row]
-    print(f"{len(norms)} updates at widths {sorted(watch.widths)}; largest norm {max(norms, default=0):.2g}")
-    print(*watch.bad[:1], error or "nothing raised")
+    measured.append(f"{len(norms)} updates at widths {sorted(watch.widths)}; largest norm {max(norms, default=0):.2g}")
+    measured += watch.bad[:1]
+    measured.append(error or "nothing raised")
     assert any(width % 128 == 64 for width in watch.widths)
     if watch.bad:
         assert error  # the trainer has noticed
@@ -192,29 +196,29 @@ def logged_by(output_dir):
     return rows
 
 
-def test_killed(tmp_path):
+def killed(measured, folder):
     """SIGKILL in the middle of step 6, then resume from the checkpoint of step 4. The steps before it, computed twice
     without resuming, say whether the kernels that `full_determinism` takes give equal bits on the card at all."""
     changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "full_determinism": True})
 
     def code_of(name, *words):
         script = ROOT / "tests" / "support" / "killable_run.py"
-        command = [sys.executable, script, CHECKPOINT, tmp_path / name, "--changes", changes, *words]
+        command = [sys.executable, script, CHECKPOINT, folder / name, "--changes", changes, *words]
         return subprocess.run(command).returncode
 
     assert code_of("killed", "--kill_in_step", "6") == -signal.SIGKILL
-    assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+    assert {path.name for path in (folder / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
     assert code_of("whole") == 0
     assert code_of("killed", "--resume") == 0
-    whole = logged_by(tmp_path / "whole")
-    resumed = logged_by(tmp_path / "killed")
+    whole = logged_by(folder / "whole")
+    resumed = logged_by(folder / "killed")
     for rows in (whole, resumed):
         step, loss, norm, lam, *_ = rows[-1].values()
-        print(f"step, loss, norm, lambda at the end {(step, loss, norm, lam)}")
+        measured.append(f"step, loss, norm, lambda at the end {(step, loss, norm, lam)}")
     assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"
     assert resumed == whole
-    weights = tmp_path / "whole" / "checkpoint-8" / "model.safetensors"
-    resumed_weights = tmp_path / "killed" / "checkpoint-8" / "model.safetensors"
+    weights = folder / "whole" / "checkpoint-8" / "model.safetensors"
+    resumed_weights = folder / "killed" / "checkpoint-8" / "model.safetensors"
     assert filecmp.cmp(weights, resumed_weights, shallow=False)
     assert len({row["leash/lambda"] for row in whole}) > 1, "lambda has not moved"
 
@@ -241,7 +245,7 @@ def planned_gib(max_length):
     """What `leash plan` makes of the settings of the benchmark."""
     options = {
         "model_name_or_path": "gym" if ON_CPU else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
-        "output_dir": "unused",
+        "output_dir": FOLDER,
         "target_length": 1,
         "bf16": "false",
         "gradient_checkpointing": "true",
@@ -255,42 +259,160 @@ def planned_gib(max_length):
     return plan.memory_table(settings)["training"].sum() / plan.GIB
 
 
-@pytest.mark.parametrize("max_length", [128, 256] if ON_CPU else [8192, 16384])
-def test_step(max_length, tmp_path):
+def step(measured, folder, max_length):
     """A step of R1-Distill-Qwen-1.5B's architecture, of both trainers."""
     lengths = [int(share * max_length) for share in LENGTH_SHARES]
-    pd.DataFrame({"length": lengths}).to_csv(tmp_path / "lengths.csv", index=False)
+    pd.DataFrame({"length": lengths}).to_csv(folder / "lengths.csv", index=False)
     options = {
         "model_name_or_path": "gym" if ON_CPU else "r1-distill-1.5b",
         "gradient_checkpointing": True,
-        "lengths": tmp_path / "lengths.csv",
+        "lengths": folder / "lengths.csv",
         "max_length": max_length,
         "steps": 1,
         "seed": LENGTH_SEED,
     }
-    report = speed_of("step", tmp_path, **options, **STEP)
+    report = speed_of("step", folder, **options, **STEP)
     stock = report["results"]["stock"]
     ours = report["results"]["ours"]
+    stock_seconds = stock["forward and backward, s"]
+    seconds = ours["forward and backward, s"]
+    stock_padding = stock["padding share"]
+    padding = ours["padding share"]
+    stock_memory = stock["peak memory, GiB"]
+    memory = ours["peak memory, GiB"]
+    speedup = stock_seconds / seconds
     difference = report["gradient_difference"]
     planned = planned_gib(max_length)
-    print(pd.DataFrame(report["results"]), f"gradients {difference:.1g} apart; planned {planned:.2f} GiB", sep="\n")
-    assert ours["padding share"] < 0.01
-    assert stock["padding share"] > 0.5
+    measured += [
+        f"TRL {stock_seconds:.2f} s, ours {seconds:.2f} s: {speedup:.2f} times",
+        f"padding {stock_padding:.0%}, {padding:.0%}; gradients {difference:.1g} apart",
+        f"peak memory {stock_memory:.2f}, {memory:.2f} GiB; planned {planned:.2f} GiB",
+    ]
+    assert padding < 0.01
+    assert stock_padding > 0.5
     # on a model of as many layers in bfloat16, a CPU gave 0.009; gradients of other completions differ by more than 1
     assert difference < (1e-5 if ON_CPU else 0.1)
     if not ON_CPU:  # there the model is tiny, and a process holds more and less than tensors
-        memory = ours["peak memory, GiB"]
-        assert ours["forward and backward, s"] < stock["forward and backward, s"]
-        assert memory <= 1.02 * stock["peak memory, GiB"]
+        assert speedup > 1
+        assert memory <= 1.02 * stock_memory
         assert 1 <= planned / memory <= 1.35
 
 
-@pytest.mark.parametrize("cudnn", [True, False], ids=["cudnn-on", "cudnn-off"])
-def test_rollout(cudnn, tmp_path):
+def rollout(measured, folder, cudnn):
     """Sampling with transformers at SmolLM2's architecture."""
     options = {"model_name_or_path": "gym" if ON_CPU else "smollm2-135m", "dtype": "bfloat16", "max_length": 128}
-    report = speed_of("rollout", tmp_path, cudnn_attention=cudnn, steps=1, **options)
+    report = speed_of("rollout", folder, cudnn_attention=cudnn, steps=1, **options)
     for name, arm in report["results"].items():
         rate = arm["completion tokens per s"]
         first_rate = arm["the same in the first round"]
-        print(f"{name} {rate:,.0f} tokens/s, {first_rate:,.0f} in the first round")
+        measured.append(f"{name} {rate:,.0f} tokens/s, {first_rate:,.0f} in the first round")
+
+
+class Part(NamedTuple):
+    """A part of the check: its limit in seconds, and a function that appends to what it measured and raises if it
+    fails."""
+
+    limit: float
+    check: Callable[[list[str], Path], None]
+
+
+# on an H200 with a slow host the first four took 112 seconds together, the steps 82 and 89
+PARTS = {
+    "attention": Part(140, attention),
+    "updates": Part(140, functools.partial(updates, cudnn=False)),
+    "updates-cudnn": Part(140, functools.partial(updates, cudnn=True)),
+    "killed": Part(140, killed),
+    "step-8192": Part(160, functools.partial(step, max_length=128 if ON_CPU else 8192)),
+    "rollout-cudnn": Part(100, functools.partial(rollout, cudnn=True)),
+    "rollout": Part(100, functools.partial(rollout, cudnn=False)),
+    "step-16384": Part(200, functools.partial(step, max_length=256 if ON_CPU else 16384)),
+}
+# these time nothing, so they run side by side; the others follow one by one
+TOGETHER = ["attention", "updates", "updates-cudnn", "killed"]
+ROUNDS = [TOGETHER, ["step-8192"], ["rollout-cudnn"], ["rollout"], ["step-16384"]]
+
+
+def write(*lines):
+    with open(FOLDER / "table.md", "a", encoding="utf-8") as table:
+        print(*lines, sep="\n", file=table)
+
+
+def run_part(name):
+    """Runs a part in this process, which it makes the leader of a group, and writes its row."""
+    os.setpgrp()
+    with open(FOLDER / "log", "ab") as log:
+        os.dup2(log.fileno(), 1)  # stdout
+        os.dup2(log.fileno(), 2)  # stderr
+    start = time.monotonic()
+    measured = []
+    result = "passed"
+    with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as folder:
+        try:
+            PARTS[name].check(measured, Path(folder))
+        except Exception as error:
+            traceback.print_exc()
+            # an assertion without a message is named by its line
+            source = traceback.extract_tb(error.__traceback__)[-1].line or ""
+            message = str(error) or source
+            result = f"{type(error).__name__}: {message.splitlines()[0]}"
+    write_row(name, time.monotonic() - start, "; ".join(measured), result)
+
+
+def write_row(name, seconds, measured, result):
+    cells = []
+    for text in (name, f"{seconds:.0f}", measured, result):
+        cells.append(" ".join(text.replace("|", "/").split()))  # on one line, in one cell
+    write(f"| {' | '.join(cells)} |")
+
+
+def run_side_by_side(names, end):
+    """Runs parts in processes of their own until each has ended or its time is over, `end` at the latest."""
+    context = multiprocessing.get_context("spawn")
+    start = time.monotonic()
+    processes = {}
+    try:
+        for name in names:
+            processes[name] = context.Process(target=run_part, args=(name,))
+            processes[name].start()
+        for name, process in processes.items():
+            limit = TIME if ON_CPU else PARTS[name].limit
+            deadline = min(start + limit, end)
+            process.join(max(0, deadline - time.monotonic()))
+            if process.exitcode != 0:
+                result = "out of time" if process.is_alive() else f"died, exit code {process.exitcode}"
+                write_row(name, time.monotonic() - start, "see the file log", result)
+    finally:
+        for process in processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # processes that the part has started, too
+            process.kill()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=[*PARTS])
+    parser.add_argument("--on_cpu", action="store_true")
+    chosen = parser.parse_args().parts
+    if not ON_CPU and not torch.cuda.is_available():
+        parser.error("no CUDA device; run it by make gpu-check, or --on_cpu for stand-ins")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in ("table.md", "log"):  # of an earlier check
+        (FOLDER / name).unlink(missing_ok=True)
+    card = "CPU, no GPU" if ON_CPU else f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}"
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "accelerate", "peft"))
+    write(f"`make gpu-check` · {datetime.now(UTC).date()} · {card} · {versions}", "")
+    write("| part | seconds | measured | result |", "| --- | --- | --- | --- |")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a `finally` ends the parts
+    end = time.monotonic() + TIME
+    for names in ROUNDS:
+        run_side_by_side([name for name in names if name in chosen], end)
+    table = (FOLDER / "table.md").read_text(encoding="utf-8")
+    print(table)
+    _, _, _, _, *rows = table.splitlines()  # after the title, an empty line and the head of the table
+    # there are more rows than parts if one died after its row, or if another check ran beside this one
+    is_complete = len(rows) == len(chosen)
+    return 0 if is_complete and all(row.endswith("| passed |") for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
