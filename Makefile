@@ -81,7 +81,7 @@ gpu-check: ## check and measure on a GPU, in at most nine minutes; the table is 
 
 # Those of its parts that time nothing, with the gym's model: so that the check itself stays whole.
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
-	$(RUN) $(CHECK_PATH) $(BIN)/python tests/gpu_check.py --on_cpu --parts attention updates killed
+	$(RUN) $(CHECK_PATH) $(BIN)/python tests/gpu_check.py --on_cpu --parts attention updates killed fsdp
 
 bench: install ## measure the trainer's step against GRPOTrainer's
 	$(RUN) $(BIN)/python recipes/speed.py step --steps 3

@@ -29,7 +29,7 @@ import torch
 from conftest import ROOT, gym_tokenizer, parity_reward, quiet
 from peft import LoraConfig, get_peft_model
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import TrainerCallback
+from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, shrinking_rollout
 from leash_trl.cli.commands.plan import make_settings, parse_plan
@@ -223,11 +223,51 @@ def killed(measured, folder):
     assert len({row["leash/lambda"] for row in whole}) > 1, "lambda has not moved"
 
 
+def r1_with_the_gyms_vocabulary(folder):
+    """Saves a model of R1-Distill-Qwen-1.5B's architecture, whose random weights write tokens of the gym."""
+    tokenizer = gym_tokenizer()
+    shape = speed.SHAPES["r1-distill-1.5b"] | {"vocab_size": len(tokenizer)}
+    config = AutoConfig.for_model(**shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def fsdp(measured, folder):
+    """Three updates with `recipes/accelerate/fsdp2.yaml` in one process, killed in the third and resumed; on a CPU,
+    where accelerate refuses FSDP, without it."""
+    model = CHECKPOINT if ON_CPU else r1_with_the_gyms_vocabulary(folder / "model")
+    launcher = ["--config_file", ROOT / "recipes" / "accelerate" / "fsdp2.yaml", "--num_processes", "1"]
+    if ON_CPU:
+        launcher = ["--cpu", "--num_processes", "1"]
+    changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "max_steps": 3})
+    script = ROOT / "tests" / "support" / "killable_run.py"
+
+    def code_of(*words):
+        command = [sys.executable, "-m", "accelerate.commands.launch", *launcher, script, model, folder / "run"]
+        return subprocess.run([*command, "--changes", changes, *words]).returncode
+
+    assert code_of("--kill_in_step", "3") != 0
+    assert (folder / "run" / "checkpoint-2" / "trainer_state.json").exists()
+    assert code_of("--resume") == 0
+    state = json.loads((folder / "run" / "checkpoint-3" / "trainer_state.json").read_text(encoding="utf-8"))
+    rows = [row for row in state["log_history"] if "leash/lambda" in row]
+    lambdas = [row["leash/lambda"] for row in rows]
+    violations = [row["leash/violation"] for row in rows]
+    measured.append(f"lambda {lambdas}; violations {violations}; norms {[row['grad_norm'] for row in rows]}")
+    assert len(rows) == 3
+    args = LeashGRPOConfig(**quiet(folder))
+    for lam, violation, next_lam in zip(lambdas, violations, lambdas[1:], strict=False):
+        expected = min(max(lam + args.lambda_lr * violation, 0.0), 1.0)  # the paper's Algorithm 1
+        assert abs(next_lam - expected) < 1e-6
+
+
 def words_of(options):
     """Options as words of a command line."""
     words = []
     for name, value in options.items():
-        words += [f"--{name}", str(value)]
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *map(str, values)]
     return words
 
 
@@ -301,6 +341,10 @@ def step(measured, folder, max_length):
 def rollout(measured, folder, cudnn):
     """Sampling with transformers at SmolLM2's architecture."""
     options = {"model_name_or_path": "gym" if ON_CPU else "smollm2-135m", "dtype": "bfloat16", "max_length": 128}
+    if not cudnn:
+        options["engines"] = ["generate", "static-cache", "shrinking"]
+        if not ON_CPU:
+            options["engines"].append("continuous-batching")
     report = speed_of("rollout", folder, cudnn_attention=cudnn, steps=1, **options)
     for name, arm in report["results"].items():
         rate = arm["completion tokens per s"]
@@ -322,13 +366,14 @@ PARTS = {
     "updates": Part(140, functools.partial(updates, cudnn=False)),
     "updates-cudnn": Part(140, functools.partial(updates, cudnn=True)),
     "killed": Part(140, killed),
+    "fsdp": Part(200, fsdp),
     "step-8192": Part(160, functools.partial(step, max_length=128 if ON_CPU else 8192)),
     "rollout-cudnn": Part(100, functools.partial(rollout, cudnn=True)),
-    "rollout": Part(100, functools.partial(rollout, cudnn=False)),
+    "rollout": Part(160, functools.partial(rollout, cudnn=False)),
     "step-16384": Part(200, functools.partial(step, max_length=256 if ON_CPU else 16384)),
 }
 # these time nothing, so they run side by side; the others follow one by one
-TOGETHER = ["attention", "updates", "updates-cudnn", "killed"]
+TOGETHER = ["attention", "updates", "updates-cudnn", "killed", "fsdp"]
 ROUNDS = [TOGETHER, ["step-8192"], ["rollout-cudnn"], ["rollout"], ["step-16384"]]
 
 
