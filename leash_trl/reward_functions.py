@@ -100,10 +100,10 @@ def code_digests(objects: Iterable[Any]) -> dict[str, str]:
     digests: dict[str, str] = {}
     for function in objects:
         unwrapped = getattr(function, "func", function)  # a partial function has no module of its own
-        module = sys.modules[unwrapped.__module__]
+        module = sys.modules.get(unwrapped.__module__)  # `None` for code that was run or loaded by hand
         file = getattr(module, "__file__", None)
         if file is not None:
-            digests[module.__name__] = digest(Path(file))
+            digests[unwrapped.__module__] = digest(Path(file))
     return digests
 
 

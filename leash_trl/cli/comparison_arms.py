@@ -317,15 +317,15 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
 
 
 def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
-    """Raises `ValueError` if two points would be the same row of the table."""
-    arm_by_row: dict[str, str] = {}
+    """Raises `ValueError` if two points would have the same folder, or be the same row of the table."""
+    arms: dict[str, str] = {}  # by folder and by row
     for point in points:
         row = repr((point.label, point.recipe.get("target_length"), point.point))
-        if row in arm_by_row:
-            raise ValueError(
-                f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {arm_by_row[row]!r}; rename one"
-            )
-        arm_by_row[row] = point.arm
+        other = arms.get(point.arm) or arms.get(row)
+        if other is not None:
+            raise ValueError(f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {other!r}; rename one")
+        arms[point.arm] = point.arm
+        arms[row] = point.arm
 
 
 def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedRun]) -> None:

@@ -45,6 +45,9 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
     measure = tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
     base_row = tables.measured(base, measure)
+    counts_tokens = all(evaluation.run.length_of == "completion" for evaluation in evaluations)
+    if not counts_tokens:
+        base_row["target_of"] = ""
     rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_row}]
     for evaluation in evaluations:
         run = evaluation.run
@@ -55,6 +58,8 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
             mean_lengths=run.lengths_since_change(evaluation.lengths),
             multipliers=evaluation.multipliers,
         )
+        if not counts_tokens:
+            results["target_of"] = run.length_of
         num_generated = int(max(evaluation.generated_tokens, default=0))
         row = {
             "name": evaluation.request.named(run.label),

@@ -247,7 +247,7 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     highest = trained.get("highest_score", pd.Series([1.0])).max()
     rows = [base]
     for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
-        means = point.loc[:, "score":LAST_COLUMN].drop(columns="target_length").mean()
+        means = point.loc[:, "score":LAST_COLUMN].drop(columns="target_length").mean(numeric_only=True)
         row = {**point.iloc[0], **means}
         row["seeds"] = " ".join(point["seeds"])
         row["worst_settling_error"] = point["worst_settling_error"].max()
@@ -310,12 +310,25 @@ def points_of(seeds: pd.DataFrame) -> list[str]:
     points = []
     for row in seeds[1:].to_dict("records"):
         point = in_words(row)
-        if not math.isnan(row["target_length"]):
-            point += f" at {row['target_length']:g}"
-            if "length_of" in row:
-                point += f" {label_of(row['length_of'])}"
+        if target := target_in_words(row):
+            point += f" at {target}"
         points.append(point)
     return points
+
+
+def target_in_words(row: Row) -> str:
+    """Returns the target of a comparison's row, with its unit if training counted something else than tokens; empty
+    without a target.
+
+    Example:
+        >>> target_in_words({"target_length": 3.0, "target_of": "tool_calls"})
+        '3 tool calls'
+    """
+    if math.isnan(row["target_length"]):
+        return ""
+    target = f"{row['target_length']:g}"
+    target_of = row.get("target_of")
+    return f"{target} {label_of(target_of)}" if isinstance(target_of, str) else target
 
 
 def sentences_of(rows: pd.DataFrame) -> list[str]:
@@ -350,7 +363,7 @@ CELLS = {
 
 
 def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
-    targets = ["" if math.isnan(target) else f"{target:g}" for target in rows["target_length"]]
+    targets = [target_in_words(row) for row in rows.to_dict("records")]
     settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
     settings.insert(0, "target", targets)
     differs = [len({*settings[field]} - {""}) > 1 for field in settings]

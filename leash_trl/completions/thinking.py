@@ -126,9 +126,11 @@ class ThinkingTokens:
         if len(marker_ids) == 1:
             positions = [position for position, index in enumerate(ids, start=1) if index == marker_ids[0]]
             return positions[-1] if positions else 0
+        # some tokenizers put blanks between the parts of a marker
+        shown_marker = self.tokenizer.decode(marker_ids)
 
         def num_markers(num_tokens: int) -> int:
-            return self.tokenizer.decode(ids[:num_tokens]).count(marker)
+            return self.tokenizer.decode(ids[:num_tokens]).count(shown_marker)
 
         # the last token of a marker may hold more than the marker, so the fewest tokens that show all markers count
         return bisect_left(range(len(ids)), num_markers(len(ids)), key=num_markers)

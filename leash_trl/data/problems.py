@@ -1,5 +1,6 @@
 """Loads problems to evaluate on or to filter, and rows to train on, from published data, files and the Hub."""
 
+import glob
 import hashlib
 import json
 import logging
@@ -197,7 +198,7 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
     source: dict[str, str | None] = {"path": str(path), "name": config}
     if path.is_file():
-        source = {"path": builders.pop(), "data_files": str(path)}
+        source = {"path": builders.pop(), "data_files": glob.escape(str(path))}
     reader = load_dataset_builder(**source)
     if reader.name == "csv":
         return {str(split): _read_csv(files, reader.config.sep) for split, files in reader.config.data_files.items()}

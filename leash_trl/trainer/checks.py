@@ -21,6 +21,7 @@ from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, row_target
 from leash_trl.model_facts import context_length
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 from leash_trl.trainer.prompt_rows import column_values
 
 
@@ -28,6 +29,8 @@ def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
     args = trainer.args
+    if any(isinstance(function, LengthControlledReward) for function in trainer.reward_funcs):
+        raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
     check_correctness(trainer.correctness, trainer.length_control, args)
 
     contexts = [context_length(trainer.model.config)]

@@ -3,6 +3,9 @@
 from tqdm.auto import tqdm
 from transformers import ProgressCallback
 
+from leash_trl.completions.costs import TOKEN_COSTS, unit_of
+from leash_trl.run_folder import STATE_ENTRY
+
 
 SHOWN_BESIDE_THE_BAR = {
     "length": "leash/mean_length",
@@ -34,9 +37,13 @@ class LeashProgressCallback(ProgressCallback):
         """Shows the newest values beside the bar."""
         if self.training_bar is None:  # of another process than the main one
             return
+        length_of = state.stateful_callbacks.get(STATE_ENTRY, {}).get("length_of", "completion")
         shown = {}
         for label, key in SHOWN_BESIDE_THE_BAR.items():
-            if key in logs:
-                shown[label] = f"{logs[key]:.4g}"
+            if key not in logs:
+                continue
+            if label == "length" and length_of not in TOKEN_COSTS:
+                label = unit_of(length_of).replace(" ", "_")
+            shown[label] = f"{logs[key]:.4g}"
         if shown:
             self.training_bar.set_postfix(shown)

@@ -71,9 +71,9 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         }
 
     def _restore_state(self, saved: Mapping[str, Any]) -> None:
-        """Restores what `_state_to_save` returned for a checkpoint."""
-        self.generated_tokens = saved["generated_tokens"]
-        self._example_prompt = saved["example_prompt"]
+        """Restores what `_state_to_save` returned for a checkpoint; one of TRL's own trainers has nothing of it."""
+        self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
+        self._example_prompt = saved.get("example_prompt", self._example_prompt)
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
         """Trains from the start, or resumes a run that was stopped.

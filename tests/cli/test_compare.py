@@ -251,6 +251,15 @@ def refusal(tmp_path, capsys, monkeypatch):
             },
             "X",
         ),
+        (
+            {
+                "arms": {
+                    "a": {"grid": {"target_length": [10]}},
+                    "a-target_length-10": {"label": "x", "target_length": 20},  # would have the folder of the first
+                }
+            },
+            "a-target_length-10",
+        ),
         ({"arms": {"base": {}}}, "model before training"),
         ({"arms": {"x": {"train": False}}}, "leash eval"),
         ({"eval": {"seed": 123}}, "seed is 123"),

@@ -13,6 +13,7 @@ from leash_trl.comparison import progress
 from leash_trl.comparison.progress import ComparisonProgress, RunProgress, last_bars
 from leash_trl.comparison.queue import EndedJob
 from leash_trl.comparison.run import ComparedRun
+from leash_trl.run_folder import STATE_ENTRY
 from leash_trl.trainer.progress_bar import LeashProgressCallback
 
 
@@ -33,6 +34,17 @@ def test_the_bar_of_a_resumed_training_counts_only_what_it_does_itself(tmp_path,
     # 29 updates of at least 0.2 seconds are left; as 51 updates in 0.2 seconds, they would take none
     minutes, seconds = re.findall(r"51/80 \[[\d:]+<(\d+):(\d+)", printed)[-1]
     assert 60 * int(minutes) + int(seconds) >= 5
+
+
+def test_the_bar_names_another_cost_than_tokens(tmp_path, capsys):
+    callback = LeashProgressCallback()
+    state = TrainerState(max_steps=8, stateful_callbacks={STATE_ENTRY: {"length_of": "tool_calls"}})
+    arguments = TrainingArguments(output_dir=tmp_path, use_cpu=True, bf16=False)
+    callback.on_train_begin(arguments, state, TrainerControl())
+    callback.on_log(arguments, state, TrainerControl(), logs={"leash/mean_length": 1.5})
+    callback.training_bar.refresh()
+    (bar,) = last_bars(capsys.readouterr().err).values()
+    assert bar.values == {"tool_calls": "1.5"}
 
 
 def test_of_several_bars_each_unit_counts_with_its_last_and_other_bars_not_at_all():

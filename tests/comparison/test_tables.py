@@ -141,6 +141,7 @@ def test_another_cost_than_tokens_has_its_mean_and_is_named_with_every_target(tm
         record = {"length_of": "costs.py:num_sentences", "target_length": 2}
         folder = write_evaluation(tmp_path, name, {"gym": problems}, **record)
         row = seed_row(load_evaluated_run(folder), rows[0] if rows else BASE, 2, pd.Series(), pd.Series())
+        row["target_of"] = "" if name == "base" else "tool_calls"  # trained by another cost than it is evaluated by
         rows.append({"name": name, "seeds": str(len(rows)), **row, "generated_tokens": math.nan})
     table, _ = comparison_markdown(pd.DataFrame(rows)).split("\n\n", 1)
     heading, _, of_base, of_leash = cells(table)
@@ -151,7 +152,7 @@ def test_another_cost_than_tokens_has_its_mean_and_is_named_with_every_target(tm
     assert base["num_sentences [95 % interval over seeds]"].startswith("3 [")
     assert (base["share within target"], leash["share within target"]) == ("0.500", "0.750")
     _, sentence = sentences_of(comparison_rows(pd.DataFrame(rows)))
-    assert sentence.startswith("LEASH at 2 num_sentences: ")
+    assert sentence.startswith("LEASH at 2 tool calls: ")
     assert sentence.endswith(", 2 [0, 8.35] num_sentences")
 
 

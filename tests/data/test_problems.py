@@ -161,7 +161,9 @@ def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
     dataset.to_csv(tables / "train-0.tsv", sep="\t")
     expected = load_problems(write(rows)).to_list()
     assert expected[0]["solution"] == "033"
-    for name in ("a.parquet", "a.csv", "a.json", "saved", "folder", "tables"):
+    dataset.to_csv(tmp_path / "a[1].csv")
+    dataset.select([1]).to_csv(tmp_path / "a1.csv")  # what the pattern a[1].csv matches
+    for name in ("a.parquet", "a.csv", "a[1].csv", "a.json", "saved", "folder", "tables"):
         assert load_problems(str(tmp_path / name)).to_list() == expected
     assert load_problems(str(tmp_path / "saved_splits"), split="test").to_list() == expected[:1]
 

@@ -11,13 +11,18 @@ from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grader.pool import GraderPool, Verdict
 
 
+def test_conversational_completions_and_other_columns():
+    completions = [[{"role": "assistant", "content": r"\boxed{4}"}], [{"role": "assistant", "content": None}]]
+    assert math_reward(completions, ["4", "4"], prompts=["a", "b"], level=[1, 2]) == [1.0, -1.0]
+
+
 def test_what_a_tool_said_is_not_the_models_answer():
     conversation = [
-        {"role": "assistant", "content": None},
+        {"role": "assistant", "content": "I ask the tool."},
         {"role": "tool", "content": "Answer: 42"},
         {"role": "assistant", "content": [{"type": "text", "text": "I give up."}]},
     ]
-    assert math_reward([conversation], ["42"], prompts=["a"], level=[1]) == [-1.0]
+    assert math_reward([conversation], ["42"]) == [-1.0]
     conversation[-1]["content"][0]["text"] = r"\boxed{42}"
     assert math_reward([conversation], ["42"]) == [1.0]
 
@@ -27,6 +32,12 @@ def test_lenient_takes_bare_answers_and_tags():
     golds = ["12", "12", "1/7"]
     assert lenient_math_reward(completions, golds, level=[1] * 3) == [1.0] * 3
     assert math_reward(completions, golds) == [-1.0] * 3
+
+
+def test_neither_takes_unfinished_thinking_nor_text_after_a_box_nor_rounded_numbers():
+    completions = ["<think>12", r"\boxed{13} or is it 12", "So it is 0.142857142857.", "<answer>1.41421356</answer>"]
+    golds = ["12", "12", "1/7", r"\sqrt{2}"]
+    assert lenient_math_reward(completions, golds) == math_reward(completions, golds) == [-1.0] * 4
 
 
 def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):

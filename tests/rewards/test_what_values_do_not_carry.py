@@ -18,8 +18,15 @@ def is_correct(answer, gold):
         ("15 boys", "15 girls", False),
         ("15", "15 girls", None),
         ("There are 15 girls in the class", "15 girls", None),
+        (r"15\text{ girl}", r"15\text{ girls}", None),
+        (r"15\text{ yrs older}", r"15\text{ years older}", None),
+        (r"15\text{ L}", r"15\text{ liters}", None),
+        (r"15\text{ W}", r"15\text{ J}", False),
         (r"15\text{ km}", r"15\text{ miles}", None),  # units decide
+        (r"\text{Team A by }15", r"\text{Team B by }15", False),
         (r"15^\circ\text{C}", r"15^\circ\text{F}", False),
+        (r"15\text{ p.m.}", r"15\text{ a.m.}", False),
+        (r"15\text{ words per hour}", r"15\text{ words per minute}", False),
         ("15 (fifteen) boys", "15 boys", None),
         ("the largest is 15", "maximum 15", None),  # a synonym
         # numbers with their names
@@ -32,6 +39,7 @@ def is_correct(answer, gold):
         ("3 to 2", "2 to 3", False),
         ("2 and 3, respectively", "3 and 2, respectively", False),
         ("2 and 3", "3 and 2, respectively", None),
+        ("red and blue, respectively", "blue and red, respectively", None),  # without a number
     ],
 )
 def test_words_contradict_words_and_bind_the_numbers_beside_them(answer, gold, expected):
@@ -97,71 +105,126 @@ def test_a_sign_or_a_name_that_differs_does_not_vanish(answer, gold):
 
 SAME_WORDS = [  # answer and gold, in either order
     # units and multipliers
+    (r"7\text{ ounces}", r"7\text{ oz}"),
     (r"7\text{ more ounces}", r"7\text{ oz more}"),
+    (r"7\text{ kilos of rice}", r"7\text{ kg of rice}"),
     (r"7\text{ extra pounds}", r"7\text{ lbs}"),
     (r"7\text{ bucks}", r"\$7"),
+    (r"7\text{ gal}", r"7\text{ gallons of milk}"),
     (r"2\text{ gallons}", r"8\text{ quarts}"),
     (r"7\text{ mpg}", r"7\text{ miles per gallon}"),
+    (r"700\text{ rpm}", r"700\text{ revolutions per minute}"),
+    (r"70\text{ wpm}", r"70\text{ words per minute}"),
     ("an average of 70 mph", r"70\text{ miles per hour}"),
     (r"\$7\text{ million}", r"7\text{ million dollars}"),
     (r"\$7{,}000{,}000", r"7\text{ million dollars}"),
+    (r"\$7{,}000", r"7\text{ thousand dollars}"),
     (r"7\text{ dozen rolls}", r"7\text{ dozen}"),
     (r"7\text{ dozen}", r"84\text{ rolls}"),
     # abbreviations in the plural
     (r"7\text{ hrs longer}", r"7\text{ hours longer}"),
+    (r"7\text{ mos.}", r"7\text{ months}"),
     (r"70\text{ pts}", r"70\text{ points}"),
+    (r"7\text{ pcs}", r"7\text{ pieces}"),
+    (r"7\text{ tbsp}", r"7\text{ tablespoons}"),
     # plurals, spellings and tenses
-    (r"7\text{ boys}", r"7\text{ boy}"),
     (r"7\text{ shelves}", r"7\text{ shelf}"),
+    (r"7\text{ wolves}", r"7\text{ wolf}"),
+    (r"7\text{ indices}", r"7\text{ index}"),
     (r"7\text{ matrices}", r"7\text{ matrix}"),
     (r"7\text{ cherries}", r"7\text{ cherry}"),
+    (r"7\text{ pies}", r"7\text{ pie}"),
+    (r"7\text{ boys}", r"7\text{ boy}"),
+    (r"7\text{ teeth}", r"7\text{ tooth}"),
     (r"7\text{ women}", r"7\text{ woman}"),
+    (r"7\text{ neighbours}", r"7\text{ neighbors}"),
     (r"7\text{ theatres}", r"7\text{ theater}"),
     (r"7\text{ organised groups}", r"7\text{ groups organized}"),
     (r"7\text{ cancelled trains}", r"7\text{ canceled trains}"),
-    # synonyms
+    # comparisons
+    (r"7\text{ additional cups}", r"7\text{ extra cups}"),
     (r"7\text{ fewer marbles}", r"7\text{ less marbles}"),
+    (r"\text{mean of }7", r"\text{average: }7"),
     (r"7\%\text{ lower}", r"7\%\text{ decrease}"),
+    # dimensions and times
     (r"7\text{ days later}", r"\text{after }7\text{ days}"),
+    (r"7\text{ m tall}", r"7\text{ m high}"),
     (r"7\text{ years old}", r"7\text{ years of age}"),
-    # rates
+    (r"7\text{ in the morning}", r"7\text{ a.m.}"),
+    (r"12\text{ noon}", r"12\text{ p.m.}"),
+    (r"12\text{ midnight}", r"12\text{ a.m.}"),
     (r"7\text{ times weekly}", r"7\text{ times per week}"),
+    (r"7\text{ pages every day}", r"7\text{ pages daily}"),
     (r"7\text{ pages a day}", r"7\text{ pages each day}"),
-    # words that name no quantity
+    # ways and people
+    (r"70\text{ permutations}", r"70\text{ ways}"),
+    (r"70\text{ combinations}", r"70\text{ arrangements}"),
+    (r"7\text{ kids}", r"7\text{ children}"),
+    (r"7\text{ pupils}", r"7\text{ students}"),
+    # a subject is no unit
+    (r"\text{Nora is }7", r"7\text{ years old}"),
     (r"\text{She needs }7", r"7\text{ crayons}"),
     ("Nora needs 7 crayons", "7 crayons"),
     (r"7\text{ of them}", r"7\text{ crayons}"),
+    # other forms of the kinds above
+    (r"7\text{ in a day}", r"7\text{ pages per day}"),
     (r"\text{maximum: }7, \text{ minimum: }2", r"\text{max = 7, min = 2}"),
+    (r"\text{James is }7", r"7\text{ years old}"),
+    (r"7\text{ planned trips}", r"7\text{ trips planned}"),
+    (r"\text{Nora's age is }7", r"\text{Nora is }7"),
+    (r"\text{So Nora has }7", r"7\text{ crayons}"),
+    (r"\$7\text{ million}", r"\$7{,}000{,}000"),
+    (r"\text{raise of }7\%", r"\text{increase of }7\%"),
 ]
 OTHER_WORDS = [
     # units and multipliers
+    (r"7\text{ ounces}", r"7\text{ pounds}"),
     (r"7\text{ quarts}", r"7\text{ gallons}"),
     (r"7\text{ mpg}", r"7\text{ mph}"),
+    (r"70\text{ rpm}", r"70\text{ wpm}"),
     (r"7\text{ million dollars}", r"7\text{ million euros}"),
     (r"7\text{ dozen rolls}", r"7\text{ dozen eggs}"),
-    (r"\$7\text{ million}", r"\$7\text{ billion}"),
-    (r"\$7\text{ million}", r"\$7"),
-    (r"7\text{ metre}", r"7\text{ litre}"),
-    # abbreviations and plurals
+    # abbreviations in the plural
     (r"7\text{ pts}", r"7\text{ pcs}"),
+    (r"7\text{ mos.}", r"7\text{ mins}"),
+    # plurals
     (r"7\text{ wolves}", r"7\text{ leaves}"),
+    (r"7\text{ geese}", r"7\text{ mice}"),
+    (r"7\text{ men}", r"7\text{ women}"),
     (r"7\text{ vertices}", r"7\text{ indices}"),
-    # what is the opposite, or is beside it
+    # comparisons
     (r"7\text{ more marbles}", r"7\text{ fewer marbles}"),
     (r"7\%\text{ increase}", r"7\%\text{ decrease}"),
+    (r"7\%\text{ higher}", r"7\%\text{ lower}"),
     (r"\$7\text{ profit}", r"\$7\text{ loss}"),
+    # times and dimensions
     (r"7\text{ a.m.}", r"7\text{ in the afternoon}"),
+    (r"12\text{ noon}", r"12\text{ midnight}"),
     (r"7\text{ days before}", r"7\text{ days after}"),
     (r"7\text{ times weekly}", r"7\text{ times daily}"),
+    (r"7\text{ pages a day}", r"7\text{ pages each hour}"),
     (r"7\text{ m tall}", r"7\text{ m wide}"),
     (r"7\text{ average}", r"7\text{ median}"),
-    (r"7\text{ men}", r"7\text{ women}"),
+    # people
+    (r"7\text{ kids}", r"7\text{ adults}"),
+    (r"7\text{ students}", r"7\text{ teachers}"),
     # subjects
     (r"\text{Nora is }7", r"\text{Omar is }7"),
     (r"\text{Nora has 7 crayons}", r"7\text{ pens}"),
+    (r"\text{Profit is }7", r"7\text{ loss}"),
     (r"\text{Length is }7", r"7\text{ wide}"),
     (r"\text{Boys: }7", r"7\text{ girls}"),
+    ("the time for Nora is 7", "the time for Omar is 7"),
+    (r"\text{the number of Apples is }7", r"7\text{ pears}"),
+    (r"\text{the Red team by }7", r"7\text{ blue}"),
+    # names and units
+    (r"7\text{ left}", r"7\text{ right}"),
     (r"\text{Team K by }7", r"\text{Team L by }7"),
+    (r"7\text{ months}", r"7\text{ years}"),
+    (r"7\text{ planes}", r"7\text{ trains}"),
+    (r"7\text{ metre}", r"7\text{ litre}"),
+    (r"\$7\text{ million}", r"\$7\text{ billion}"),
+    (r"\$7\text{ million}", r"\$7"),
 ]
 
 
@@ -180,12 +243,16 @@ def test_words_of_another_meaning_contradict_each_other(answer, gold):
 @pytest.mark.parametrize(
     ("answer", "gold", "expected"),
     [
-        (r"36\text{ kilometers per hour}", r"10\text{ m/s}", True),
+        (r"36\text{ km/h}", r"10\text{ m/s}", True),
+        (r"36\text{ kilometers per hour}", r"36\text{ km/h}", True),
         (r"36\text{ m/s}", r"36\text{ km/h}", False),
         (r"36\text{ m}", r"36\text{ m/s}", False),
-        (r"36\text{ months older}", r"3\text{ years older}", True),
+        (r"36\text{ months}", r"3\text{ years}", True),
+        (r"36\text{ months}", r"36\text{ years}", False),
+        (r"36\text{ months older}", r"36\text{ years older}", False),
         (r"\$36\text{ per pound}", r"36\text{ dollars per pound}", True),
         (r"36\text{ per hour}", r"36\text{ per minute}", False),
+        (r"360\text{ mL}", r"0.36\text{ L}", True),
         (r"36\text{ in total}", r"36\text{ feet}", True),  # "in" is no inch here
     ],
 )

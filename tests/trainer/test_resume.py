@@ -13,7 +13,7 @@ from pathlib import Path
 import killable_run
 import pytest
 import torch
-from conftest import log_rows, quiet
+from conftest import log_rows, parity_reward, quiet
 from killed_command import killed_in_a_fork
 from processes import exit_code
 from safetensors.torch import load_file
@@ -254,6 +254,23 @@ def test_code_that_changed_since_the_checkpoint_is_said_in_one_line(
             file.write("# another line\n")
     run().train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
     assert lines_with(caplog, "code") == lines_with(caplog, "code", changed) == (changed is not None)
+
+
+def test_a_reward_function_without_a_module_trains(make_trainer):
+    names = {"__name__": "run_by_hand"}
+    exec(COST_AND_REWARD, names)
+    make_trainer(names["parity"], max_steps=1).train()
+
+
+def test_a_checkpoint_of_a_stock_trainer_can_be_resumed_from(make_trainer, tiny_model_path, tmp_path):
+    fields = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    reward = LengthControlledReward(parity_reward, "leash", 6)
+    stock = stock_trainer("GRPO", tiny_model_path, tmp_path / "stock", reward=reward, **fields)
+    stock.train()
+    ours = make_trainer(target_length=6, **fields)
+    ours.train(resume_from_checkpoint=str(tmp_path / "stock" / "checkpoint-1"))
+    (ours_row,), (stock_row,) = log(ours, 2), log(stock, 2)
+    assert ours_row["leash/lambda"] == pytest.approx(stock_row["leash/lambda"])
 
 
 def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog):

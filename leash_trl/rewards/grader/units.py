@@ -32,6 +32,7 @@ UNIT_TABLE = [
     ("length", "0.3048", ["ft", "foot", "feet"]),
     ("length", "0.9144", ["yd", "yard"]),
     ("length", "1609.344", ["mi", "mile"]),
+    ("mass", "0.001", ["mg", "milligram"]),
     ("mass", "1", ["g", "gram"]),
     ("mass", "1000", ["kg", "kilo", "kilogram"]),
     ("mass", "453.592", ["lb", "pound"]),
@@ -45,6 +46,10 @@ UNIT_TABLE = [
     ("volume", "1", ["l", "liter", "litre"]),
     ("volume", "3.785411784", ["gal", "gallon"]),
     ("volume", "0.946352946", ["quart"]),
+    ("volume", "0.473176473", ["pint"]),
+    ("volume", "0.2365882365", ["cup"]),
+    ("volume", "0.01478676478125", ["tbsp", "tablespoon"]),
+    ("volume", "0.00492892159375", ["tsp", "teaspoon"]),
     ("calendar", "1", ["month"]),  # not in seconds, because months differ
     ("calendar", "12", ["year", "yr"]),
     ("money", "1", ["dollar", "buck", "usd", "$"]),
@@ -69,10 +74,18 @@ ABBREVIATED_UNITS = {
     "mph": "mi/h",
     "kph": "km/h",
     "kmh": "km/h",
+    "kmph": "km/h",
+    "fps": "ft/s",
     "mpg": "mi/gal",
 }
 PERCENT = "percent 1"  # the dimension of % as `read_unit` returns it
 
+# Pattern and replacement: daily is per day.
+RATES = [
+    (re.compile(r"\bdaily\b", re.IGNORECASE), "per day"),
+    (re.compile(r"\bannually\b", re.IGNORECASE), "per year"),
+    (re.compile(r"\b(hour|week|month|year)ly\b", re.IGNORECASE), r"per \1"),
+]
 PER = re.compile(r"/|\bper\b|(?<!\bin )\b(?:an?|each|every)\b")  # km/h, words per minute, miles a day; not: in a day
 DEGREE_SIGN = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°")  # ^\circ
 SECOND_POWER = re.compile(r"\bsq(?:uared?)?\b|\^\s*\{?\s*2")  # square feet, sq ft, m^2
@@ -99,6 +112,8 @@ def read_unit(text: str) -> Unit | None:
         Unit(dimension='length 1 / time 1', size=Fraction(5, 18))
     """
     quotient = ABBREVIATED_UNITS.get(text.strip(' "').lower(), text)
+    for pattern, replacement in RATES:
+        quotient = pattern.sub(replacement, quotient)
     parts = PER.split(quotient)
     if len(parts) > 2:
         return None

@@ -2,8 +2,9 @@ r"""Decides what the words of two answers say about them; neither their values n
 
 1. Words that stand on both sides and differ contradict each other. If each answer has a word that the other answer
    lacks, the answers differ, whatever their numbers: "15" equals "15 boys", but "15 girls" does not. Articles,
-   prepositions, inflections and abbreviations make no difference, nor do [`SYNONYMS`]. Two units that are known are
-   left to [`~leash_trl.rewards.grader.units`], which converts them.
+   prepositions, number words, inflections, British spellings and abbreviations make no difference, nor do
+   [`SYNONYMS`]. Proper names contradict only proper names: "Tom is 12" and "12 years old" may both hold. Two units
+   that are known are left to [`~leash_trl.rewards.grader.units`], which converts them.
 2. A number belongs to its words: "3 boys, 4 girls" equals "4 girls, 3 boys", but not "4 boys, 3 girls". The words
    between two numbers, as in "5 to 12", and the word "respectively" fix the order of the numbers.
 """
@@ -17,55 +18,145 @@ from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equ
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_MARK, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
-from leash_trl.rewards.grader.units import ABBREVIATED_UNITS, UNIT_TABLE, FormulaComparison, read_unit
+from leash_trl.rewards.grader.units import ABBREVIATED_UNITS, RATES, UNIT_TABLE, FormulaComparison, read_unit
 
 
 # Words that do not tell one quantity from another. What they do to a number is the matter of `commitment`.
 # fmt: off
 FILLERS = [
     # articles and pronouns
-    "a", "an", "the", "this", "that", "it", "there", "them", "he", "she",
-    "we", "his", "her", "their", "all", "each", "every",
-    # prepositions and conjunctions
-    "of", "in", "on", "at", "by", "for", "from", "to", "per", "with", "so",
+    "a", "an", "the", "this", "that", "these", "those", "it", "its",
+    "there", "they", "them", "he", "him", "she", "we", "us", "you",
+    "his", "her", "their", "our", "my", "which", "who", "what", "all",
+    "each", "every", "apiece", "both", "still",
+    # prepositions, conjunctions and adverbs
+    "of", "in", "on", "at", "by", "for", "from", "to", "per", "with",
+    "between", "as", "into", "out", "than", "if", "then", "so", "thus",
+    "hence", "therefore", "and", "or", "also", "only", "just",
     # verbs
-    "is", "are", "was", "were", "has", "have", "had", "do", "will", "can",
-    "get", "give", "need", "make",
+    "is", "are", "was", "were", "be", "been", "has", "have", "had", "do",
+    "does", "will", "can", "must", "would", "get", "got", "give", "gave",
+    "need", "make", "made", "equal",
+    # adjectives and adverbs
+    "exactly", "about", "approximately", "different", "distinct", "such",
+    "any", "other", "respectively", "correct", "final",
     # what any answer is, and powers of a unit
-    "about", "exactly", "answer", "result", "value", "number", "total",
-    "square", "sq", "cubic",
+    "answer", "result", "solution", "value", "number", "amount", "total",
+    "unit", "square", "squared", "sq", "cubic", "cubed", "percent", "pct",
+    "percentage",
+    # number words, and the endings of 1st and 5th
+    "zero", "one", "two", "three", "four", "five", "six", "seven",
+    "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
+    "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+    "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+    "hundred", "thousand", "million", "billion", "trillion", "dozen",
+    "doz",
+    "st", "nd", "rd", "th",
 ]
 # fmt: on
 # Words of one meaning, which the first one stands for.
 SYNONYMS = [
-    ("increase", "rise", "raise", "higher", "growth"),
-    ("decrease", "drop", "fall", "reduction", "lower"),
+    # changes and comparisons
+    ("increase", "rise", "growth", "raise", "higher"),
+    ("decrease", "drop", "fall", "reduction", "reduce", "lower"),
     ("more", "extra", "additional"),
     ("less", "fewer"),
-    ("left", "remain"),
+    ("profit", "gain"),
+    ("left", "remain", "leftover"),
     ("maximum", "greatest", "largest", "highest"),
     ("minimum", "smallest", "least", "lowest"),
     ("average", "mean"),
+    # dimensions
     ("tall", "high", "height"),
     ("wide", "width"),
     ("long", "length"),
+    ("deep", "depth"),
+    # time
+    ("month", "mos"),
     ("old", "age"),
     ("after", "later"),
     ("before", "earlier"),
+    # people
     ("person", "people"),
     ("child", "children", "kid"),
     ("man", "men"),
     ("woman", "women"),
     ("student", "pupil"),
-    ("way", "arrangement", "permutation", "combination"),
+    # counting
+    ("probability", "chance"),
+    ("way", "possibility", "arrangement", "permutation", "combination"),
+    ("piece", "pc"),
+    # directions
+    ("counterclockwise", "anticlockwise"),
+    # spellings
+    ("gray", "grey"),
+    # currencies
     ("euro", "€"),
     ("pound", "£"),
     ("yen", "¥"),
+    # plurals
+    ("foot", "feet"),
+    ("goose", "geese"),
+    ("tooth", "teeth"),
+    ("mouse", "mice"),
+    ("die", "dice"),
+    ("ox", "oxen"),
+    ("vertex", "vertices"),
+    ("index", "indices"),
+    ("matrix", "matrices"),
+    ("appendix", "appendices"),
+    ("axis", "axes"),
+    ("radius", "radii"),
+    # tenses
+    ("sell", "sold"),
+    ("spend", "spent"),
+    ("buy", "bought"),
+    ("pay", "paid"),
+    ("eat", "ate", "eaten"),
+    ("win", "won"),
+    ("lose", "lost"),
 ]
-PLURAL = re.compile(r"(?<=\w\w)(?<!s)s$")  # boys, pts
-SUFFIX = re.compile(r"(?<=\w{3})(?:ing|ed|e)$")  # increased, and what remains of "boxes"
-MIN_SHARED = 4  # first letters of two forms of a word
-MAX_ENDING = 2  # letters after them: wolv and wolf are the stems of "wolves" and "wolf"
+# fmt: off
+# Words that may begin a sentence without an article, as in "Area is 15", but are no names; nor are synonyms and units.
+COMMON_WORDS = [
+    # sizes
+    "distance", "area", "volume", "perimeter", "circumference", "diameter",
+    "base", "side", "angle", "slope", "weight", "mass", "time", "speed",
+    "size",
+    # money
+    "cost", "price", "loss", "revenue", "income", "interest", "discount",
+    "tax", "tip", "change", "savings",
+    # statistics and directions
+    "median", "mode", "range", "difference", "sum", "product", "quotient",
+    "ratio", "right", "north", "south", "east", "west",
+    # groups
+    "boy", "girl", "adult", "teacher", "mother", "father", "brother",
+    "sister", "everyone",
+    # colors
+    "red", "blue", "green", "yellow", "orange", "purple", "pink", "brown",
+    "black", "white",
+]
+# fmt: on
+# Pattern and replacement; they apply one after another.
+RESPELLINGS = [
+    (r"\b(?:in the morning|midnight)\b", "am"),
+    (r"\b(?:in the (?:afternoon|evening)|noon)\b", "pm"),
+    (r"\bo'clock\b|'s\b", ""),
+    (r"\brpm\b", "revolutions per minute"),
+    (r"\bwpm\b", "words per minute"),
+    (r"\bbpm\b", "beats per minute"),
+]
+PHRASES = RATES + [(re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in RESPELLINGS]
+SUFFIXES = ("ing", "ed", "es", "s", "e")
+# Pattern and replacement at the end of a stem; they apply one after another.
+STEM_ENDINGS = [
+    (re.compile(r"(?<=\w{3})our$"), "or"),  # colour
+    (re.compile(r"(?<=\w\w[tb])r$"), "er"),  # centr, fibr, the stems of "centre" and "fibre"
+    (re.compile(r"(?<=\w{3})([iy])s$"), r"\1z"),  # organis, the stem of "organise"
+    (re.compile(r"(?:ie|y)$"), "i"),  # as in pies and puppies
+    (re.compile(r"v$"), "f"),  # leav, the stem of "leaves"
+    (re.compile(r"(?<=\w\w)([^\W\daeiou])\1$"), r"\1"),  # stopp, the stem of "stopped"
+]
 MAX_ABBREVIATION = 3  # letters
 MAX_LENGTH = 1_000  # characters; longer texts are not read
 
@@ -75,49 +166,73 @@ LETTERS = re.compile(r"[^\W\d_]+")  # boys
 WORD_OR_CURRENCY = re.compile(r"[^\W\d_]|[$€£¥]")
 BEFORE_UNIT = re.compile(r"(?:^|[\d})])\s*(?:square|sq|cubic)?$", re.IGNORECASE)  # elsewhere no parser reads a unit
 CURRENCY = re.compile("[€£¥]")
-BRACKETED_WORDS = re.compile(r'\(\s*"?([A-Za-z ]{3,}?)"?\s*\)')  # 5 (max)
+# A letter that names something, as in "Team A" and in degrees Celsius.
+LETTER_NAME = re.compile(r"(?:(?<=› )|(?<=\\circ)\s*\}?\s*)([A-Z])(?![\w(^_=+*/-])")
+SHORT_ASIDE = re.compile(r"(?<=[\d})])\s*\(([A-Za-z]{3})\)")  # 5 (max); longer words are words anywhere
+ASIDE = re.compile(r"\(((?:[^()\d]*[‹\"])[^()\d]*)\)")  # the brackets of "5 (maximum)", after its word is marked
 WORD_OR_SIGN = re.compile(r"[^\W\d_]+_?|[$€£¥¢°]")  # `_mark` writes a letter that is a name as "A_"
+PLURAL_ABBREVIATION = re.compile(r"[^aeiou]+s")  # pts, wks, pcs
+NAME_MARK = "*"
+SINGULAR_VERB = re.compile(r" (?:is|was|has|had|needs|gets|makes|gives|will|can|must)\b")  # after a subject
+UNIT_QUOTES = re.compile('"([^"]*)"')  # "cm"
 MARKED_WORDS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
 MARKED_WORD = re.compile("‹([^›]*)›")  # one word
 MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 
 
 def _stem(word: str) -> str:
-    """Returns a word in small letters, without the suffix of its plural or tense."""
-    singular = PLURAL.sub("", word.lower())
-    return SUFFIX.sub("", singular)
+    """Returns a word in small letters and American spelling, without the suffix of its plural or tense."""
+    word = word.lower()
+    if word.endswith(("ies", "ied")):
+        return word[:-2]
+    if not word.endswith("ss"):
+        for suffix in SUFFIXES:
+            if word.endswith(suffix) and len(word) - len(suffix) > 2:
+                word = word.removesuffix(suffix)
+                break
+    for pattern, replacement in STEM_ENDINGS:
+        word = pattern.sub(replacement, word)
+    return word
 
 
-def _is_same(stem: str, other: str) -> bool:
-    """Returns whether two stems are of one word, or one of them, such as "yr", abbreviates the other."""
-    short, long = sorted((stem.rstrip("_"), other.rstrip("_")), key=len)
-    num_shared = max(MIN_SHARED, len(long) - MAX_ENDING)
-    if stem == other or short[:num_shared] == long[:num_shared]:
+def _is_same(word: str, other: str) -> bool:
+    """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
+    if word == other:
         return True
+    short, long = sorted((word.rstrip("_"), other.rstrip("_")), key=len)
+    if PLURAL_ABBREVIATION.fullmatch(short):
+        short = short.removesuffix("s")
     if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
         return False
-    letters_in_order = ".*".join(short)
+    letters_in_order = ".*".join(map(re.escape, short))
     return re.search(letters_in_order, long) is not None
 
 
 # By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same`.
 MEANINGS: dict[str, str] = {}
-for dimension, _size, unit_names in UNIT_TABLE:
-    unit_word = "" if dimension == "times" else _stem(max(unit_names, key=len))
-    other_names = [name for name in unit_names if not unit_word or not _is_same(name, unit_word)]
-    MEANINGS |= dict.fromkeys(map(_stem, other_names), unit_word)
+for _dimension, _size, unit_names in UNIT_TABLE:
+    unit_word = _stem(max(unit_names, key=len))
+    other_names = [name for name in unit_names if not _is_same(name, unit_word)]
+    plurals = [f"{name}s" for name in other_names if len(name) > 1]  # lbs
+    MEANINGS |= dict.fromkeys(map(_stem, other_names + plurals), unit_word)
 for synonyms in SYNONYMS:
     MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
 MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
+NO_NAMES = frozenset(map(_stem, COMMON_WORDS))
+
+
+def _meaning(word: str) -> str:
+    """Returns the word that stands for all of its synonyms; empty text if it tells no quantity from another."""
+    stem = _stem(word)
+    if stem in MEANINGS:
+        return MEANINGS[stem]
+    return stem if stem.isascii() else ""
 
 
 def _meanings(text: str) -> set[str]:
-    """Returns the meanings of the words of a text that tell one quantity from another; words of other alphabets do
-    not, and an abbreviated unit, such as "mph", has those of its units."""
+    """Returns the meanings of the words of a text; an abbreviated unit, such as "mph", has those of its units."""
     text = ABBREVIATED_UNITS.get(text.lower(), text)
-    stems = map(_stem, WORD_OR_SIGN.findall(text))
-    meanings = {MEANINGS.get(stem, stem) for stem in stems}
-    return {meaning for meaning in meanings if meaning and meaning.isascii()}
+    return {_meaning(word) for word in WORD_OR_SIGN.findall(text)} - {""}
 
 
 @dataclass(frozen=True)
@@ -127,17 +242,22 @@ class Item:
     Args:
         names (`set[str]`): Meanings of the words.
         units (`set[str]`): Meanings of the words and signs of the units.
+        subjects (`set[str]`): The names that are proper names, such as `tom`.
         formulas (`list[str]`): Formulas in the order of the text.
         between (`list[str]`): Words between each formula and the next one, such as `to`.
     """
 
     names: set[str]
     units: set[str]
+    subjects: set[str]
     formulas: list[str]
     between: list[str]
 
     def contradicts(self, other: "Item") -> bool:
-        """Returns whether each of two items has a word that the other one lacks."""
+        """Returns whether each of two items has a word that the other one lacks.
+
+        A proper name contradicts only proper names: "Tom is 12" and "12 years old" may both hold.
+        """
         words = self.names
         other_words = other.names
         if not (self.units and other.units):  # else their values decide
@@ -145,11 +265,14 @@ class Item:
             other_words = other_words | other.units
         only_here = words - other_words
         only_there = other_words - words
+        if not (self.subjects and other.subjects):
+            only_here -= self.subjects
+            only_there -= other.subjects
         return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
 
 
 def _lacks_some(words: set[str], of: set[str]) -> bool:
-    """Returns whether words lack one of other words, in all its forms and abbreviations."""
+    """Returns whether words lack one of other words, or its abbreviation."""
     return any(not any(_is_same(expected, word) for word in words) for expected in of)
 
 
@@ -157,24 +280,32 @@ def _marked(text: str) -> str:
     """Returns a normalized text with every word in angle quotes, and every known unit in double quotes.
 
     Example:
-        >>> _marked("There are 12 apples"), _marked('"option A"'), _marked('15 "km"')
-        ('‹There› ‹are› 12 ‹apples›', '‹option› ‹A_›', '15 "km"')
+        >>> _marked("Tom has 12 apples"), _marked("option A"), _marked('15 "km"')
+        ('‹Tom*› ‹has› 12 ‹apples›', '‹option› ‹A_› ', '15 "km"')
     """
     text = DOTTED.sub(r"\1\2", text)  # a.m. -> am
-    text = BRACKETED_WORDS.sub(r' "\1" ', text)  # 5 (max) -> 5 "max"
+    text = SHORT_ASIDE.sub(r' ("\1")', text)  # 5 (max) -> 5 ("max")
     # `normalized` puts the words of \text{...} in double quotes, so every second piece stood in quotes
     pieces = text.split('"')
     for index, piece in enumerate(pieces):
         is_quoted = index % 2 == 1
-        if is_quoted and read_unit(piece):
-            pieces[index] = f' "{piece.strip()}" '
-            continue
-        runs = list(LETTERS.finditer(piece)) if is_quoted else word_runs(piece)
-        for run in reversed(runs):  # from the last one, so that the places of the others stay
-            piece = piece[: run.start()] + _mark(run) + piece[run.end() :]
-        pieces[index] = piece
+        pieces[index] = _with_marked_quotation(piece) if is_quoted else _with_marked_words(piece)
     marked = " ".join("".join(pieces).split())
-    return CURRENCY.sub(r" ‹\g<0>› ", marked)  # a sign is a word: 5€
+    marked = CURRENCY.sub(r" ‹\g<0>› ", marked)  # a sign is a word: 5€
+    marked = LETTER_NAME.sub(r"‹\1_› ", marked)  # a letter after a word is a name: option A
+    # a unit in brackets is a word: 12 (kg)
+    return ASIDE.sub(lambda aside: UNIT_QUOTES.sub(r"‹\1›", aside[1]), marked)
+
+
+def _with_marked_quotation(text: str) -> str:
+    """Marks what stood in quotes: km is a unit, and boys is a word."""
+    return f' "{text.strip()}" ' if read_unit(text) else LETTERS.sub(_mark, text)
+
+
+def _with_marked_words(text: str) -> str:
+    for run in reversed(word_runs(text)):  # from the last one, so that the places of the others stay
+        text = text[: run.start()] + _mark(run) + text[run.end() :]
+    return text
 
 
 def _mark(run: re.Match[str]) -> str:
@@ -183,11 +314,24 @@ def _mark(run: re.Match[str]) -> str:
     before = run.string[: run.start()].rstrip()
     if word.lower() in JOINERS:
         return f" {word} "
-    if read_unit(word) and BEFORE_UNIT.search(before):
+    if read_unit(word) and _meaning(word) and BEFORE_UNIT.search(before):
         return f' "{word}" '
     if len(word) == 1 and word.isupper() and (before or word not in "AI"):
         word += "_"
+    elif _is_proper_name(run):
+        word += NAME_MARK
     return f" ‹{word}› "
+
+
+def _is_proper_name(run: re.Match[str]) -> bool:
+    """Returns whether a word with a capital letter stands inside a sentence, or begins it as the subject of a verb."""
+    word = run[0]
+    if not (word[0].isupper() and word[1:].islower()) or _stem(word) in MEANINGS or _stem(word) in NO_NAMES:
+        return False
+    is_inside = run.string[: run.start()].rstrip()[-1:].islower()
+    if is_inside:
+        return not word.endswith("s")  # a plural is no name: "the number of Apples"
+    return SINGULAR_VERB.match(run.string, run.end()) is not None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -208,8 +352,12 @@ def _claim(text: str) -> Item:
 def _item(text: str) -> Item:
     """Returns an item of a marked text."""
     names: set[str] = set()
+    subjects: set[str] = set()
     for word in MARKED_WORD.findall(text):
-        names |= _meanings(word)
+        meanings = _meanings(word.removesuffix(NAME_MARK))
+        names |= meanings
+        if word.endswith(NAME_MARK):
+            subjects |= meanings
     units: set[str] = set()
     for unit in MARKED_UNIT.findall(text):
         units |= _meanings(unit.strip('"').replace(r"\circ", "°"))
@@ -225,7 +373,7 @@ def _item(text: str) -> Item:
             if formulas:
                 between.append(words)
             formulas.append(formula)
-    return Item(names, units, formulas, between)
+    return Item(names, units, subjects, formulas, between)
 
 
 def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
@@ -241,8 +389,8 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         return None
     if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
         return None
-    answer = normalized(MARKUP.sub("", answer))
-    gold = normalized(MARKUP.sub("", gold))
+    answer = _respelled(answer)
+    gold = _respelled(gold)
     if _claim(answer).contradicts(_claim(gold)):
         return False
     items = _items(answer)
@@ -257,6 +405,13 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
     if len(items) < 2 or not all(are_named):
         return None
     return equal_in_any_order(items, gold_items, same)
+
+
+def _respelled(text: str) -> str:
+    """Returns a normalized text in which phrases of one meaning are written alike."""
+    for pattern, replacement in PHRASES:
+        text = pattern.sub(replacement, text)
+    return normalized(MARKUP.sub("", text))
 
 
 def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
