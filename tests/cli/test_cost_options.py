@@ -1,5 +1,6 @@
 """`length_of` on the command line: an evaluation measures what a training controls, in its unit."""
 
+import hashlib
 import json
 import shutil
 import sys
@@ -58,6 +59,18 @@ def test_an_evaluation_measures_the_cost_and_the_target_of_training(folder, caps
     assert metric(folder, "within_target")["value"] == pytest.approx(fmean(cost <= 40.5 for cost in costs))
     assert metric(folder, "within_target")["at"] == 40.5
     assert "within 40.5 characters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("added", "num_lines"), [("", 0), ("\n", 1)])
+def test_a_cost_whose_code_changed_since_training_is_said_in_one_line(added, num_lines, folder, caplog):
+    digest = hashlib.sha256((COST + added).encode()).hexdigest()
+    model = trained(folder, length_of="my_costs.py:characters", target_length=40.5)
+    entry = {"method": "leash", "code": {"my_costs": digest}}
+    (folder / model / "trainer_state.json").write_text(json.dumps({"stateful_callbacks": {"LengthControl": entry}}))
+    EvalArguments(model_name_or_path=model, output_dir="out", benchmarks=["rows.jsonl"]).as_trained(
+        {"length_of": "my_costs.py:characters"}
+    )
+    assert sum("code" in record.getMessage() for record in caplog.records) == num_lines
 
 
 def test_another_target_needs_no_new_samples_and_another_code_does(folder, capsys):

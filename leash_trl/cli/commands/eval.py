@@ -9,12 +9,13 @@ from typing import Any, Self
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
-from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, short_name
+from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, short_name
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
-from leash_trl.run_folder import RECIPE_FILE
+from leash_trl.reward_functions import code_digests
+from leash_trl.run_folder import RECIPE_FILE, length_control_state
 
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,21 @@ class EvalArguments(SamplingArguments):
             target_length = recipe.get("target_length")
         if self.length_of is None and length_of != TOKEN_COSTS[0]:
             logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)
+            warn_of_changed_code(length_of, self.model_name_or_path)
         return replace(arguments, length_of=length_of, target_length=target_length)
+
+
+def warn_of_changed_code(length_of: str, model: str) -> None:
+    """Warns if the function of a cost has other code than in the training of a model, given by its folder."""
+    function = find_cost(length_of).function
+    if function is None:
+        return
+    trained_code = (length_control_state(model) or {}).get("code", {})
+    for module, code in code_digests([function]).items():
+        if trained_code.get(module, code) != code:
+            logger.warning(
+                "the code of %s has changed since training, so %s may measure another cost", module, length_of
+            )
 
 
 def obstacle_to_measuring(cost: str, model: str) -> str | None:
