@@ -44,8 +44,9 @@ def lambdas_by_hand(costs_by_update: list[list[float]], target: float) -> list[f
 
 
 def tool_run(kind, folder, length_of, target=1):
-    """A run of ours or of TRL's whose completions call a tool, and its method."""
-    fields = quiet(folder, lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR, max_completion_length=400)
+    """A run of ours or of TRL's whose completions call a tool, with a checkpoint after each update, and its method."""
+    settings = {"max_completion_length": 400, "save_strategy": "steps", "save_steps": 1}
+    fields = quiet(folder, lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR, **settings)
     common = {"train_dataset": conversations(), "processing_class": byte_tokenizer(), "tools": [add]}
     if kind == "LeashGRPO":
         args = LeashGRPOConfig(**{**fields, "length_of": length_of, "target_length": target})
@@ -72,6 +73,16 @@ def test_lambda_by_tool_calls_and_turns(kind, length_of, target, tmp_path):
     assert logged(trainer, "leash/lambda") == pytest.approx(used, rel=1e-6)
     assert logged(trainer, "leash/mean_length") == [fmean(costs) for costs in costs_by_update]
     assert method.lam == pytest.approx(lambdas[-1], abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["LeashGRPO", "GRPO"])
+def test_a_run_with_tools_resumes_with_lambda_to_the_last_bit(kind, tmp_path):
+    trainer, method = tool_run(kind, tmp_path, "tool_calls")
+    trainer.train()
+    resumed, resumed_method = tool_run(kind, tmp_path, "tool_calls")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert logged(resumed, "leash/lambda") == logged(trainer, "leash/lambda")
+    assert resumed_method.lam == method.lam != LAMBDA_INIT
 
 
 def test_tokens_stay_logged_where_tool_calls_are_controlled(tmp_path):
