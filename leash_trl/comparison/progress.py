@@ -122,6 +122,7 @@ class ComparisonProgress:
             file=sys.stderr if self._is_terminal else io.StringIO(),
             bar_format="{n_fmt} of {total_fmt} updates |{bar}| {desc}, {remaining} left",
             dynamic_ncols=True,
+            disable=False,  # also where TQDM_DISABLE is set: its numbers are read below
         )
         self._rows: list[tqdm] = []
         for position in range(1, num_jobs + 1):

@@ -1,7 +1,10 @@
 """How far a comparison is, by the logs of its runs."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -114,3 +117,19 @@ def test_the_time_left_is_that_of_the_updates_left_at_their_mean_speed(compariso
     assert "1 of 3 runs" in text
     assert f"{tqdm.format_interval(50 * 3)} left" in text
     assert "first: update 30 of 40, length 52 of 46, lambda 0.1" in text
+
+
+SHOW_A_COMPARISON = """
+import pathlib
+from leash_trl.comparison.progress import ComparisonProgress
+from test_progress import run_in
+
+with ComparisonProgress([run_in(pathlib.Path("first"), max_steps=40)], num_jobs=1) as shown:
+    shown.show()
+"""
+
+
+def test_a_comparison_runs_where_bars_are_switched_off(tmp_path):
+    """tqdm reads the variable when it is imported."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TQDM_DISABLE": "1"}
+    subprocess.run([sys.executable, "-c", SHOW_A_COMPARISON], cwd=tmp_path, env=environment, check=True)
