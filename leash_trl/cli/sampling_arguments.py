@@ -208,13 +208,20 @@ def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return trained
 
 
+def template_kwargs_of_efforts(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of the chat template of each effort of a training, those of all efforts included; empty
+    for a training without such arguments."""
+    kwargs_of_efforts = mapping_field("effort_template_kwargs", recipe.get("effort_template_kwargs"))
+    if not kwargs_of_efforts:
+        return {}
+    common_kwargs = mapping_field("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
+    efforts = mapping_field("efforts", recipe["efforts"]) or {}
+    return {effort: {**common_kwargs, **kwargs_of_efforts.get(effort, {})} for effort in efforts}
+
+
 def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> None:
     """Warns if these arguments of the chat template select none of the efforts of the training."""
-    common_kwargs = mapping_field("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
-    kwargs_of_efforts = mapping_field("effort_template_kwargs", recipe["effort_template_kwargs"]) or {}
-    choices: dict[str, Any] = {}
-    for effort in mapping_field("efforts", recipe["efforts"]) or {}:
-        choices[effort] = {**common_kwargs, **kwargs_of_efforts.get(effort, {})}
+    choices = template_kwargs_of_efforts(recipe)
     if chat_template_kwargs not in choices.values():
         logger.warning(
             "chat_template_kwargs is %s, which selects no effort of training; set one of %s",

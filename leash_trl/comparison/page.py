@@ -60,6 +60,8 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
         )
         if not counts_tokens:
             results["target_of"] = run.length_of
+        if evaluation.request.template_kwargs:  # the base was asked with the template's defaults
+            results |= tables.NO_CHANGE
         num_generated = int(max(evaluation.generated_tokens, default=0))
         row = {
             "name": evaluation.request.named(run.label),
@@ -160,6 +162,10 @@ def page_text(
     ]
     if "target_length" in options:
         paragraphs.append(f"The share within target is that of eval: target_length {options['target_length']:g}.")
+    if any(evaluation.request.template_kwargs for evaluation in evaluations):
+        paragraphs.append(
+            "Efforts by arguments of the chat template have no change from the base, which got its defaults."
+        )
     missing = ", ".join(run.name for run in runs if not run.is_done())
     if missing:
         paragraphs.append(f"Missing: {missing}.")

@@ -181,6 +181,9 @@ def estimate_of(row: Row, name: str) -> Estimate:
     return Estimate(*(row.get(column, math.nan) for column in columns))
 
 
+NO_CHANGE = {"token_change": math.nan, "efficiency_score": math.nan}  # of a row that cannot be compared with the base
+
+
 def _against_base(row: Row, base: Row) -> dict[str, float]:
     r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless.
 
@@ -257,7 +260,8 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
             row |= _interval_columns("mean_tokens", mean_over_seeds(point["mean_tokens"]))
             if "mean_cost" in point:
                 row |= _interval_columns("mean_cost", mean_over_seeds(point["mean_cost"]))
-        row |= _against_base(row, base)
+        if point["token_change"].notna().any():
+            row |= _against_base(row, base)
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -68,10 +68,10 @@ class DualStepCallback(TrainerCallback):
         self.version = 0
         self._length_of = cost.name
         self._target_length = target_length
-        functions = [*reward_funcs]
+        code = [type(method), *reward_funcs]
         if cost.function is not None:
-            functions.append(cost.function)
-        self._code = code_digests(functions)
+            code.append(cost.function)
+        self._code = code_digests(code)
         self._state_to_save = state_to_save
         self._restore_state = restore_state
         self._loss_scale = 1.0

@@ -150,6 +150,7 @@ def test_an_effort_of_training_is_chosen_by_its_arguments_of_the_template(traine
     words = ["--chat_template_kwargs", '{"title": "1 + 2", "brief": true}']
     run = evaluated(trained(**EFFORTS), tmp_path / "out", *words)
     assert run["chat_template_kwargs"] == {"chat_template": TEMPLATE, "title": "1 + 2", "brief": True}
+    assert run["target_length"] == 8
     assert not logged("chat_template_kwargs is")
 
 

@@ -162,6 +162,13 @@ def test_the_share_of_truncated_completions_has_a_column():
     assert [row[heading.index("truncated rate")] for row in rows] == ["0.0%", "25.0%"]
 
 
+def test_a_row_that_was_asked_otherwise_than_the_base_has_no_change_from_it():
+    seeds = with_base(near("low", 8, 0.5, 40)).assign(token_change=math.nan)
+    rows = comparison_rows(seeds)
+    assert rows["token_change"].isna().all()
+    assert rows["score"].notna().all()
+
+
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
     rows = [
         {**seed(run), "length_control_kwargs.alpha": "0.5"},

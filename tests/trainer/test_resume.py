@@ -217,7 +217,14 @@ def test_other_settings_are_said_and_gone_on_with(run, resumable, caplog):
     assert [row["leash/lambda"] for row in log(resumed, 5)] == [*saved.values()]
 
 
-COST_AND_REWARD = """
+COST_REWARD_AND_METHOD = """
+from leash_trl.length_control.leash import Leash
+
+
+class OwnMethod(Leash):
+    name = "own"
+
+
 def num_lines(completions, **columns):
     return [1.0 for _ in completions]
 
@@ -228,14 +235,15 @@ def parity(completion_ids, **columns):
 
 
 @pytest.mark.parametrize(
-    ("kind", "changed"), [("LeashGRPO", "changed_costs"), ("GRPO", "changed_rewards"), ("GRPO", None)]
+    ("kind", "changed"),
+    [("LeashGRPO", "changed_costs"), ("LeashGRPO", "changed_methods"), ("GRPO", "changed_rewards"), ("GRPO", None)],
 )
 def test_code_that_changed_since_the_checkpoint_is_said_in_one_line(
     kind, changed, make_trainer, tiny_model_path, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("changed_costs", "changed_rewards"):
-        (tmp_path / f"{name}.py").write_text(COST_AND_REWARD)
+    for name in ("changed_costs", "changed_methods", "changed_rewards"):
+        (tmp_path / f"{name}.py").write_text(COST_REWARD_AND_METHOD)
         monkeypatch.delitem(sys.modules, name, raising=False)
     reward_func = importlib.import_module("changed_rewards").parity
     cost = {"length_of": f"{tmp_path}/changed_costs.py:num_lines"}
@@ -243,7 +251,8 @@ def test_code_that_changed_since_the_checkpoint_is_said_in_one_line(
 
     def run():
         if kind == "LeashGRPO":
-            return make_trainer(reward_func, target_length=6, **cost, **fields)
+            method = f"{tmp_path}/changed_methods.py:OwnMethod"
+            return make_trainer(reward_func, length_control=method, target_length=6, **cost, **fields)
         reward = LengthControlledReward(reward_func, "leash", 6, **cost)
         return stock_trainer(kind, tiny_model_path, tmp_path / "run", reward=reward, **fields)
 
@@ -258,7 +267,7 @@ def test_code_that_changed_since_the_checkpoint_is_said_in_one_line(
 
 def test_a_reward_function_without_a_module_trains(make_trainer):
     names = {"__name__": "run_by_hand"}
-    exec(COST_AND_REWARD, names)
+    exec(COST_REWARD_AND_METHOD, names)
     make_trainer(names["parity"], max_steps=1).train()
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
-from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
+from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all, template_kwargs_of_efforts
 from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, short_name
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.sampling import SamplingPlan
@@ -16,6 +16,7 @@ from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
 from leash_trl.reward_functions import code_digests
 from leash_trl.run_folder import RECIPE_FILE, length_control_state
+from leash_trl.saved_recipe import mapping_field
 
 
 logger = logging.getLogger(__name__)
@@ -61,11 +62,20 @@ class EvalArguments(SamplingArguments):
         length_of = self.length_of or trained_cost
         target_length = self.target_length
         if target_length is None and short_name(length_of) == short_name(trained_cost):
-            target_length = recipe.get("target_length")
+            target_length = target_of_training(recipe, arguments.chat_template_kwargs)
         if self.length_of is None and length_of != TOKEN_COSTS[0]:
             logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)
             warn_of_changed_code(length_of, self.model_name_or_path)
         return replace(arguments, length_of=length_of, target_length=target_length)
+
+
+def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> float | None:
+    """Returns the target of a training, that of the effort which these arguments of the chat template select."""
+    for effort, template_kwargs in template_kwargs_of_efforts(recipe).items():
+        if template_kwargs == chat_template_kwargs:
+            targets: dict[str, float] = mapping_field("efforts", recipe["efforts"]) or {}
+            return targets[effort]
+    return recipe.get("target_length")
 
 
 def warn_of_changed_code(length_of: str, model: str) -> None:
