@@ -28,7 +28,7 @@ RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
 ADVICE_ENTRY = "Advice"  # the same of the advice on a run
-TARGET_KEY = "leash/target_length"  # key of the target in a log
+TARGET_KEY = "leash/common_target"  # in a log, the target that all prompts of a run have
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
@@ -49,7 +49,7 @@ def newest_trainer_state(folder: str | Path) -> dict[str, Any]:
 
 
 class TargetSpan(NamedTuple):
-    """Consecutive batches of a run with the same mean target, in the unit of `length_of`."""
+    """Consecutive batches of a run with the same target of all prompts, in the unit of `length_of`."""
 
     target: float
     first_step: int
@@ -57,11 +57,11 @@ class TargetSpan(NamedTuple):
 
 
 def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> list[TargetSpan]:
-    """Returns the targets that a run logged, in order: one span, or several if the target changed, as by a schedule or
-    when the run was resumed.
+    """Returns the targets of a run in order: one span, or several if the target changed, as by a schedule or when the
+    run was resumed; none if prompts have targets of their own.
 
     Example:
-        >>> target_spans([{"step": 1, "leash/target_length": 46.0}, {"step": 2, "leash/target_length": 46.0}])
+        >>> target_spans([{"step": 1, "leash/common_target": 46.0}, {"step": 2, "leash/common_target": 46.0}])
         [TargetSpan(target=46.0, first_step=1, last_step=2)]
     """
     import pandas as pd

@@ -34,10 +34,10 @@ from leash_trl.evaluation.tables import (
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
-from leash_trl.figures.training import dynamics_figure, length_title, logged, targets_of, training_figure
+from leash_trl.figures.training import TARGET, dynamics_figure, length_title, logged, targets_of, training_figure
 from leash_trl.files import write_whole
 from leash_trl.paths import existing_path
-from leash_trl.run_folder import TargetSpan, length_control_state, read_saved_recipe
+from leash_trl.run_folder import length_control_state, read_saved_recipe
 
 
 LONG_GOLD = 200  # characters; a heading cuts golds longer than this
@@ -337,7 +337,7 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     return {
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),
-        "target": _targets_cell(targets_of(run)),
+        "target": _targets_cell(run),
         "length of": run.attrs["length_of"],
         "first length": format_cost(first_length, run.attrs["length_of"]),
         "last length": format_cost(last_length, run.attrs["length_of"]),
@@ -351,8 +351,11 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def _targets_cell(spans: Sequence[TargetSpan]) -> str:
+def _targets_cell(run: pd.DataFrame) -> str:
     """Returns the targets of a run, and from which step on if they changed."""
+    spans = targets_of(run)
+    if not spans:
+        return "of each prompt" if TARGET in run else ""
     if len(spans) > MOST_TARGETS:
         return "changing"
     targets = [f"{span.target:g}" for span in spans]

@@ -170,7 +170,7 @@ def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
     they were logged."""
     targets: set[float] = set()
     for line in lines:
-        targets.update(span.target for span in targets_of(line))
+        targets.update(logged(line, TARGET))
     if len(targets) == 1:
         target = targets.pop()
         dotted = axis.axhline(target, color="black", linestyle=":", linewidth=1.2)

@@ -1,5 +1,6 @@
 """`Rollouts`, the completions that a method receives, and `Score`, the rewards and advantages that it returns."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -26,6 +27,8 @@ class Rollouts:
         num_generations: G, the number of completions per prompt.
         max_completion_length: Largest possible length: the generation limit of this batch; infinite for no limit, or
             if lengths are no tokens.
+        common_target: Target that all prompts of the run have at this step, in the same unit; NaN if the data set or
+            the method gives them targets of their own.
         correctness_rewards: Reward that is positive for a correct answer; by default the task reward. Where it is NaN,
             correctness is not known and the completion is called unscorable, even if other rewards are known.
         is_correctness_known: False if it is not known which answers are correct, since there are several reward
@@ -43,6 +46,7 @@ class Rollouts:
     questions: torch.Tensor
     num_generations: int
     max_completion_length: float
+    common_target: float = math.nan
     correctness_rewards: torch.Tensor | None = None
     is_correctness_known: bool = True
     num_tokens: torch.Tensor | None = None

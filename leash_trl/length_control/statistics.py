@@ -19,6 +19,8 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     """
     constraint = _as_frame(_constraint_columns(method, rollouts, score))
     logged = method.statistics() | constraint.mean().to_dict() | _batch_statistics(rollouts, score)
+    if method.target_use != "none":
+        logged["common_target"] = rollouts.common_target
     budget_names = method.budgets(rollouts)  # of each completion
     if budget_names is not None:
         states = pd.DataFrame([method.budget_statistics(name) for name in budget_names])

@@ -22,6 +22,7 @@ class GenerationBatch:
     Args:
         questions (`Sequence[int]`): Number that identifies the prompt of each completion and is the same in every run.
         targets (`Sequence[float]`): Target of the prompt of each completion in tokens; NaN if it has none.
+        common_target (`float`): Target that all prompts of the run have at this step; NaN if they have others.
         columns (`Mapping[str, Sequence]`): Values of the data set columns that the method reads, one per completion.
         template_kwargs (`Sequence[Mapping]`): Arguments of the chat template for the prompt of each completion, in
             addition to those of the configuration.
@@ -38,6 +39,7 @@ class GenerationBatch:
 
     questions: Sequence[int] = ()
     targets: Sequence[float] = ()
+    common_target: float = math.nan
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     template_kwargs: Sequence[Mapping[str, Any]] = ()
     prompt_ends: Sequence[str] = ()

@@ -49,7 +49,7 @@ from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, part_of_process
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.prompt_rows import column_values, rows_with_targets, text_prompt
+from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets, text_prompt
 from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
@@ -212,19 +212,25 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _new_generation(self, inputs) -> GenerationBatch:
         """Generates and scores completions for these rows."""
+        run_targets = {
+            "current_target": self.args.target_at(self.state.global_step),
+            "target_length": self.args.target_length,
+        }
         rows, questions, targets = rows_with_targets(
-            inputs,
-            self.length_control,
-            current_target=self.args.target_at(self.state.global_step),
-            target_length=self.args.target_length,
-            generation_limit=self.args.largest_length,
+            inputs, self.length_control, generation_limit=self.args.largest_length, **run_targets
         )
         if self._mode == "train" and self._example_prompt is None:
             # the same on all processes: that of the main one, which writes the card
             self._example_prompt = gather_object([text_prompt(rows[0])])[0]
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
         template_kwargs = [template_arguments(row) for row in inputs]
-        generation = GenerationBatch(questions, targets, columns, template_kwargs)
+        generation = GenerationBatch(
+            questions,
+            targets,
+            common_target=common_target(inputs, self.length_control, **run_targets),
+            columns=columns,
+            template_kwargs=template_kwargs,
+        )
         self._generation = generation  # the methods that TRL calls next fill in its other fields
         generation.batch = super()._generate_and_score_completions(rows)
         if self.args.normalizes_apart:
@@ -396,6 +402,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             lengths=gather_object(generation.lengths),
             targets=gather_object(generation.targets),
             questions=gather_object(generation.questions),
+            common_target=generation.common_target,
             columns={name: gather_object(values) for name, values in generation.columns.items()},
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
             max_completion_length=generation.generation_limit if self.args.cost.counts_tokens else math.inf,

@@ -40,7 +40,7 @@ from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
 from leash_trl.rewards.calling import reward_table, with_thinking_markers
 from leash_trl.trainer.advice import advice_metrics
-from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
+from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
 from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
@@ -286,6 +286,8 @@ class LengthControlledReward:
             lengths=lengths,
             targets=targets,
             questions=questions,
+            # a reward has no schedule, so that the configured target is the current one
+            common_target=common_target(rows, self.method, self.target_length, self.target_length),
             columns=column_values(rows, self.method.columns_read(), self.target_length),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,

@@ -49,6 +49,30 @@ def rows_with_targets(
     return rows_of_model, questions, targets
 
 
+def common_target(
+    rows: Sequence[Mapping[str, Any]],
+    method: LengthControl,
+    current_target: float | None,
+    target_length: float | None,
+) -> float:
+    """Returns the target that all prompts of the run have at this step, in the unit of `length_of`.
+
+    It is NaN without a target, or if the data set or the method gives prompts targets of their own: these differ
+    between batches by which prompts are drawn, which is no change of the run's target.
+
+    Args:
+        rows (`Sequence[Mapping]`): Rows of the data set in one batch.
+        current_target (`float`): The current target of the schedule, which is the configured one if there is none.
+        target_length (`float`): The configured target.
+    """
+    if current_target is None:
+        return math.nan
+    for row in rows:
+        if TARGET_COLUMN in row or method.target_for(question_of(row), target_length) != target_length:
+            return math.nan
+    return current_target
+
+
 def text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
     """Returns the prompt of a row for the model card, or `None` if text alone cannot show it, since it has images or
     calls tools."""

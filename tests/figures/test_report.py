@@ -136,7 +136,7 @@ def test_first_and_last_numbers_are_means_over_ten_batches():
 def test_the_numbers_of_a_training_run_by_hand():
     columns = {
         "step": [1, 2, 3],
-        "leash/target_length": 46,
+        "leash/common_target": 46,
         "leash/mean_length": [60, 46, 50],
         "leash/lambda": [0.1, 0.6, 0.3],
         "leash/satisfaction_rate": [0.2, 0.5, 0.4],
@@ -162,11 +162,20 @@ def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
 
 def test_a_target_that_changed_is_told_by_steps():
     log = [
-        {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46},
-        {"step": 2, "leash/mean_length": 40.0, "leash/target_length": 24},
+        {"step": 1, "leash/mean_length": 40.0, "leash/common_target": 46},
+        {"step": 2, "leash/mean_length": 40.0, "leash/common_target": 24},
     ]
     changed = final_numbers(curves_from_state({"log_history": log}, "run"))
     assert (changed["target"], changed["steps to target"]) == ("46, 24 from step 2", "")
+
+
+def test_targets_that_differ_between_prompts_are_no_schedule():
+    log = [
+        {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46.0},
+        {"step": 2, "leash/mean_length": 20.0, "leash/target_length": 35.0},
+    ]
+    mixed = final_numbers(curves_from_state({"log_history": log}, "run"))
+    assert (mixed["target"], mixed["steps to target"]) == ("of each prompt", "")
 
 
 def test_a_run_shows_what_it_was_told_while_it_trained(tmp_path):

@@ -90,12 +90,21 @@ def test_a_target_is_one_of_what_is_controlled(length_of, quantity, target, card
     assert "mean completion length" not in card.text
 
 
+def test_targets_that_differ_between_prompts_are_no_schedule(tmp_path):
+    state = trainer_state(2, target_length=1024)
+    for row, mean_target in zip(state["log_history"], (700.0, 900.0), strict=False):
+        row["leash/target_length"] = mean_target
+    write_model_card(tmp_path, state, RECIPE | {"target_length": 1024}, "me/short")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert "from step" not in card.text
+
+
 def test_a_target_that_changed_is_told_by_steps_and_means_are_of_the_last(tmp_path):
     state = trainer_state(4, target_length=1024)
     for row in state["log_history"][:2]:
-        row["leash/target_length"] = 4096
+        row["leash/common_target"] = 4096
     for row in state["log_history"][2:]:
-        row["leash/target_length"] = 1024
+        row["leash/common_target"] = 1024
     write_model_card(tmp_path, state, RECIPE | {"target_length": 1024}, "me/short")
     card = ModelCard.load(tmp_path / "README.md")
     assert fact(card, "target of the mean completion length, from step 1") == "4,096 tokens"

@@ -10,8 +10,9 @@ from PIL import Image
 
 from leash_trl.data.questions import question_of
 from leash_trl.length_control.l1 import L1Max
+from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.targets import row_target, scheduled_target
-from leash_trl.trainer.prompt_rows import column_values, rows_with_targets
+from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,25 @@ def test_a_schedule_stretches_targets_up_to_the_generation_limit():
     prompts, _, targets = rows_with_targets(rows, method, 400.0, 100.0, generation_limit=300)
     assert targets == [300, 200, 300, 400]
     assert [row["prompt"] for row in prompts] == ["a 300", "a 200", "a 300", "a 400"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "method", "common"),
+    [
+        ([{"prompt": "a"}, {"prompt": "b"}], Leash(), 150.0),
+        ([{"prompt": "a"}, {"prompt": "b", "target_length": 50}], Leash(), math.nan),
+        # of a data set in which other rows have targets
+        ([{"prompt": "a", "target_length": None}, {"prompt": "b", "target_length": None}], Leash(), math.nan),
+        ([{"prompt": "a"}, {"prompt": "b"}], L1Max(budget_range=(20, 90), suffix=" {n}"), math.nan),
+    ],
+)
+def test_prompts_have_a_common_target_unless_data_set_or_method_gives_them_others(rows, method, common):
+    target = common_target(rows, method, current_target=150.0, target_length=100.0)
+    assert target == pytest.approx(common, nan_ok=True)
+
+
+def test_without_a_target_there_is_no_common_one():
+    assert math.isnan(common_target([{"prompt": "a"}], Leash(), current_target=None, target_length=None))
 
 
 def test_columns_are_read_as_python_has_them_whatever_the_format():

@@ -63,5 +63,6 @@ def test_it_goes_with_schedules_targets_of_rows_and_dynamic_sampling(hook, make_
     if METHODS[name].target_use != "none":
         targets = [6 / 4 * fmean(targets_of_rows[0]), 5 / 4 * fmean(targets_of_rows[1])]
         assert [row["leash/target_length"] for row in rows] == pytest.approx(targets)
+        assert not any("leash/common_target" in row for row in rows)
     if name == "toggle":
         assert [row["leash/budget_on"] for row in rows] == [1, 0]
