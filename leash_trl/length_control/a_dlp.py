@@ -55,9 +55,12 @@ class ADLP(LengthControl):
         self.scorable += int(rollouts.is_scorable.sum())
 
     def step(self) -> None:
-        if self.scorable == 0:  # nothing was observed since the last update
+        # `correct` and `scorable` count the completions since the last update. Both are 0 if this update reused those
+        # of an earlier one, which have already changed the penalty.
+        if self.scorable == 0:
             return
         accuracy = self.correct / self.scorable
+        # `lam` is the penalty per token. It rises while accuracy is above the reference, and falls while it is below.
         surplus = accuracy - self.accuracy_reference
         self.lam = projected_ascent(self.lam, violation=surplus, lr=self.lambda_lr, minimum=0.0, maximum=math.inf)
         self.correct = 0

@@ -48,7 +48,10 @@ class RunningAccuracy(NamedTuple):
         """
         if self.num_batches == 0:
             return self._replace(level=accuracy, num_batches=1)
+        # The newest batch has the weight 1 / num_batches in the running mean `level`. The first batches therefore have
+        # equal weights, and later ones the weight 1 / WINDOW.
         num_batches = min(self.num_batches + 1, WINDOW)
+        # `trend` is the change of the mean per update, so that a steady change surprises only at first.
         expected = self.level + self.trend
         surprise = accuracy - expected  # e
         return self._replace(
@@ -72,6 +75,7 @@ class RunningAccuracy(NamedTuple):
             >>> [round(falling.above(floor).penalty_share, 9) for floor in (0.66, 0.75)]
             [0.504, 0.0]
         """
+        # The integral grows as long as accuracy stays above the floor, and shrinks as long as it stays below.
         integral = clipped(self.integral + INTEGRAL_RATE * (self.level - floor - RESERVE), 0.0, 1.0)
         forecast = self.level + HORIZON * self.trend
         share = (forecast - floor) / RANGE + integral

@@ -93,36 +93,49 @@ class ACOER(LengthControl):
         self.correct_lengths += rollouts.lengths[rollouts.is_correct].tolist()
 
     def step(self) -> None:
-        if not self.verdicts:  # nothing scorable was observed since the last update
+        # `verdicts` are the correctness (1 or 0) of the completions since the last update. There are none if this
+        # update reused those of an earlier one.
+        if not self.verdicts:
             return
         self._update_averages()
         self.num_updates += 1
+        # `accuracies` holds the moving average of accuracy after each of the last `window` updates. The weight and the
+        # budget of the bonus change only once accuracy can be compared over a whole window.
         is_window_full = len(self.accuracies) == self.window
         if self.num_updates > self.warmup_steps and is_window_full:
             self._update_weight_and_budget()
 
     def _update_averages(self) -> None:
+        """Adds what was observed since the last update to the moving averages of accuracy and of the length of correct
+        answers."""
         previous_average = self.accuracies[-1] if self.accuracies else None
-        self.accuracies.append(self._moving_average(previous_average, fmean(self.verdicts)))
-        self.accuracies = self.accuracies[-self.window :]
+        accuracy = fmean(self.verdicts)  # verdicts are 1 for a correct and 0 for a wrong answer
+        self.accuracies.append(self._moving_average(previous_average, accuracy))
+        self.accuracies = self.accuracies[-self.window :]  # the newest is the last
+        # Without a correct answer, there is no new length, and the average stays as it is.
         if self.correct_lengths:
             self.mean_length = self._moving_average(self.mean_length, fmean(self.correct_lengths))
         self.verdicts = []
         self.correct_lengths = []
 
     def _moving_average(self, previous: float | None, newest: float) -> float:
+        """Returns the exponential moving average after one more value; `previous` is `None` before the first one."""
         if previous is None:
             return newest
         newest_weight = 2.0 / (self.ema_span + 1)
         return previous + newest_weight * (newest - previous)
 
     def _update_weight_and_budget(self) -> None:
-        accuracy_drop = self.accuracies[0] - self.accuracies[-1]  # over the window
+        """Changes the weight of the bonus for short answers, `alpha`, and the length below which it is earned,
+        `budget`."""
+        # The oldest average is from the beginning of the window, the newest from this update.
+        accuracy_drop = self.accuracies[0] - self.accuracies[-1]
+        # `alpha_down` is a factor below 1, `alpha_up` one above 1.
         if accuracy_drop > self.max_accuracy_drop:
             self.alpha = max(self.alpha_min, self.alpha * self.alpha_down)
         else:
             self.alpha = min(self.alpha_max, self.alpha * self.alpha_up)
-        if self.mean_length is not None:
+        if self.mean_length is not None:  # `None` before the first correct answer
             self.budget = max(float(self.min_budget), self.budget_ratio * self.mean_length)
 
     def statistics(self) -> dict[str, float]:

@@ -37,11 +37,13 @@ def mean_and_std(
         >>> means.item(), stds.item()
         (3.0, 2.0)
     """
-    values = values.double()  # (..., G)
+    values = values.double()  # (..., G): the last axis holds the values of one group
     if weights is None:
         weights = torch.ones_like(values)
-    weights = weights.double().where(~torch.isnan(values), 0.0)  # a value of NaN has no weight
-    # sums over each group have shape (..., 1); the clamps avoid 0 / 0 in groups without values or with a single one
+    # A value of NaN has no weight. Its product with a weight is still NaN, so products are summed by `nansum`.
+    weights = weights.double().where(~torch.isnan(values), 0.0)
+    # Sums over a group have shape (..., 1). The clamps of the denominators avoid 0 / 0 in a group without values, and
+    # in one with a single value if `correction` is 1.
     total_weights = weights.sum(dim=-1, keepdim=True)
     means = (values * weights).nansum(dim=-1, keepdim=True) / total_weights.clamp(min=1.0)
     sums_of_squares = ((values - means) ** 2 * weights).nansum(dim=-1, keepdim=True)
@@ -87,10 +89,12 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
         [False, True, False]
     """
     shaped_PG = shaped_rewards.view(-1, num_generations)
-    # NaN becomes what can be neither the highest nor the lowest reward of a group
+    # P prompts with G completions each. NaN, which stands for no reward, is replaced by an infinity that can be
+    # neither the highest nor the lowest reward of a group.
     highest_P = shaped_PG.nan_to_num(nan=-torch.inf).amax(dim=1)
     lowest_P = shaped_PG.nan_to_num(nan=torch.inf).amin(dim=1)
     largest_advantage_P = advantages.view(-1, num_generations).abs().amax(dim=1)
+    # Both thresholds are above rounding errors, which a tiny standard deviation can turn into large advantages.
     differs_P = highest_P - lowest_P > ROUNDING_ERROR
     return differs_P & (largest_advantage_P > NEGLIGIBLE_ADVANTAGE)
 
@@ -124,7 +128,7 @@ def group_advantages(
         >>> group_advantages(torch.tensor([1.0, 1.0, -1.0, -1.0]), 4, "none", 1e-8).tolist()
         [1.0, 1.0, -1.0, -1.0]
     """
-    rewards_PG = rewards.double().view(-1, num_generations)
+    rewards_PG = rewards.double().view(-1, num_generations)  # one row for each of P prompts
     means_P1, stds_P1 = mean_and_std(rewards_PG, correction=correction)
     advantages_PG = rewards_PG - means_P1
     if scale_rewards == "group":
@@ -132,6 +136,7 @@ def group_advantages(
     elif scale_rewards == "batch":
         _, batch_std = mean_and_std(rewards_PG.flatten(), correction=correction)
         advantages_PG = advantages_PG / (batch_std + epsilon)
+    # An unscorable completion has a reward of NaN, which mean and standard deviation ignore; its advantage is 0.
     return advantages_PG.nan_to_num(nan=0.0).flatten()
 
 

@@ -50,8 +50,10 @@ def check_length_control(
         >>> check_length_control(Kimi(weight=0.2))
     """
     check_target(None if method.target_use == "none" else target_length, method, max_completion_length)
+    # by what they hold, such as {"right answers only": Rollouts(...)}
     batches = _batches(method, target_length, max_completion_length, num_generations, columns or {})
     _check_training(method, batches)
+    # Each batch is scored by the state that the batches before it have left, as in training.
     trained = copy.deepcopy(method)
     for rollouts in batches.values():
         _check_score(trained, rollouts)
@@ -67,18 +69,21 @@ def _batches(
     columns: Mapping[str, Sequence[Any]],
 ) -> dict[str, Rollouts]:
     """Returns batches by what they hold; for the arguments, see [`check_length_control`]."""
-    rows = torch.arange(NUM_PROMPTS * num_generations)
-    questions = rows // num_generations
+    rows = torch.arange(NUM_PROMPTS * num_generations)  # one for each completion
+    questions = rows // num_generations  # number of its prompt, such as [0, 0, 1, 1, 2, 2]
 
     def by_completion(values: Sequence[Any]) -> list[Any]:
-        """Gives the prompts these values in turn."""
+        """Gives the prompts these values in turn, and returns for each completion that of its prompt."""
         return [values[question % len(values)] for question in questions.tolist()]
 
+    # Prompts have one of two targets. A method such as L1 replaces them by targets that it draws by the prompt's
+    # number.
     target_lengths = (target_length, target_length / 2)
     targets = by_completion([method.target_for(question, target) for question, target in enumerate(target_lengths)])
-    lengths = rows * 7919 % (2 * target_length)  # a prime number, so that lengths differ and are in no order
+    # Multiples of a prime number, modulo twice the target, are in no order and lie on both sides of the target.
+    lengths = rows * 7919 % (2 * target_length)
     lengths = lengths.clamp(min=1, max=max_completion_length)
-    lengths[0] = max_completion_length
+    lengths[0] = max_completion_length  # at least one completion is truncated
     rewards = (-1.0) ** rows.double()  # 1 and -1 in turn
     mixed = Rollouts(
         task_rewards=rewards,
@@ -88,6 +93,7 @@ def _batches(
         questions=questions,
         num_generations=num_generations,
         max_completion_length=max_completion_length,
+        # the columns that the caller passes, and that of the targets, which LEASH reads with `multiplier_per`
         columns={name: by_completion(values) for name, values in columns.items()} | {TARGET_COLUMN: targets},
     )
     has_no_reward = (questions == 0) | (rows % 3 == 0)  # a whole prompt, and some completions of the others
@@ -95,7 +101,8 @@ def _batches(
         "right and wrong answers": mixed,
         "right answers only": replace(mixed, task_rewards=rewards.abs()),
         "wrong answers only": replace(mixed, task_rewards=-rewards.abs()),
-        "answers of 0 tokens": replace(mixed, lengths=0 * lengths, is_truncated=lengths < 0),  # as without thinking
+        # with `length_of: thinking`, an answer without thinking has a length of 0; none of them is truncated
+        "answers of 0 tokens": replace(mixed, lengths=0 * lengths, is_truncated=lengths < 0),
         "answers of which some have no reward": replace(
             mixed, task_rewards=rewards.masked_fill(has_no_reward, torch.nan)
         ),
@@ -103,7 +110,7 @@ def _batches(
     }
 
 
-def _training(
+def _training_record(
     method: LengthControl, batches: Mapping[str, Rollouts], evaluates: bool = False, resumes: bool = False
 ) -> list[str]:
     """Trains a copy of the method on these batches and returns its score, its statistics and its new state for each,
@@ -118,15 +125,19 @@ def _training(
         try:
             score = trained.score(rollouts, RULE)
             if evaluates:
+                # An evaluation reads targets and scores other completions, but calls neither `observe` nor `step`.
                 trained.target_for(0, 1.0)
                 trained.score(replace(rollouts, task_rewards=-rollouts.task_rewards), RULE)
             trained.observe(rollouts)
-            if resumes:  # there is such a checkpoint if mixed precision has skipped the update after `observe`
+            if resumes:
+                # What a new process knows is a fresh method and the saved state. A checkpoint lies between `observe`
+                # and `step` if mixed precision has skipped the update.
                 state = json.loads(json.dumps(trained.state_dict()))
                 trained = copy.deepcopy(method)
                 trained.load_state_dict(state)
             trained.step()
-            trained.step()  # of a second update on the same completions
+            # A second update may reuse the completions of the first one, and then calls `step` without `observe`.
+            trained.step()
             record.append(_as_text([vars(score), trained.statistics(), trained.state_dict()]))
         except Exception as error:
             error.add_note(
@@ -138,6 +149,7 @@ def _training(
 
 
 def _as_text(value: Any) -> str:
+    """Returns a value that holds numbers and tensors as JSON, whose numbers have all their digits."""
     return json.dumps(value, default=torch.Tensor.tolist)
 
 
@@ -145,35 +157,41 @@ def _check_training(method: LengthControl, batches: Mapping[str, Rollouts]) -> N
     """Raises `ValueError` if training changes the batches, or depends on more than them, the initial state and what
     the class declares to read."""
 
-    def trained_on(**changes: Any) -> list[str]:
-        return _training(method, {case: replace(rollouts, **changes) for case, rollouts in batches.items()})
+    def record_with(**changes: Any) -> list[str]:
+        """Trains on the same batches, in which these fields of `Rollouts` have other values."""
+        changed_batches = {case: replace(rollouts, **changes) for case, rollouts in batches.items()}
+        return _training_record(method, changed_batches)
 
-    mixed = next(iter(batches.values()))
-    before = _as_text([vars(rollouts) for rollouts in batches.values()])
-    expected = _training(method, batches)
-    if _as_text([vars(rollouts) for rollouts in batches.values()]) != before:
+    mixed = next(iter(batches.values()))  # the first batch has both right and wrong answers
+    # A record has the score, the statistics and the new state for each batch, as text. Two records are therefore equal
+    # only if two trainings are the same to the last bit.
+    batches_before = _as_text([vars(rollouts) for rollouts in batches.values()])
+    expected = _training_record(method, batches)
+    if _as_text([vars(rollouts) for rollouts in batches.values()]) != batches_before:
         raise ValueError(f"length_control {method.name!r} changes rollouts in place; work on a clone() of its tensors")
-    if _training(method, batches) != expected:
+    if _training_record(method, batches) != expected:
         raise ValueError(
             f"length_control {method.name!r} differs between two instances on the same batches; draw no random "
             "numbers, and declare its state with state_field, not in the class"
         )
-    if _training(method, batches, evaluates=True) != expected:
+    if _training_record(method, batches, evaluates=True) != expected:
         raise ValueError(
             f"length_control {method.name!r} trains differently after an evaluation; change state only in observe and "
             "step, by the rollouts that observe receives, not in score or target_for"
         )
-    if _training(method, batches, resumes=True) != expected:
+    if _training_record(method, batches, resumes=True) != expected:
         raise ValueError(
             f"state of length_control {method.name!r} is not the same after a checkpoint; declare with state_field "
             "what observe and step change"
         )
-    if method.target_use == "none" and trained_on(target_lengths=mixed.target_lengths / 3) != expected:
+    # A method that declares not to use a fact must train in the same way if this fact is another one: here the
+    # targets, and then which answers are correct.
+    if method.target_use == "none" and record_with(target_lengths=mixed.target_lengths / 3) != expected:
         raise ValueError(
             f"target_use of length_control {method.name!r} is 'none', but it reads rollouts.target_lengths, which are "
             "NaN in a run without a target; set it to 'required' or 'optional'"
         )
-    if not method.uses_correctness and trained_on(correctness_rewards=-mixed.task_rewards) != expected:
+    if not method.uses_correctness and record_with(correctness_rewards=-mixed.task_rewards) != expected:
         raise ValueError(
             f"uses_correctness of length_control {method.name!r} is False, but it reads which answers are correct; "
             "set it to True, since this is not known in every run, or use rollouts.task_rewards"
@@ -182,7 +200,7 @@ def _check_training(method: LengthControl, batches: Mapping[str, Rollouts]) -> N
 
 def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
     """Raises `ValueError` if rewards or advantages are not those that the class promises."""
-    score = method.score(rollouts, RULE)
+    score = method.score(rollouts, RULE)  # tensors of shape (N,)
     advantages = score.advantages
     has_reward = rollouts.is_scorable
     if not score.shaped[~has_reward].isnan().all():
@@ -196,6 +214,8 @@ def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
             f"advantages of length_control {method.name!r} are not {len(has_reward)} finite numbers, with 0 where a "
             "completion has no reward; mask them, as with nan_to_num(nan=0.0)"
         )
+    # `own_advantages` is False if GRPO's rule computes the advantages from the shaped rewards. "group" and "batch"
+    # promise that they have mean 0 over each prompt, and "group" also that they depend on this prompt alone.
     if not method.own_advantages and not _is_same(advantages, RULE(score.shaped, rollouts.num_generations)):
         raise ValueError(
             f"own_advantages of length_control {method.name!r} is False, but its advantages are not those of the "
@@ -207,28 +227,31 @@ def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
             f"own_advantages of length_control {method.name!r} is {method.own_advantages!r}, but the mean of a prompt "
             "is not 0; set it to True"
         )
+    # `needs_group` says on which completions a shaped reward depends: "batch" for all, True for those of its prompt,
+    # False for itself alone. Without the others, it must then be the same.
     if method.needs_group != "batch":
-        size = rollouts.num_generations if method.needs_group else 1
-        if not _is_same(score.shaped, _score_apart(method, rollouts, size).shaped):
+        part_size = rollouts.num_generations if method.needs_group else 1
+        if not _is_same(score.shaped, _score_in_parts(method, rollouts, part_size).shaped):
             raise ValueError(
                 f"needs_group of length_control {method.name!r} is {method.needs_group}, but shaped_rewards depends "
                 "on other completions; set it to True if on those of the prompt (see rollouts.by_group), else to "
                 "'batch'"
             )
     if method.own_advantages == "group":
-        apart = _score_apart(method, rollouts, rollouts.num_generations)
-        if not _is_same(advantages, apart.advantages):
+        score_by_prompt = _score_in_parts(method, rollouts, rollouts.num_generations)
+        if not _is_same(advantages, score_by_prompt.advantages):
             raise ValueError(
                 f"own_advantages of length_control {method.name!r} is 'group', but they depend on other prompts; set "
                 "it to 'batch', or compare only within a prompt"
             )
 
 
-def _score_apart(method: LengthControl, rollouts: Rollouts, size: int) -> Score:
-    """Returns the score of completions of which only `size` at a time are in a batch."""
+def _score_in_parts(method: LengthControl, rollouts: Rollouts, part_size: int) -> Score:
+    """Returns the score of the completions if the method sees only `part_size` of them at a time."""
     scores = []
-    for rows in torch.arange(len(rollouts.lengths)).view(-1, size):
-        part = replace(selected(rollouts, rows), num_generations=size)
+    for rows in torch.arange(len(rollouts.lengths)).view(-1, part_size):
+        # a batch of a single group: the completions of a prompt, or only one of them
+        part = replace(selected(rollouts, rows), num_generations=part_size)
         scores.append(method.score(part, RULE))
     score: Score = concatenated(scores)
     return score

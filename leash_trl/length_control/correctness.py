@@ -38,10 +38,13 @@ class CorrectnessRule:
 
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
         self._names = list(names)
+        # `column` is that of the deciding reward in the table of all rewards, which has one column for each reward
+        # function. A deciding function that is none of them is `extra`: its column comes after theirs.
         self.column: int | None = None
         self.extra: list[Any] = []
         self.extra_names: list[str] = []
         self.restart()
+        # `chosen` is the value of `correctness_func`: a reward function or its name, another function, or `None`.
         if chosen in functions:
             self.column = list(functions).index(chosen)
         elif callable(chosen):
@@ -68,13 +71,15 @@ class CorrectnessRule:
     @property
     def doubt(self) -> str | None:
         """Why the rewards do not say which answers are correct, in one line; `None` if they do."""
-        if self.column is not None:
+        if self.column is not None:  # `correctness_func` names the function that decides
             return None
         if len(self._names) > 1:
             return (
                 "correctness_func is None, so it is not known which answers are correct, and accuracy is neither "
                 f"logged nor shown; set it to one of {', '.join(self._names)}, or to another function"
             )
+        # The only reward function decides, unless it gives partial credit. `lowest` and `highest` are its smallest and
+        # largest positive reward so far, which are then different; before the first one, they are infinity and 0.
         gives_partial_credit = self.highest > self.lowest * (1.0 + FLOAT32_ERROR)
         if not gives_partial_credit:
             return None
@@ -100,9 +105,10 @@ class CorrectnessRule:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
         if not method.uses_correctness:
             return
+        # If the class does not use it, only this instance does, because of its accuracy floor.
         if type(method).uses_correctness:
             self.require(f"length_control {method.name!r}")
-        else:  # only this instance needs it, because of its accuracy floor
+        else:
             self.require("min_accuracy")
 
     def require(self, needing: str) -> None:

@@ -55,16 +55,21 @@ class Cosine(LengthControl):
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         max_length = self.max_length or rollouts.max_completion_length  # L_max
+        # rewards that each completion would have with a length of 0 and of `max_length`; those between are a half
+        # cosine
         at_zero_N = self.base_rewards(rollouts)  # r_0
         at_max_N = self._by_correctness(rollouts, correct=self.correct_at_max, wrong=self.wrong_at_max)  # r_L
-        # L_i / L_max; beyond L_max, where the cosine would rise again, the reward stays at r_L
+        # L_i / L_max. Beyond L_max, where the cosine would rise again, the reward stays at r_L.
         shares_N = (rollouts.lengths.double() / max_length).clamp(max=1.0)
         rewards_N = at_max_N + 0.5 * (at_zero_N - at_max_N) * (1.0 + torch.cos(math.pi * shares_N))
+        # `exceeded` is the reward of every completion, even a correct one, that comes within `margin` tokens of the
+        # maximum.
         if self.exceeded is None:
             return rewards_N
         is_exceeding_N = rollouts.lengths + self.margin >= max_length
         return rewards_N.masked_fill(is_exceeding_N & rollouts.is_scorable, self.exceeded)
 
     def _by_correctness(self, rollouts: Rollouts, correct: float, wrong: float) -> torch.Tensor:
-        # not `torch.where`, so that unscorable completions, whose correctness is NaN, stay NaN
+        # Correctness is 1, 0 or NaN. `torch.where` would turn NaN, which stands for unscorable, into one of the
+        # rewards.
         return wrong + (correct - wrong) * rollouts.correctness

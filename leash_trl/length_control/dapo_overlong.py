@@ -44,10 +44,12 @@ class DapoOverlong(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         max_length = self.max_length or max_completion_length
+        # The limit is infinite if lengths are not in tokens. No length would then be punished.
         if math.isinf(max_length):
             raise ValueError(
                 "max_length is None, but dapo_overlong needs it where lengths have no limit; set max_length"
             )
+        # The punishment grows over the last `cache_length` tokens before the maximum; `None` is a fifth of it.
         if self.cache_length is not None and self.cache_length >= max_length:
             raise ValueError(f"cache_length is {self.cache_length}, but must be below {max_length} tokens")
 
@@ -57,6 +59,7 @@ class DapoOverlong(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         max_length = self.max_length or rollouts.max_completion_length  # L_max
         cache_length = self.cache_length or max(1, int(max_length // 5))  # L_cache
-        # the second case of the formula, which is above 0 in the first case and below -1 in the third
+        # The second case of the formula. Its value is above 0 in the first case and below -1 in the third, where the
+        # clamp gives what the formula has there.
         punishments_N = (max_length - cache_length - rollouts.lengths.double()) / cache_length
         return self.base_rewards(rollouts) + punishments_N.clamp(min=-1.0, max=0.0)

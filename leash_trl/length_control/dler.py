@@ -56,12 +56,14 @@ class DLER(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # for the solve rate of the prompt
+        # With `easy_limit`, the limit of a completion depends on the solve rate of its prompt.
+        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # of this instance only
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._rewards_within(self.limits(rollouts), rollouts)
 
     def _rewards_within(self, limits_N: torch.Tensor, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Correctness within these limits, 0 beyond them, NaN where unscorable."""
         is_within_N = ~rollouts.is_truncated & (rollouts.lengths <= limits_N)
         # not 0, so that unscorable completions, whose correctness is NaN, stay NaN
         zeros_N = 0.0 * rollouts.correctness
@@ -72,20 +74,23 @@ class DLER(LengthControl):
         targets_N = rollouts.target_lengths
         if self.easy_limit is None:
             return targets_N
-        # a prompt is easy if it is solved often enough within the full target
+        # A prompt is easy if the share of its completions that are correct within the full target is high enough. One
+        # without scorable completions has a share of NaN, which is not above the threshold.
         rewards_PG = rollouts.by_group(self._rewards_within(targets_N, rollouts))
         is_easy_P1 = rewards_PG.nanmean(dim=1, keepdim=True) > self.easy_threshold
         targets_PG = rollouts.by_group(targets_N)
+        # targets of easy prompts; a target below `easy_limit` stays
         easy_limits_PG = targets_PG.clamp(max=self.easy_limit)
         return easy_limits_PG.where(is_easy_P1, targets_PG).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         score = super().score(rollouts, rule)
-        # R_i minus the mean of its group
+        # shaped reward R_i minus the mean of its group; without a scale, it is not divided by anything
         centered_N = group_advantages(
             score.shaped, rollouts.num_generations, scale_rewards="none", epsilon=rule.epsilon
         )
-        # unscorable completions have 0 here, which must not count in mean and deviation of the batch
+        # Unscorable completions have an advantage of 0 here, which must not count in the mean and the standard
+        # deviation of the batch. NaN is left out of both.
         centered_N = centered_N.masked_fill(torch.isnan(score.shaped), torch.nan)
         weights_N = torch.ones_like(centered_N)
         advantages_N = standardized(centered_N, weights_N, correction=0, epsilon=rule.epsilon)

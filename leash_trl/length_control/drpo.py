@@ -62,8 +62,10 @@ class DRPO(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
-        shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)
-        # relative to the shortest correct answer, so that no exponential overflows or all of a group underflow
+        shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)  # among correct answers
+        # The weight of a correct answer falls exponentially with its length. It is 1 for the shortest one of the
+        # prompt, so that not all weights of a group are rounded to 0. Wrong answers have a base reward of 0 in any
+        # case.
         excess_PG = (lengths_PG - shortest_P1).where(is_correct_PG, 0.0)
         scale = self.temperature * rollouts.max_completion_length  # lambda C
         weights_PG = torch.exp(-excess_PG / scale)
@@ -73,13 +75,14 @@ class DRPO(LengthControl):
         score = super().score(rollouts, rule)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)
-        # omega_i: shares of the correct answers. Their weights sum to at least 1, the weight of the shortest one; the
-        # clamp avoids 0 / 0 where no answer is correct
+        # omega_i: shares of the correct answers of a prompt, which sum to 1. Their weights are the shaped rewards,
+        # whose sum is at least 1, the weight of the shortest one; the clamp avoids 0 / 0 where no answer is correct.
         weights_PG = rollouts.by_group(score.shaped).where(is_correct_PG, 0.0)
         omegas_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)
-        # 1 / n_-: equal shares of the wrong answers
+        # 1 / n_-: equal shares of the wrong answers, which sum to 1, too
         num_wrong_P1 = is_wrong_PG.sum(dim=1, keepdim=True)
         wrong_shares_PG = is_wrong_PG.double() / num_wrong_P1.clamp(min=1)
         advantages_PG = rollouts.num_generations * (omegas_PG - wrong_shares_PG)
+        # A prompt whose answers are all correct, or all wrong, has advantages of 0, as in GRPO on correctness alone.
         has_both_P1 = is_correct_PG.any(dim=1, keepdim=True) & is_wrong_PG.any(dim=1, keepdim=True)
         return replace(score, advantages=advantages_PG.where(has_both_P1, 0.0).flatten())

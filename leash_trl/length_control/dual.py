@@ -23,11 +23,12 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
     """
     overshoots = []
     for length, target in zip(lengths, target_lengths, strict=True):
-        if not math.isnan(target):
+        if not math.isnan(target):  # NaN stands for no target
             overshoots.append(length / target - 1.0)
     if not overshoots:
         return math.nan
-    return math.fsum(overshoots) / len(overshoots)  # `fsum` is exact, so that the order does not matter
+    # `fsum` rounds only once, so that the result does not depend on the order of the completions.
+    return math.fsum(overshoots) / len(overshoots)
 
 
 def projected_ascent(lam: float, violation: float, lr: float, minimum: float, maximum: float) -> float:

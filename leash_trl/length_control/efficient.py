@@ -43,5 +43,6 @@ class Efficient(LengthControl):
         rewards_N = self.base_rewards(rollouts)  # c_i
         lengths_PG = rollouts.by_group(rollouts.lengths)
         is_correct_PG = rollouts.by_group(rewards_N > 0)
+        # Correctness is the weight, so the mean and the standard deviation are those of the correct answers.
         z_scores_PG = standardized(lengths_PG, is_correct_PG, correction=0, epsilon=1e-7)
         return rewards_N * (1.0 - self.alpha * z_scores_PG.sigmoid().flatten())

@@ -47,14 +47,16 @@ def is_number(value: Any) -> bool:
 def has_type(value: Any, annotation: Any) -> bool:
     """Returns whether a value has the annotated type. The elements of a list or a mapping are not looked at, which is
     left to the method itself."""
-    plain_type = get_origin(annotation) or annotation  # `dict` of `dict[str, float]`
-    if plain_type in (Union, UnionType):
+    # `dict` of `dict[str, float]`; a plain type such as `float` has no origin and stands for itself
+    plain_type = get_origin(annotation) or annotation
+    if plain_type in (Union, UnionType):  # such as `int | None`, whose members are `int` and `NoneType`
         return any(has_type(value, member) for member in get_args(annotation))
     if plain_type is Literal:
         return value in get_args(annotation)
     if plain_type is float:
-        return is_number(value)  # a whole number, too
+        return is_number(value)  # Python's `isinstance` would refuse a whole number, which recipes often have
     if plain_type is int:
+        # `is_number` refuses `True` and `False`, which Python counts as integers
         return is_number(value) and isinstance(value, int)
     return plain_type is Any or isinstance(value, plain_type)
 
@@ -65,12 +67,13 @@ def check_values(method: Any, bounds: Mapping[str, Mapping[str, float]]) -> None
     for declared in fields(method):
         value = getattr(method, declared.name)
         annotation = annotations[declared.name]
-        needed = formatannotation(annotation)
+        needed = formatannotation(annotation)  # for the message, such as "float, >= 0, < 1"
         is_allowed = has_type(value, annotation)
+        # the bounds of a field, such as {"ge": 0, "lt": 1}
         for comparison, bound in bounds.get(declared.name, {}).items():
             compare, symbol = COMPARISONS[comparison]
             needed += f", {symbol} {bound}"
-            if is_number(value):  # bounds do not apply to `None`
+            if is_number(value):  # an optional field may be `None`, which has no order
                 is_allowed &= compare(value, bound)
         if not is_allowed:
             raise ValueError(f"{declared.name} is {value!r}, but must be {needed}; or leave it out")

@@ -66,20 +66,23 @@ class GFPO(LengthControl):
             num_kept = min(max(2, half), 8)
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
-        # the higher, the better
+        # The completions of a prompt with the highest metric are kept: the shortest ones, or those with the highest
+        # reward per token.
         metric_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=LEAST_LENGTH)
-        # unscorable completions come last, and are not kept even if fewer than k others are left
+        # Completions without a reward come last, and are not kept even if fewer than k others are left.
         is_scorable_PG = ~torch.isnan(rewards_PG)
         metric_PG = metric_PG.where(is_scorable_PG, -torch.inf)
         best_first_PG = metric_PG.argsort(dim=1, descending=True, stable=True)
-        ranks_PG = best_first_PG.argsort(dim=1)  # the inverse permutation: the rank of each completion, 0 is best
+        # `argsort` of a permutation is its inverse. `best_first_PG` has the index of the completion at each rank, and
+        # its inverse the rank of each completion, which is 0 for the best one.
+        ranks_PG = best_first_PG.argsort(dim=1)
         is_kept_PG = (ranks_PG < num_kept) & is_scorable_PG
         return is_kept_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Computes advantages over the kept completions; the others have advantage 0."""
         score = super().score(rollouts, rule)
-        # a reward of NaN has no part in mean and deviation, and its advantage is 0
+        # `group_advantages` leaves a reward of NaN out of mean and standard deviation, and gives it an advantage of 0.
         kept_rewards_N = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
         advantages_N = group_advantages(
             kept_rewards_N, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction=0

@@ -50,14 +50,19 @@ class GRPOLead(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
+        # Lengths are standardized in their group. Correctness is the weight, so the mean and the standard deviation
+        # are those of the correct answers.
         z_scores_PG = standardized(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
-        z_scores_PG = z_scores_PG.where(is_correct_PG, 0.0)  # the factor of wrong answers is then 1
+        # A wrong answer has the factor exp(0) = 1, so it earns -1 at any length.
+        z_scores_PG = z_scores_PG.where(is_correct_PG, 0.0)
         factors_PG = torch.exp(-self.alpha * z_scores_PG)
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         score = super().score(rollouts, rule)
         rates_N = rollouts.solve_rates  # rho
+        # Weights fall with the solve rate: a correct answer counts most where few answers are correct, and a wrong one
+        # where few are wrong.
         weights_N = torch.where(score.advantages > 0, self.weights(rates_N), self.weights(1.0 - rates_N))
         advantages_N = (score.advantages * weights_N).nan_to_num(nan=0.0)  # an unscorable prompt has no solve rate
         return replace(score, advantages=advantages_N)

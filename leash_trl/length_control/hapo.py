@@ -37,15 +37,20 @@ class HAPO(LengthControl):
     shortest: dict[str, float] = state_field(dict)  # in tokens, by question number as text, since JSON has text keys
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        # `self.shortest` is the length in tokens of the shortest correct answer so far, by the number of the question.
         questions = rollouts.questions.tolist()
         shortest = [self.shortest.get(str(question), math.nan) for question in questions]
         shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
-        # pi / 2, where the cosine is 0, at the length of the shortest correct answer
+        # The cosine falls from 1 at length 0 to 0 at the shortest correct answer, whose angle is pi / 2, and to -1 at
+        # twice its length.
         angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=LEAST_LENGTH)
         waves_N = torch.cos(angles_N.clamp(max=math.pi))  # f_i
+        # A correct answer that is too long loses no more than `correct_minimum`, and a wrong one gains nothing by
+        # being short.
         length_rewards_N = torch.where(
             rollouts.is_correct, waves_N.clamp(min=self.correct_minimum), waves_N.clamp(max=0.0)
         )
+        # An answer without history, whose wave is NaN, has no length reward.
         length_rewards_N = length_rewards_N.where(~torch.isnan(shortest_N), 0.0)
         return self.base_rewards(rollouts) + self.weight * length_rewards_N
 

@@ -41,8 +41,12 @@ class Kimi(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
-        positions_PG = min_max_scaled(rollouts.by_group(rollouts.scorable_lengths))  # 0 if all lengths are equal
+        # Position of each completion between the shortest (0) and the longest one (1) of its prompt. If all have the
+        # same length, all positions are 0, and there is no length reward.
+        positions_PG = min_max_scaled(rollouts.by_group(rollouts.scorable_lengths))
         has_range_P1 = (positions_PG > 0).any(dim=1, keepdim=True)
+        # from 0.5 for the shortest to -0.5 for the longest
         lambdas_N = (0.5 - positions_PG).where(has_range_P1, 0.0).flatten()
+        # A wrong answer earns nothing by being short.
         length_rewards_N = torch.where(rollouts.is_correct, lambdas_N, lambdas_N.clamp(max=0.0))
         return self.base_rewards(rollouts) + self.weight * length_rewards_N

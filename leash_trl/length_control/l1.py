@@ -37,12 +37,15 @@ class L1Exact(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # lowest and highest length in tokens that a prompt may request, such as [100, 4000]
         if self.budget_range is not None:
             is_pair = len(self.budget_range) == 2 and all(isinstance(bound, int) for bound in self.budget_range)
             if not is_pair or not 1 <= self.budget_range[0] <= self.budget_range[1]:
                 raise ValueError(
                     f"budget_range is {self.budget_range!r}, but must be two whole numbers, 1 <= low <= high"
                 )
+        # `suffix` is appended to each prompt, with the requested length in place of {n}; without it, the model could
+        # not know the length.
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{n}}, the requested length, or be ""')
 
@@ -61,6 +64,7 @@ class L1Exact(LengthControl):
         if self.budget_range is None:
             return target_length
         low, high = self.budget_range
+        # with the question's number as seed, the draw is the same in every process, epoch and run
         return float(random.Random(question).randint(low, high))
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:

@@ -108,8 +108,9 @@ def smallest_target(
         return None
     ordered = sorted(lengths)
     for candidate in candidates:
-        num_within = bisect_right(ordered, candidate)  # P_{l,d} = num_within / len(ordered)
-        # both sides of the inequality times len(ordered), so that the comparison is exact
+        num_within = bisect_right(ordered, candidate)  # number of answers that are not longer
+        # The share of answers within the candidate, num_within / len(ordered), times the number of correct answers to
+        # a prompt must reach `expected`. Both sides are multiplied by len(ordered), so that no division is rounded.
         if num_within * num_right >= expected * len(ordered):
             return candidate
     return None
@@ -183,6 +184,8 @@ class LaserD(Laser):
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Target of each completion in tokens, by the solve rate of its prompt."""
+        # A target in tokens for each of `DIFFICULTIES`, or `None` for the longest answer of the batch. Before the
+        # first choice, there are none, and the batch determines its own.
         targets = self.targets
         if not targets:
             lengths = lengths_by_difficulty(rollouts)
@@ -191,7 +194,9 @@ class LaserD(Laser):
         target_by_level = torch.tensor(
             [longest if target is None else target for target in targets], dtype=torch.float64
         )
-        levels_N = difficulty(rollouts.solve_rates.nan_to_num(), when="shaping")  # indices into `DIFFICULTIES`
+        # Difficulty of the prompt of each completion, as an index into `DIFFICULTIES`; `when` says to which class a
+        # solve rate on a border belongs. A prompt without a solve rate has no reward, so its target has no effect.
+        levels_N = difficulty(rollouts.solve_rates.nan_to_num(), when="shaping")
         return target_by_level[levels_N]
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -204,7 +209,9 @@ class LaserD(Laser):
     def step(self) -> None:
         self.steps_since_refresh += 1
         is_due = self.steps_since_refresh >= self.refresh_steps
-        if is_due and self.lower_bound and any(self.window):  # without observed lengths, the choice stays due
+        # `window` holds the lengths of the answers since the last choice, in a list for each of `DIFFICULTIES`, and
+        # `lower_bound` the smallest target among their prompts. If there are none yet, the choice stays due.
+        if is_due and self.lower_bound and any(self.window):
             self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
             self.steps_since_refresh = 0
             self.window = [[] for _ in DIFFICULTIES]

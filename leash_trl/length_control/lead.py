@@ -66,10 +66,15 @@ def correctness_weight(
             prompt that has correct answers.
         alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
     """
+    # There are two kinds of rewards, correctness (c) from 0 to 1 and efficiency (e) from -1 to 1, both passed as mean
+    # and variance for each prompt, such as [[0.5, 0.25]]. `mu` is the mean of all, and `v` their standard deviation
+    # relative to it.
     mu_c, v_c = _mean_and_variation(correctness)
     mu_e, v_e = _mean_and_variation(efficiency)
-    p_c = 1.0 - mu_c  # distance to the best reward, divided by the range of rewards, which is 1 here and 2 below
+    # `p` is how far the mean is from the best reward, 1, as a share of the range of the rewards.
+    p_c = 1.0 - mu_c
     p_e = (1.0 - mu_e) / 2.0
+    # `D` is large for rewards that vary much and are far from the best. Correctness gets its share of the sum.
     v_sum = v_c + v_e + TINY
     D_c = v_c / v_sum * p_c**alpha
     D_e = v_e / v_sum * p_e**alpha
@@ -80,9 +85,11 @@ def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float
     r"""Returns $\mu$, the mean of the groups' means, and $v = \sigma / |\mu|$; both are 0 without groups."""
     if not groups:
         return 0.0, 0.0
+    # for each group, mean and variance of its rewards
     means = [mean for mean, _ in groups]
     variances = [variance for _, variance in groups]
     mu = fmean(means)
+    # The variance of all rewards is the mean variance within the groups plus the variance between their means.
     sigma_squared = fmean(variances) + pvariance(means)
     v = math.sqrt(sigma_squared + TINY) / (abs(mu) + TINY)
     return mu, v
@@ -149,6 +156,8 @@ class LEAD(LengthControl):
     observed_efficiency: list[list[float]] = state_field(list)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
+        # The target of a prompt, the mean length of its correct answers, is clipped to these bounds. It is the upper
+        # one for a prompt without correct answers, so that it must be finite.
         upper_bound = self.upper_bound or max_completion_length
         if math.isinf(upper_bound):
             raise ValueError("upper_bound is None, but lead needs it where lengths have no limit; set upper_bound")
@@ -179,10 +188,12 @@ class LEAD(LengthControl):
         def normalized_in_group(rewards_N: torch.Tensor) -> torch.Tensor:
             return group_advantages(rewards_N, rollouts.num_generations, scale_rewards="group", epsilon=rule.epsilon)
 
+        # advantages by correctness (c), and by the efficiency (e), which is the closeness to the prompt's target
+        # length
         A_c_N = normalized_in_group(rollouts.correctness)
         A_e_N = normalized_in_group(self._efficiency(rollouts))
         advantages_N = self._weighted_sum(A_c_N, A_e_N).masked_fill(~rollouts.is_scorable, torch.nan)
-        # over the tokens of the batch: each completion counts as often as it has tokens
+        # The sum is standardized over the tokens of the batch: each completion counts as often as it has tokens.
         num_tokens_N = rollouts.completion_lengths.clamp(min=1)
         advantages_N = standardized(advantages_N, num_tokens_N, correction=1, epsilon=rule.epsilon)
         return replace(super().score(rollouts, rule), advantages=advantages_N.nan_to_num(nan=0.0))
@@ -193,10 +204,12 @@ class LEAD(LengthControl):
         self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency_of_correct_N))
 
     def step(self) -> None:
-        if not self.observed_correctness:  # nothing scorable was observed since the last update
+        # Both lists have mean and variance of the rewards of each prompt since the last update, such as [[0.5, 0.25]].
+        # They are empty if this update reused the completions of an earlier one.
+        if not self.observed_correctness:
             return
-        wanted = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
-        self.weight = self.beta * self.weight + (1.0 - self.beta) * wanted
+        batch_weight = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
+        self.weight = self.beta * self.weight + (1.0 - self.beta) * batch_weight
         self.observed_correctness = []
         self.observed_efficiency = []
 

@@ -126,14 +126,19 @@ class Leash(LengthControl):
                 f"lambda_init={self.lambda_init}, but must be between lambda_min={self.lambda_min} and "
                 f"lambda_max={self.lambda_max}"
             )
+        # With `multiplier_per`, a multiplier is added when its value of this column is first seen. Without it, there
+        # is a single one, whose name is `ONLY`.
         self.budget_column = self.multiplier_per
         if not self.multiplier_per:
             self.lambdas = {ONLY: float(self.lambda_init)}
+        # LEASH trains on task rewards of any kind, but its accuracy floor must know which answers are correct.
         if self.min_accuracy is not None:
             self.uses_correctness = True  # type: ignore[misc]  # of this instance only
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if its multipliers belong to another column."""
+        # The saved multipliers are named by the values of this column, and would be looked up in vain by those of
+        # another.
         column = state["budget_column"]
         if column != self.multiplier_per:
             raise ValueError(
@@ -200,11 +205,14 @@ class Leash(LengthControl):
     def reward_warning(self, rollouts: Rollouts) -> str | None:
         """Returns a warning if the task rewards are not on the paper's scale of -1 to +1, else `None`."""
         task_rewards = rollouts.task_rewards
+        # Shaped rewards are clipped to [-1, 1], where larger task rewards would all become equal.
         largest = task_rewards.nan_to_num().abs().max()
         if largest > 1 + FLOAT32_ERROR:
             return f"task rewards reach {largest:.3g}, but are clipped to [-1, 1]: lower reward_weights"
+        # At -1, clipping cancels the penalty of a wrong answer. At 0 or above, a short wrong answer would earn more
+        # than a long one.
         rewards_of_wrong = task_rewards[rollouts.is_scorable & ~rollouts.is_correct]
-        if len(rewards_of_wrong) and (rewards_of_wrong >= 0).all():  # at -1, clipping cancels the penalty
+        if len(rewards_of_wrong) and (rewards_of_wrong >= 0).all():
             return (
                 f"wrong answers have task reward {rewards_of_wrong.max():.3g}, so they learn to fail early; LEASH "
                 "needs -1 and +1"
@@ -216,25 +224,32 @@ class Leash(LengthControl):
         self.is_released = num_released > 0 and num_done >= num_updates - num_released
 
     def observe(self, rollouts: Rollouts) -> None:
-        # (N, 3), in float64
+        # length, target and correctness of each completion, in float64
         facts_N3 = torch.stack([rollouts.lengths.double(), rollouts.target_lengths, rollouts.correctness], dim=1)
         for name, facts in zip(self._multiplier_names(rollouts), facts_N3.tolist(), strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
             self.observed.setdefault(name, []).append(facts)
 
     def step(self) -> None:
-        is_reused = not self.observed  # the update was another one on the completions of the last one
+        # The completions since the last update, by the name of their multiplier, each as [length, target,
+        # correctness], such as {"low": [[900.0, 1024.0, 1.0]]}. There are none if this update reused those of the last
+        # one.
+        is_reused = not self.observed
         for name in self.lambdas:
             next_lambda = self.next_lambda(name, self.observed.get(name, []), is_reused)
+            # Lambda stands still in the updates of `release_share`. The forecast of LEASH-Predictive, which
+            # `next_lambda` updates too, goes on.
             if not self.is_released:
                 self.lambdas[name] = next_lambda
-        # after all multipliers: they move by the share of the penalty that the update has just used
+        # The accuracy sets the share of the penalty in the next batch. `next_lambda` needs the share in the last
+        # batch, so accuracy is updated after all multipliers.
         if self.min_accuracy is not None:
             for name, completions in self.observed.items():
+                # Correctness is 1 or 0, or NaN if it is not known.
                 verdicts = [verdict for _, _, verdict in completions if not math.isnan(verdict)]
                 if verdicts:
-                    accuracy = self.running_accuracy(name).after(fmean(verdicts))
-                    self.accuracies[name] = accuracy.above(self.min_accuracy)
+                    running_accuracy = self.running_accuracy(name).after(fmean(verdicts))
+                    self.accuracies[name] = running_accuracy.above(self.min_accuracy)
         self.observed = {}
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
@@ -248,12 +263,15 @@ class Leash(LengthControl):
         """
         if not observed:
             return self.lambdas[name]
+        # Each completion is [length, target, correctness]. The violation is the mean of length / target - 1.
         lengths, target_lengths, _ = zip(*observed, strict=True)
-        overshoot = violation(lengths, target_lengths)
+        mean_violation = violation(lengths, target_lengths)
         step_size = self.lambda_lr
-        if overshoot > 0:  # a multiplier climbs only as far as its penalty applies, or it would return too strong
+        # Where the accuracy floor holds back a part of the penalty, lambda rises only by the share that applies. It
+        # would otherwise go on rising without effect, and be far too high once all of it applies again.
+        if mean_violation > 0:
             step_size *= self.penalty_share(name)
-        return projected_ascent(self.lambdas[name], overshoot, step_size, self.lambda_min, self.lambda_max)
+        return projected_ascent(self.lambdas[name], mean_violation, step_size, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         statistics = {"lambda": self.multiplier(name)}

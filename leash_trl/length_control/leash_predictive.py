@@ -82,13 +82,18 @@ class Forecast(NamedTuple):
         In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to `MIN_RESPONSE` and
         `MAX_RESPONSE`, $d$ to $[0, 0.95 b]$. Source: ours.
         """
+        # 1 + violation is the mean ratio of length to target. The state of the filter is the logarithm of this ratio
+        # (`level`), the logarithm of the response to lambda, and the drift.
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
         surprise = measured - expected  # e
-        covariance = np.array(self.covariance)  # P
+        # Only the level is measured. The other two parts are corrected as far as their errors vary with its error, by
+        # the first row of the covariance.
+        covariance = np.array(self.covariance)  # P, of shape (3, 3)
         level_row = covariance[0]  # P_y.
-        gain = level_row / (level_row[0] + NOISE**2)  # k
+        gain = level_row / (level_row[0] + NOISE**2)  # k, the Kalman gain
         level_gain, response_gain, drift_gain = gain.tolist()
+        # The correction of the logarithm of the response is a factor of the response.
         response = clipped(self.response * math.exp(response_gain * surprise), MIN_RESPONSE, MAX_RESPONSE)
         return self._replace(
             level=expected + level_gain * surprise,
@@ -107,15 +112,20 @@ class Forecast(NamedTuple):
         $F$ is the identity matrix except for its first row, $(1, -b u, 1)$. The response is expected to change only
         while the length changes.
         """
+        # The optimizer's momentum averages over updates, so lambda acts by its running mean, the push.
         push = momentum * self.push + (1.0 - momentum) * lam
-        if self.level is None:
+        if self.level is None:  # no length has been measured yet
             return self._replace(push=push, last_lambda=lam)
+        # The logarithm of length over target (`level`) falls by `fall` and rises by `drift`.
         fall = self.response * push
+        # The response is expected to change only while the length does, so its variance grows with the change of
+        # length.
         response_variance = RESPONSE_WALK**2 * abs(fall - self.drift)
         process_noise = np.diag([LEVEL_WALK**2, response_variance, DRIFT_WALK**2])
         covariance = np.array(self.covariance)  # P
-        # F is the identity but for its first row, so F P changes only the row of y, and (F P) F^T only its column.
-        # Without a matrix product, whose last bit depends on the processor, a resumed run is the same everywhere.
+        # F P F^T, where F is the identity except for its first row, (1, -fall, 1). F P changes only the first row of
+        # P, and (F P) F^T only the first column. It is no matrix product, since the last bit of that depends on the
+        # processor, and a resumed run is to be the same everywhere.
         covariance[0] = covariance[0] - fall * covariance[1] + covariance[2]
         covariance[:, 0] = covariance[:, 0] - fall * covariance[:, 1] + covariance[:, 2]
         return self._replace(
@@ -139,11 +149,15 @@ class Forecast(NamedTuple):
             >>> round(Forecast(level=0.375, push=0.125, response=0.125).control(momentum=0.9), 9)
             0.375
         """
-        if self.level is None:
+        if self.level is None:  # no length has been measured yet: as much as `lambda_max` allows
             return math.inf
+        # The optimizer's momentum goes on with the last push. Its whole effect is that of `carried_updates` updates
+        # with this push.
         carried_updates = momentum / (1.0 - momentum)  # m
         carried_fall = self.response * self.push * carried_updates
         rise = self.drift * (HORIZON + carried_updates)
+        # By this much, the logarithm of length over target must still fall. The push is chosen to cover 1 / HORIZON of
+        # it in the next update.
         remaining = self.level - carried_fall + rise
         return remaining / (self.response * HORIZON)
 
@@ -203,15 +217,18 @@ class LeashPredictive(Leash):
         """Returns the push that the forecast asks for, clipped. If there are no new completions, the push of the last
         update was the same lambda again (`is_reused`) or 0."""
         forecast = self.forecast(name)
+        # `lam` is the weight of length in the update that has just been done.
         if observed:
             lam = self.penalty_coefficient(name)
+            # Each completion is [length, target, correctness]. The forecast is of the ratio of length to target, so it
+            # changes with the target, which is `None` if completions had different ones.
             lengths, target_lengths, _ = zip(*observed, strict=True)
             has_one_target = len(set(target_lengths)) == 1
             forecast = forecast.aimed_at(target_lengths[0] if has_one_target else None)
             forecast = forecast.update(violation(lengths, target_lengths))
-        elif is_reused:
+        elif is_reused:  # another update on the completions of the last one
             lam = forecast.last_lambda
-        else:
+        else:  # the update was on completions of other multipliers
             lam = 0.0
         forecast = forecast.predict(lam, self.adam_beta1)
         self.forecasts[name] = forecast
@@ -242,12 +259,14 @@ class LeashPredictive(Leash):
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Adds the length advantage, which is always divided by its group's standard deviation, to the task advantage,
         to which `scale_rewards` applies."""
+        # of this score, only the rewards and penalties are used, which are logged
         score = super().score(rollouts, rule)
         num_generations = rollouts.num_generations
         task_advantages_N = group_advantages(
             rollouts.task_rewards, num_generations, scale_rewards=rule.scale_rewards, epsilon=rule.epsilon
         )
-        # only correct answers with a task reward are compared; NaN leaves the others out, and gives them 0
+        # Lengths are compared among the correct answers of a prompt that have a task reward. NaN leaves the others out
+        # of mean and standard deviation, and gives them a length advantage of 0.
         is_compared_N = rollouts.is_correct & ~torch.isnan(score.shaped)
         excess_N = self.penalized_excess(rollouts).where(is_compared_N, torch.nan)
         length_advantages_N = group_advantages(-excess_N, num_generations, scale_rewards="group", epsilon=rule.epsilon)

@@ -139,12 +139,15 @@ class LengthControl:
                 f"{tuple(shaped.shape)}, but must return a tensor of floats of shape {tuple(rollouts.lengths.shape)}, "
                 "with one value for each completion"
             )
+        # NaN is right only for a completion without the reward that the method trains on.
         broken = shaped[self.is_trained(rollouts) & ~shaped.isfinite()]
         if len(broken):
             raise TrainingError(
                 f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
                 "has a reward, but must return a finite number there"
             )
+        # `rule` turns rewards into advantages. A method may fix the standard deviation by which it divides them; else
+        # it is that of the run.
         if self.scale_rewards is not None:
             rule = replace(rule, scale_rewards=self.scale_rewards)
         return Score(
@@ -177,15 +180,17 @@ class LengthControl:
     def reward_warning(self, rollouts: Rollouts) -> str | None:
         """Returns a warning if the method does not suit the task rewards of a batch, such as by ignoring what they
         have beside correctness; else `None`."""
-        if rollouts.correctness_rewards is None:
+        if rollouts.correctness_rewards is None:  # the task reward itself decides what is correct
             return None
-        # without other functions, the task rewards are those of `correctness_func` times a weight
-        direction_N = normalize(rollouts.task_rewards.nan_to_num(), dim=0)
-        deciding_direction_N = normalize(rollouts.correctness_rewards.double().nan_to_num(), dim=0)
-        has_others = not torch.allclose(direction_N, deciding_direction_N)
+        # If `correctness_func` is the only reward function, the task rewards are its rewards times its weight. The two
+        # vectors over the N completions then have the same direction.
+        task_direction_N = normalize(rollouts.task_rewards.nan_to_num(), dim=0)
+        correctness_direction_N = normalize(rollouts.correctness_rewards.double().nan_to_num(), dim=0)
+        has_other_functions = not torch.allclose(task_direction_N, correctness_direction_N)
+        # The other functions have no effect if the rewards are the same without any task reward.
         without_task_rewards = replace(rollouts, task_rewards=torch.zeros_like(rollouts.task_rewards))
         base_without_N = self.base_rewards(without_task_rewards)
-        if has_others and torch.allclose(self.base_rewards(rollouts), base_without_N, equal_nan=True):
+        if has_other_functions and torch.allclose(self.base_rewards(rollouts), base_without_N, equal_nan=True):
             return (
                 f"length_control {self.name!r} rewards only correctness_func, so other reward functions have no effect"
             )
@@ -197,8 +202,10 @@ class LengthControl:
         Raises:
             `ValueError`: If a dictionary has keys that JSON would turn into text.
         """
+        # values of the fields made by `state_field`, such as {"lambdas": {"low": 0.1}}
         values = {name: getattr(self, name) for name in state_names(type(self))}
         copied: dict[str, Any] = json.loads(json.dumps(values))
+        # JSON turns {64: 0.1} into {"64": 0.1}, in which a method that resumes would not find 64.
         for name, value in values.items():
             if isinstance(value, dict) and value.keys() != copied[name].keys():
                 raise ValueError(f"{name} of {self.name} has the keys {[*value]}, but JSON has text keys; use text")

@@ -49,7 +49,9 @@ CLASSES = (
 
 
 def _load_methods() -> dict[str, type[LengthControl]]:
+    """Returns the methods of the package by name, such as `{"leash": Leash}`."""
     methods = {}
+    # Each path is relative to this package, such as "leash.Leash", and `resolve_name` takes "package.leash:Leash".
     for path in CLASSES:
         module, _, class_name = path.partition(".")
         method = pkgutil.resolve_name(f"{__package__}.{module}:{class_name}")
@@ -66,8 +68,10 @@ def find_method(name: str) -> type[LengthControl]:
         raise ValueError(f"length_control is {name!r}, but must be text; set length_control_kwargs for its parameters")
     if name in METHODS:
         return METHODS[name]
-    if "." not in name:
+    if "." not in name:  # the name of a method that does not exist
         raise ValueError(f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path")
+    # An import path or a file may lead to any object, whose type is checked below. `example` is a name for the message
+    # of a failed import.
     method: type[LengthControl] = imported("length_control", name, example="MyMethod")
     if not (isinstance(method, type) and issubclass(method, LengthControl)):
         raise ValueError(f"length_control is {name!r}, which is no subclass of LengthControl; name one")
@@ -84,9 +88,12 @@ def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -
         settings (`Mapping[str, Any]`): Values of the configuration by field name; `None` for one that is not set.
     """
     values = {}
-    if settings.get("min_accuracy") is not None:  # not every method has this floor, and none may ignore it
+    # A method without an accuracy floor refuses this argument, which is better than to ignore it.
+    if settings.get("min_accuracy") is not None:
         values["min_accuracy"] = settings["min_accuracy"]
+    # These settings of the run go to methods that have a hyper-parameter of the same name.
     for name in (*SHARED_FIELDS, "adam_beta1"):
         if name in hyperparameter_names(method) and settings.get(name) is not None:
             values[name] = settings[name]
+    # what is set for this method comes before what it shares with others
     return values | (settings.get("length_control_kwargs") or {})

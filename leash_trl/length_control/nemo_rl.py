@@ -42,12 +42,16 @@ def band_of(value: Any, configured: Band | None = None, name: str = "profile_ban
     Raises:
         `ValueError`: If the value is not a band.
     """
+    # NeMo-RL's data has bands such as {"total": {"a": 18000, "b": 24000, "f": 0.9}}.
     if isinstance(value, Mapping):
         value = value.get("total", value)
-    fields = value if isinstance(value, Mapping) else {name: value}
-    if all(number is None or number != number for number in fields.values()):  # NaN, which tables have for None
+    # A table gives a row without a band None or NaN, or a mapping with the same keys as other rows and only such
+    # values.
+    entries = value if isinstance(value, Mapping) else {name: value}
+    if all(entry is None or entry != entry for entry in entries.values()):  # only NaN differs from itself
         return configured
-    numbers: list[Any] = [fields.get(field) for field in Band._fields]
+    # A missing entry, or a value that is no mapping, gives None, which is no number.
+    numbers: list[Any] = [entries.get(field) for field in Band._fields]
     band = Band(*numbers)
     if all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1:
         return band
@@ -95,8 +99,10 @@ class NemoRL(LengthControl):
         self.configured = band_of(self.profile_band)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
+        # `configured` is the band of all prompts; the column may have another one for each prompt.
         if self.configured is None and self.profile_band_column is None:
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
+        # The reward falls only from `a` tokens on, so a band above the generation limit would have no effect.
         if self.configured is not None and self.configured.a >= max_completion_length:
             raise ValueError(
                 f"profile_band is {self.profile_band}, but a must be less than the generation limit of "

@@ -122,13 +122,15 @@ def concatenated(parts: Sequence[Any]) -> Any:
     if it is in all parts.
     """
     changes: dict[str, Any] = {}
+    # Fields that have a value for each completion are joined. Others, such as the generation limit, stay as in the
+    # first part.
     for name, first in vars(parts[0]).items():
         values = [getattr(part, name) for part in parts]
-        if isinstance(first, torch.Tensor):
+        if isinstance(first, torch.Tensor):  # of shape (N,)
             changes[name] = torch.cat(values)
-        elif isinstance(first, Mapping):  # columns by name
+        elif isinstance(first, Mapping):  # columns of the data set, such as {"effort": ["low", "high"]}
             changes[name] = {column: [*chain.from_iterable(value[column] for value in values)] for column in first}
-        elif isinstance(first, bool):
+        elif isinstance(first, bool):  # `is_correctness_known`
             changes[name] = all(values)
     return replace(parts[0], **changes)
 
@@ -136,10 +138,11 @@ def concatenated(parts: Sequence[Any]) -> Any:
 def selected(part: Any, rows: torch.Tensor) -> Any:
     """Returns only some rows of `Rollouts` or of a `Score`; those of `Rollouts` must form complete groups."""
     changes: dict[str, Any] = {}
+    # Fields that have a value for each completion are selected from; the others, such as the group size, stay.
     for name, value in vars(part).items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):  # of shape (N,)
             changes[name] = value[rows]
-        elif isinstance(value, Mapping):  # columns by name
+        elif isinstance(value, Mapping):  # columns of the data set, such as {"effort": ["low", "high"]}
             changes[name] = {column: [values[row] for row in rows.tolist()] for column, values in value.items()}
     return replace(part, **changes)
 

@@ -43,11 +43,13 @@ class ShorterBetter(LengthControl):
         return self.alpha * rollouts.correctness
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
+        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)  # NaN where unscorable
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)
         means_P1 = lengths_PG.nanmean(dim=1, keepdim=True)
         has_correct_P1 = is_correct_PG.any(dim=1, keepdim=True)
-        targets_P1 = shortest_P1.where(has_correct_P1, means_P1)  # l^SOL
+        # l^SOL, the length that all answers to a prompt should have: that of its shortest correct answer, or the mean
+        # if none is correct.
+        targets_P1 = shortest_P1.where(has_correct_P1, means_P1)
         distances_PG = (lengths_PG - targets_P1).abs()
         return self.base_rewards(rollouts) - self.beta * distances_PG.flatten()

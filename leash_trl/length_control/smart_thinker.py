@@ -26,15 +26,20 @@ def optimal_lengths(lengths: torch.Tensor, is_correct: torch.Tensor) -> torch.Te
         >>> optimal_lengths(torch.tensor([[100, 200, 300, 400]]), torch.tensor([[True, True, False, False]])).item()
         125.0
     """
+    # The lengths of all answers to a prompt, and those of its correct ones, are each taken as normally distributed. An
+    # answer is most likely correct at the length where the density of correct ones is highest relative to that of all.
     means_P1, stds_P1 = mean_and_std(lengths, correction=0)
+    # correctness as the weight, which leaves wrong answers out
     correct_means_P1, correct_stds_P1 = mean_and_std(lengths, is_correct, correction=0)
     variances_P1 = stds_P1**2
     correct_variances_P1 = correct_stds_P1**2
     shortest_P1 = lengths.double().nan_to_num(nan=torch.inf).amin(dim=1, keepdim=True)
     longest_P1 = lengths.double().nan_to_num(nan=-torch.inf).amax(dim=1, keepdim=True)
+    # extremum of the ratio of the two densities, where the derivative of its logarithm is 0
     weighted_P1 = correct_variances_P1 * means_P1 - variances_P1 * correct_means_P1
     peaks_P1 = weighted_P1 / (correct_variances_P1 - variances_P1)
-    has_peak_P1 = variances_P1 - correct_variances_P1 >= TINY  # else the ratio of the densities has no maximum
+    # It is a maximum only if the lengths of correct answers vary less than those of all.
+    has_peak_P1 = variances_P1 - correct_variances_P1 >= TINY
     return peaks_P1.clamp(shortest_P1, longest_P1).where(has_peak_P1, shortest_P1)
 
 
@@ -77,11 +82,16 @@ class SmartThinker(LengthControl):
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         is_scorable_PG = rollouts.by_group(rollouts.is_scorable)
+        # e: tokens by which a correct answer is longer than the length at which the prompt is solved best; 0 for a
+        # wrong one
         excess_PG = (lengths_PG - optimal_lengths(lengths_PG, is_correct_PG)).clamp(min=0.0)
-        excess_PG = excess_PG.where(is_correct_PG, 0.0)  # e
+        excess_PG = excess_PG.where(is_correct_PG, 0.0)
         mean_excess_P1, _ = mean_and_std(excess_PG.where(is_scorable_PG, torch.nan))
         longest_excess_P1 = excess_PG.amax(dim=1, keepdim=True)
+        # all completions of a prompt have its solve rate, so one column is enough
         error_rates_P1 = 1.0 - rollouts.by_group(rollouts.solve_rates)[:, :1]
-        coefficients_P1 = error_rates_P1 / (longest_excess_P1 - mean_excess_P1 + TINY)  # Lambda
+        # Lambda, the penalty per token of excess with which the longest correct answer earns the mean of its group
+        coefficients_P1 = error_rates_P1 / (longest_excess_P1 - mean_excess_P1 + TINY)
+        # Without wrong answers, or without a solve rate, there is no penalty.
         penalties_PG = coefficients_P1.where(error_rates_P1 > 0, 0.0) * excess_PG
         return self.base_rewards(rollouts) - penalties_PG.flatten()

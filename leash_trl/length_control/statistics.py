@@ -17,15 +17,20 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     clipping. Means ignore unknown values and are NaN if there are no others. If the method has several budgets, each
     has its own keys, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
-    constraint = _as_frame(_constraint_columns(method, rollouts, score))
-    logged = method.statistics() | constraint.mean().to_dict() | _batch_statistics(rollouts, score)
+    # one row for each completion, and one column for each value, such as `violation` and `mean_length`
+    constraint_table = _as_frame(_constraint_columns(method, rollouts, score))
+    logged = method.statistics() | constraint_table.mean().to_dict() | _batch_statistics(rollouts, score)
     if method.target_use != "none":
         logged["common_target"] = rollouts.common_target
-    budget_names = method.budgets(rollouts)  # of each completion
+    # budget of each completion, such as ["low", "low", "high", "high"]; `None` if there is only one
+    budget_names = method.budgets(rollouts)
     if budget_names is not None:
-        states = pd.DataFrame([method.budget_statistics(name) for name in budget_names])
-        logged |= states.mean().to_dict()
-        for name, means in states.join(constraint).groupby(budget_names).mean().iterrows():
+        # state of the budget of each completion, such as its `lambda`, whose mean over completions is logged
+        state_table = pd.DataFrame([method.budget_statistics(name) for name in budget_names])
+        logged |= state_table.mean().to_dict()
+        # means over the completions of each budget, which are logged as `lambda/low` and `mean_length/low`
+        means_by_budget = state_table.join(constraint_table).groupby(budget_names).mean()
+        for name, means in means_by_budget.iterrows():
             logged |= means.add_suffix(f"/{name}").to_dict()
     return logged
 
@@ -47,13 +52,15 @@ def _as_frame(columns: dict[str, torch.Tensor]) -> pd.DataFrame:
 
 def _constraint_columns(method: LengthControl, rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
     """Returns the values of shape `(N,)` whose means are logged for each budget, too; NaN where unknown."""
-    targets_N = rollouts.target_lengths
+    # Columns are named by the log keys under which their means are logged.
+    targets_N = rollouts.target_lengths  # NaN for a completion without a target
     columns = {
         "violation": rollouts.lengths / targets_N - 1.0,
         "mean_penalty": score.penalty,
         "mean_length": rollouts.lengths,
     }
     if method.target_use != "none":
+        # A completion without a target neither satisfies nor violates it, so it is left out of the mean.
         is_satisfied_N = rollouts.lengths <= targets_N
         columns["target_length"] = targets_N
         columns["satisfaction_rate"] = is_satisfied_N.double().masked_fill(torch.isnan(targets_N), torch.nan)
@@ -64,8 +71,9 @@ def _constraint_columns(method: LengthControl, rollouts: Rollouts, score: Score)
 
 def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
     """Returns statistics that exist once per batch."""
-    # a reward is clipped where it is not the base reward minus the penalty
+    # A shaped reward is the base reward minus the penalty, unless it was clipped.
     is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
+    # Values of each completion, whose mean is logged under this name. NaN leaves a completion out of the mean.
     columns = {
         "mean_effective_penalty": score.base - score.shaped,
         "truncated_share": rollouts.is_truncated,
@@ -74,12 +82,14 @@ def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
         "clipped_share": is_clipped_N.double().masked_fill(torch.isnan(score.shaped), torch.nan),
     }
     if rollouts.num_tokens is not None:
+        # `lengths` are something else, such as the tokens of the thinking
         columns["mean_completion_length"] = rollouts.num_tokens
     logged = {
         "p95_length": rollouts.lengths.double().quantile(0.95).item(),
         "max_length": rollouts.lengths.max().item(),
     }
     if rollouts.is_correctness_known:
+        # of the correct answers, the share whose reward the length reduces
         is_paying_N = (score.penalty > 0).double()
         columns["paying_share"] = is_paying_N.masked_fill(~rollouts.is_correct, torch.nan)
         columns["mean_correct_length"] = rollouts.correct_lengths
@@ -101,10 +111,11 @@ def length_accuracy_correlation(rollouts: Rollouts) -> float:
 
     Differs: unscorable completions and prompts whose answers are equally long are ignored.
     """
+    # A correlation is the mean product of z-scores, here over the completions of a prompt. The z-scores are NaN, which
+    # is 0 / 0, for a prompt whose answers are all correct, all wrong or all equally long; the mean ignores it.
     correctness_PG = rollouts.by_group(rollouts.correctness)
     lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
     weights_PG = torch.ones_like(lengths_PG)
-    # z-scores; 0 / 0, that is NaN, in a group without variance
     z_lengths_PG = standardized(lengths_PG, weights_PG, correction=0, epsilon=0.0)
     z_correctness_PG = standardized(correctness_PG, weights_PG, correction=0, epsilon=0.0)
     correlations_P = (z_correctness_PG * z_lengths_PG).nanmean(dim=1)

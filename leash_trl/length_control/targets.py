@@ -32,11 +32,14 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     """
     if schedule == "constant":
         return target_length
-    steps = sorted(milestones)
+    steps = sorted(milestones)  # numbers of policy updates, such as [0, 100] of {0: 8192, 100: 4096}
     if schedule == "linear":
+        # before the first and after the last milestone, `interp` returns the target of that milestone
         return float(np.interp(step, steps, [milestones[milestone] for milestone in steps]))
+    # The target of a staged schedule is that of the last milestone reached, and of the first one until it is reached.
     num_reached = bisect_right(steps, step)
-    return milestones[steps[max(num_reached - 1, 0)]]  # the first milestone before it is reached
+    current = max(num_reached - 1, 0)
+    return milestones[steps[current]]
 
 
 def row_target(row: Mapping[str, Any]) -> float | None:
@@ -46,7 +49,8 @@ def row_target(row: Mapping[str, Any]) -> float | None:
         `ValueError`: If the value is not a positive number.
     """
     target: float | None = row.get(TARGET_COLUMN)
-    if target is None or target != target:  # NaN, which tables have for a missing value
+    # Tables have NaN for a missing value, and only NaN differs from itself.
+    if target is None or target != target:
         return None
     if not (is_number(target) and target > 0):
         raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number, or None")
@@ -55,7 +59,7 @@ def row_target(row: Mapping[str, Any]) -> float | None:
 
 def limits_generation(method: LengthControl) -> bool:
     """Returns whether the method, with its hyper-parameters, lowers the generation limit of training batches."""
-    return method.generation_cap(1.0) is not None
+    return method.generation_cap(1.0) is not None  # whether there is a limit does not depend on the target
 
 
 def check_target(target: float | None, method: LengthControl, generation_limit: float) -> None:
@@ -72,7 +76,8 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
         return
     if not (is_number(target) and target > 0):
         raise ValueError(f"target_length is {target!r}, but must be a number above 0, such as 4096")
-    # a target at the generation limit makes sense only for methods that stop generation at the target
+    # A target at the generation limit has an effect only if the method itself stops generation there. For others, no
+    # completion can be longer than the target.
     may_be_limit = limits_generation(method)
     is_too_long = target > generation_limit if may_be_limit else target >= generation_limit
     if is_too_long and method.target_use != "none":
@@ -87,9 +92,10 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
 def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
     """Raises `TrainingError` if no completion of a run's first batch, whose lengths are those of the thinking, has the
     text that ends it, which is the wrong one then."""
+    # `lengths` are those of the thinking, in tokens. Thinking that never ends counts as all of the completion.
     has_thinking_N = rollouts.lengths > 0
     has_answer_N = rollouts.completion_lengths > rollouts.lengths
-    # thinking that was begun and cut off may have ended later
+    # A truncated completion without an answer says nothing: its thinking may have ended later.
     may_have_ended_N = has_thinking_N & (has_answer_N | rollouts.is_truncated)
     if not may_have_ended_N.any():
         raise TrainingError(
@@ -101,8 +107,11 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
 def check_method_controls(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
     """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
     completions, and methods that ask for a length in the prompt ask for tokens."""
+    # `length_of` names what is counted, such as the tokens of the thinking; generation can only be stopped by all
+    # tokens.
     if length_of != "completion" and limits_generation(method):
         raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
+    # The text that the method appends to a prompt is empty if it asks for no length; any target shows this.
     if not is_in_tokens and method.prompt_suffix(1.0, math.inf):
         raise ValueError(
             f"length_of is {length_of!r}, but {method.name!r} asks for a number of tokens in the prompt; use another "

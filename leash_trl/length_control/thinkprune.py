@@ -37,8 +37,10 @@ class ThinkPrune(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # keys from JSON and the command line are strings
+        # Generation limit in tokens by the number of policy updates from which on it applies. Keys from JSON and the
+        # command line are strings.
         self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
+        # the first update must have a limit; without any stage, it has none
         starts_at_zero = min(self.stages, default=-1) == 0
         if not starts_at_zero or min(self.stages.values()) < 1:
             raise ValueError(f"stages is {self.stages!r}, but must map updates, from 0 on, to limits in tokens")

@@ -60,21 +60,25 @@ class Toggle(LengthControl):
         return ~is_hard_N & self.is_on
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        budget_by_question = self._estimates(rollouts) | self.limits  # an earlier estimate stays in force
+        # Budgets in tokens by the number of the question, such as {"17": 900.0}. The first estimate stays in force, so
+        # those of earlier batches (`limits`) replace those of this one.
+        budget_by_question = self._estimated_budgets(rollouts) | self.limits
         questions = rollouts.questions.tolist()
-        budgets = [budget_by_question.get(str(question), math.inf) for question in questions]
+        budgets = [budget_by_question.get(str(question), math.inf) for question in questions]  # inf: not solved yet
         is_above_N = rollouts.lengths > torch.tensor(budgets, dtype=torch.float64)
+        # Above its budget, a completion earns 0, unless budgets are off in this period or its prompt is hard.
         is_kept_N = ~(is_above_N & self.is_budgeted(rollouts))
         return self.base_rewards(rollouts) * is_kept_N
 
     def observe(self, rollouts: Rollouts) -> None:
         self.is_observed = True
-        self.limits = self._estimates(rollouts) | self.limits
+        self.limits = self._estimated_budgets(rollouts) | self.limits  # the first estimate stays in force
 
-    def _estimates(self, rollouts: Rollouts) -> dict[str, float]:
-        """Returns the budget that this batch gives to each question with a correct answer in it."""
+    def _estimated_budgets(self, rollouts: Rollouts) -> dict[str, float]:
+        """Returns the budget in tokens by question, estimated from the correct answers of this batch."""
         correct_lengths = rollouts.lengths[rollouts.is_correct].double()
         correct_questions = rollouts.questions[rollouts.is_correct]
+        # A budget is a percentile of the lengths of a question's correct answers. The keys are text, as in JSON.
         budgets = {}
         for question in set(correct_questions.tolist()):
             lengths = correct_lengths[correct_questions == question]
