@@ -45,6 +45,7 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
     measure = tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
     base_row = tables.measured(base, measure)
+    # Only a comparison with a target of something else than tokens has the column `target_of`, which names it.
     counts_tokens = all(evaluation.run.length_of == "completion" for evaluation in evaluations)
     if not counts_tokens:
         base_row["target_of"] = ""
@@ -60,8 +61,11 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
         )
         if not counts_tokens:
             results["target_of"] = run.length_of
-        if evaluation.request.template_kwargs:  # the base was asked with the template's defaults
+        # Arguments of the template change the model's behavior by themselves, and the base was evaluated without them,
+        # so the change is not that of the training.
+        if evaluation.request.template_kwargs:
             results |= tables.NO_CHANGE
+        # The last value of a count that only rises; there are none if the run trained no model.
         num_generated = int(max(evaluation.generated_tokens, default=0))
         row = {
             "name": evaluation.request.named(run.label),
@@ -69,7 +73,8 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
             **results,
             "generated_tokens": num_generated,
         }
-        # the settings in which rows of one name differ; the target has a column of its own
+        # The settings in which rows of the same name differ, such as {"lambda_lr": "0.05"}. The target is not among
+        # them, since it has a column already.
         row.update({name: str(value) for name, value in run.point.items() if name != "target_length"})
         if evaluation.request.effort is not None:
             row["effort"] = evaluation.request.effort
@@ -85,11 +90,14 @@ def accuracies_by_method(
 
     `seeds` is the result of [`seed_rows`] for the same evaluations.
     """
+    # By method and settings, such as {"LEASH, lambda_lr 0.05": [...]}, with a curve for each seed.
     accuracies_by_words: dict[str, list[pd.Series[float]]] = {}
+    # The first row is the base, which has no evaluation here.
     for row, evaluation in zip(seeds[1:].to_dict("records"), evaluations, strict=True):
         accuracies = evaluation.accuracies
-        if not len(accuracies):
+        if not len(accuracies):  # the run trained no model
             continue
+        # Both are indexed by policy update; the curve is indexed by the tokens generated until that update.
         num_generated = evaluation.generated_tokens.reindex(accuracies.index)
         curve = accuracies.set_axis(num_generated)
         accuracies_by_words.setdefault(tables.in_words(row), []).append(curve)
@@ -105,14 +113,17 @@ def paired_differences(
     `seeds` is the result of [`seed_rows`] for the same evaluations. The result has the columns `point`, `column`
     (`score` or `mean_tokens`), `value`, `low` and `high`. Points that share no seed with the reference are left out.
     """
+    # For each point its evaluated runs by seed, such as {"LEASH at 46": {0: ..., 1: ...}}.
     runs_by_point: dict[str, dict[int | None, EvaluatedRun]] = {}
     for point, evaluation in zip(tables.points_of(seeds), evaluations, strict=True):
         runs_by_point.setdefault(point, {})[evaluation.run.seed] = evaluation.evaluated
     reference, points = tables.compared_points(seeds)
+    # The metric of `mean_changes` for each column; that of the score is `accuracy_change` or `reward_change`.
     metrics = {"score": f"{seeds['measure'].iloc[0]}_change", "mean_tokens": "tokens_change"}
     rows = []
     for point in points:
         runs = runs_by_point[point]
+        # The base has no seed, so every seed is compared with the same run of it.
         references = dict.fromkeys(runs, base) if reference == BASE else runs_by_point[reference]
         pairs = [(run, references[seed]) for seed, run in runs.items() if seed in references]
         if not pairs:
@@ -154,6 +165,7 @@ def page_text(
         seeds (`DataFrame`), differences (`DataFrame`): The results of [`seed_rows`] and [`paired_differences`].
     """
     options = runs[0].evaluation
+    # The largest number is that of all benchmarks together.
     num_problems = base.results["num_problems"].max()
     benchmarks = ", ".join(options["benchmarks"])
     paragraphs = [
@@ -162,6 +174,7 @@ def page_text(
     ]
     if "target_length" in options:
         paragraphs.append(f"The share within target is that of eval: target_length {options['target_length']:g}.")
+    # The cells of these efforts are empty, which the page explains.
     if any(evaluation.request.template_kwargs for evaluation in evaluations):
         paragraphs.append(
             "Efforts by arguments of the chat template have no change from the base, which got its defaults."

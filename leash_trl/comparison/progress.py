@@ -46,7 +46,9 @@ def last_bars(log: str) -> dict[str, Bar]:
     """
     bars: dict[str, Bar] = {}
     for num_done, total, unit, postfix in BAR.findall(log):
+        # "length=52, target=46" becomes {"length": "52", "target": "46"}; the postfix may be empty.
         values = dict(value.split("=", 1) for value in postfix.split(", ") if value)
+        # A key that is removed first becomes the last one of the dict.
         bars.pop(unit, None)
         bars[unit] = Bar(int(num_done), int(total), values)
     return bars
@@ -62,8 +64,10 @@ class RunProgress:
         self.num_done = 0  # updates
         self.total = 0  # or not known yet
         if run.is_trained:
+            # An interrupted run continues from its newest checkpoint. The state of a new run is empty.
             state = newest_trainer_state(run.folder)
             self.num_done = state.get("global_step", 0)
+            # Before the first checkpoint, only the recipe may tell the total.
             self.total = max(state.get("max_steps", 0), run.recipe.get("max_steps") or 0, self.num_done)
 
     def read(self) -> None:
@@ -72,7 +76,9 @@ class RunProgress:
         if UPDATE in bars:
             self.num_done = bars[UPDATE].num_done
             self.total = bars[UPDATE].total
-        for unit, bar in bars.items():  # the last one stays
+        if bars:
+            # The bar that was written last says what the run does now.
+            unit, bar = [*bars.items()][-1]
             self.stage = description(unit, bar)
 
 
@@ -84,12 +90,13 @@ def description(unit: str, bar: Bar) -> str:
         'update 31 of 80, length 52 of 46, lambda 0.1'
     """
     values = dict(bar.values)
+    # Length and target are shown together, as "length 52 of 46".
     if "length" in values and "target" in values:
         values["length"] += f" of {values.pop('target')}"
     stage = UPDATE if unit == UPDATE else f"evaluation, {unit}"
-    return ", ".join(
-        [f"{stage} {bar.num_done} of {bar.total}", *(f"{name} {value}" for name, value in values.items())]
-    )
+    parts = [f"{stage} {bar.num_done} of {bar.total}"]
+    parts.extend(f"{name} {value}" for name, value in values.items())
+    return ", ".join(parts)
 
 
 def end_of_file(file: Path) -> str:
@@ -115,8 +122,10 @@ class ComparisonProgress:
     def __init__(self, runs: Sequence[ComparedRun], num_jobs: int):
         self.runs = [RunProgress(run) for run in runs]
         self.num_jobs = num_jobs
+        # The time at which lines were last written into a file; with this value, the first ones are written at once.
         self._last_line = -SECONDS_BETWEEN_LINES
         self._is_terminal = sys.stderr.isatty()
+        # In a file, tqdm must not draw the bar: `show` prints its text.
         self._bar = tqdm(
             initial=sum(run.num_done for run in self.runs),
             file=sys.stderr if self._is_terminal else io.StringIO(),
@@ -126,7 +135,8 @@ class ComparisonProgress:
         )
         self._rows: list[tqdm] = []
         for position in range(1, num_jobs + 1):
-            # tqdm cuts a line to the width of the terminal only if it has a bar, here a blank
+            # A line for each run in progress, shown on a terminal only. tqdm cuts a line to the width of the terminal
+            # only if the line has a bar, which here is a blank.
             row = tqdm(position=position, bar_format="{desc}{bar:1}", leave=False, dynamic_ncols=True, disable=None)
             self._rows.append(row)
 
@@ -141,30 +151,35 @@ class ComparisonProgress:
 
     def end(self, job: EndedJob) -> None:
         """Counts a run as ended."""
-        run = next(run for run in self.runs if run.run.folder == job.log_file.parent)
-        run.read()
-        run.has_ended = True
+        progress = next(progress for progress in self.runs if progress.run.folder == job.log_file.parent)
+        progress.read()
+        progress.has_ended = True
+        # A bar is not written at every update, so the last one in the log may be short of the total.
         if job.exit_code == 0:
-            run.num_done = run.total
+            progress.num_done = progress.total
         self.show()
 
     def show(self) -> None:
         """Reads the logs of the runs in progress, and shows what they do."""
-        remaining = [run for run in self.runs if not run.has_ended]
+        remaining = [progress for progress in self.runs if not progress.has_ended]
         lines = []
-        for run in remaining[: self.num_jobs]:
-            run.read()
-            lines.append(f"{run.run.name}: {run.stage}")
-        trained = [run for run in self.runs if run.run.is_trained]
-        longest = max(run.total for run in trained)  # that of a run whose number of updates is not known yet
-        self._bar.total = sum(run.total or longest for run in trained)
-        self._bar.n = sum(run.num_done for run in trained)
-        if self._bar.n == self._bar.initial:  # what comes before the first update says nothing of its speed
+        # Runs start in this order, so the first remaining ones are in progress.
+        for progress in remaining[: self.num_jobs]:
+            progress.read()
+            lines.append(f"{progress.run.name}: {progress.stage}")
+        trained = [progress for progress in self.runs if progress.run.is_trained]
+        # A run whose number of updates is not known yet counts as much as the longest run.
+        longest = max(progress.total for progress in trained)
+        self._bar.total = sum(progress.total or longest for progress in trained)
+        self._bar.n = sum(progress.num_done for progress in trained)
+        # tqdm computes the time left by the speed since `start_t`, which loading a model must not lower.
+        if self._bar.n == self._bar.initial:
             self._bar.start_t = time.time()
         self._bar.set_description_str(
             f"{len(self.runs) - len(remaining)} of {len(self.runs)} runs", refresh=self._is_terminal
         )
         if self._is_terminal:
+            # A row without a run becomes empty.
             for number, row in enumerate(self._rows):
                 row.set_description_str(lines[number] if number < len(lines) else "")
         elif time.monotonic() >= self._last_line + SECONDS_BETWEEN_LINES:

@@ -54,8 +54,10 @@ def run_all(
             written at the top of a job's log; `None` keeps the environment unchanged.
         seconds_between (`float`): Yields `None` whenever no job has ended for so long.
     """
-    # nobody writes into this pipe: its writing end is closed when this process ends, which the children notice
+    # The reading end of this pipe is the standard input of the children, and nobody writes into it. When this process
+    # ends, the system closes the writing end, which the children notice as the end of their input.
     lifeline, writing_end = os.pipe()
+    # Values of `CUDA_VISIBLE_DEVICES` that no job uses now.
     free_devices: SimpleQueue[str | None] = SimpleQueue()
     for visible in devices:
         free_devices.put(visible)
@@ -71,7 +73,8 @@ def run_all(
             if not ended:  # `seconds_between` are over
                 yield None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # so that no further job starts when one ends
+        # Jobs that have not started are cancelled, else the pool would start them when others end.
+        pool.shutdown(wait=False, cancel_futures=True)
         os.close(writing_end)  # ends the children
         pool.shutdown()  # waits until they have ended
         os.close(lifeline)
@@ -80,8 +83,8 @@ def run_all(
 def _run(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | None], lifeline: int) -> EndedJob:
     """Runs commands one after the other on free devices until one fails."""
     start = time.monotonic()
-    exit_code = 0
-    devices = free_devices.get()
+    exit_code = 0  # of a job without commands
+    devices = free_devices.get()  # waits until a job puts its devices back
     environment = {**os.environ}
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as log:
@@ -90,6 +93,7 @@ def _run(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | Non
             log.write(f"CUDA_VISIBLE_DEVICES={devices}\n".encode())
             log.flush()  # before the first command writes
         for command in commands():
+            # This module starts the command's module, and ends it when the pipe `lifeline` is closed.
             child = [sys.executable, "-m", __name__, *command]
             exit_code = subprocess.call(
                 child, stdin=lifeline, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -112,7 +116,8 @@ def cause(log_file: Path) -> str:
 
 
 def _end_with_parent() -> None:
-    os.read(sys.stdin.fileno(), 1)  # returns when the parent has ended
+    """Waits until the parent process has ended, and then ends the process group of this one."""
+    os.read(sys.stdin.fileno(), 1)  # returns when the parent's end of the pipe is closed
     os.killpg(0, signal.SIGTERM)
     time.sleep(GRACE)  # torchrun first ends its workers, which are not in this process group
     os.killpg(0, signal.SIGKILL)

@@ -77,6 +77,7 @@ class PromptEndings:
         from leash_trl.completions.prompts import effort_suffix
 
         method = self.make_length_control()
+        # The suffix of a method may depend on what the training changed.
         saved = length_control_state(folder)
         if saved is not None:
             method.load_state_dict(saved["state"])
@@ -127,12 +128,15 @@ class ComparedRun:
         if not self.is_trained:
             return {EVALUATION: LengthRequest()}
         requests = {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
+        # Such as {"low": 64, "high": 256}, the target of each effort.
         efforts = mapping_field("efforts", self.recipe.get("efforts"))
         if efforts:
+            # Such as {"low": {"enable_thinking": False}}.
             template_kwargs = mapping_field("effort_template_kwargs", self.recipe.get("effort_template_kwargs")) or {}
             requests = {}
             for effort, target in efforts.items():
                 requests[f"{EVALUATION}-{effort}"] = LengthRequest(effort, target, template_kwargs.get(effort, {}))
+        # The loop runs over a copy, since it adds entries such as "eval-low-greedy".
         for folder, request in [*requests.items()]:
             for variant in self.variants:
                 requests[f"{folder}-{variant}"] = request._replace(variant=variant)
@@ -203,9 +207,11 @@ class ComparedRun:
         from leash_trl.data.sources import parse_reference
 
         fields = self._training_fields
+        # The parts of a mixture, as TRL's `datasets` lists them.
         paths = [Path(str(part.get("data_files") or part["path"])) for part in fields.get("datasets") or []]
         for name in (fields.get("dataset_name"), *self.evaluation["benchmarks"]):
             path = parse_reference(name).path if name else None
+            # A data set on the Hub has no local path.
             if path is not None:
                 paths.append(path)
         return paths
@@ -217,12 +223,13 @@ class ComparedRun:
 
         fields = self._training_fields
         method = find_method(fields.get("length_control", "leash"))
+        # A method may inherit code, also from another module of the user.
         code: list[Any] = [base for base in method.__mro__ if base is not object]
         for settings in (fields, self.evaluation):
             rewards = reward_functions(settings.get("reward_funcs") or [])
             code += [*rewards, deciding_function(settings.get("correctness_func"), rewards)]
             code.append(find_cost(settings.get("length_of") or "completion").function)
-        # what decides may also be the name of a reward model, or nothing
+        # Reward models are names, which have no code, and `correctness_func` and a cost may be None.
         return [part for part in code if callable(part)]
 
     def check_claim(self, claim: dict[str, dict[str, Any]]) -> None:
@@ -233,6 +240,7 @@ class ComparedRun:
         """
         for file_name, fields in claim.items():
             file = self.folder / file_name
+            # A file that the run did not write yet cannot differ.
             if not file.is_file():
                 continue
             saved = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -242,6 +250,7 @@ class ComparedRun:
                 if value == saved_value:
                     continue
                 change = f"{name} is {value!r}, but was {saved_value!r}"
+                # The values of digests mean nothing to a reader; their names are such as "the code of my_rewards".
                 if file_name == DIGESTS_FILE:
                     change = f"{name} changed"
                 raise TrainingError(
@@ -263,6 +272,7 @@ class ComparedRun:
             command += ["--resume_from_checkpoint", "true"]
         if num_devices == 1:
             return command
+        # torchrun as a module, which starts a process per device.
         return ["torch.distributed.run", "--standalone", f"--nproc_per_node={num_devices}", "--module", *command]
 
     def _evaluation_command(self, folder: Path, request: LengthRequest) -> list[str]:
@@ -274,13 +284,15 @@ class ComparedRun:
         if revision and not self.is_trained:
             command += ["--revision", revision]
         command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
-        # an option of the command would replace the one in the file, which holds for all arms
+        # The options in the file above. An option of the command replaces that of the file: arguments of the template
+        # are merged, therefore, and target and prompt ending are added only if the file does not have them.
         options = self.evaluation if request.variant is None else self.variants[request.variant]
         if request.template_kwargs:
             common_kwargs = mapping_field("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
             command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
-        has_target_for_it = request.target_length is not None and options.get("length_of") == self.length_of
-        if has_target_for_it and "target_length" not in options:
+        # The target of the training is one for what the evaluation measures only if both count the same.
+        has_target = request.target_length is not None and options.get("length_of") == self.length_of
+        if has_target and "target_length" not in options:
             command.append(f"--target_length={request.target_length}")
         if self.prompt_endings is not None and "prompt_ending" not in options:
             command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")

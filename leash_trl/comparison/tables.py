@@ -87,10 +87,11 @@ def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, 
         return measures
     last_quarter = mean_lengths.iloc[-max(1, len(mean_lengths) // 4) :]
     measures["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
-    first_reached = first_at_target(mean_lengths, target_length)
+    first_reached = first_at_target(mean_lengths, target_length)  # a step, or None if the target was not reached
     if first_reached is not None:
         relative_means = _running_means(mean_lengths.loc[first_reached:]) / target_length
         is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET
+        # The overshoot counts windows of the whole run, since a window may begin before the target was reached.
         shortest = _running_means(mean_lengths).min()
         measures["near_target_share"] = float(is_near.mean())
         measures["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
@@ -99,6 +100,7 @@ def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, 
 
 
 def _running_means(lengths: pd.Series) -> np.ndarray:
+    """Returns the means of all windows of ten batches; of fewer batches, their mean."""
     window = min(WINDOW, len(lengths))
     return np.convolve(lengths.to_numpy(), np.full(window, 1 / window), mode="valid")
 
@@ -106,7 +108,8 @@ def _running_means(lengths: pd.Series) -> np.ndarray:
 def measure_of(runs: Sequence[EvaluatedRun]) -> str:
     """Returns by which measure to compare runs: `"accuracy"` if correctness is known, and rewards are 1 for correct
     completions and negative, or 0, for all others; otherwise `"reward"`."""
-    rewards: set[float] = set()  # empty if the grader of answers decided correctness
+    # The different rewards of all completions; none if the grader of answers decided correctness.
+    rewards: set[float] = set()
     for run in runs:
         if "reward" in run.samples:
             rewards.update(run.samples["reward"].dropna())
@@ -117,16 +120,17 @@ def measure_of(runs: Sequence[EvaluatedRun]) -> str:
 def _only_say_right_or_wrong(rewards: set[float]) -> bool:
     """Returns whether these rewards carry nothing beside correctness, as partial credit would."""
     other_rewards = rewards - {1}
+    # `<=` compares sets: there are no other rewards, or only 0.
     if other_rewards <= {0} or other_rewards == {-1}:
         return True
-    # several negative rewards, such as -1 and -0.5, are kinds of wrong answers if right ones have 1
+    # Several negative rewards, such as -1 and -0.5, are kinds of wrong answers if right ones have 1.
     return max(other_rewards) < 0 and 1 in rewards
 
 
 def measured(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVERALL) -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and its
     tokens. Another cost than tokens also has its name and its mean, and rewards have their bounds."""
-    length_of = run.run["length_of"]
+    length_of = run.run["length_of"]  # "completion" is the number of tokens
     has_other_cost = length_of != "completion"
     row: dict[str, Any] = {"measure": measure}
     if has_other_cost:
@@ -136,8 +140,10 @@ def measured(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVER
     for column, metric in SHARES_AND_QUANTILES.items():
         row[column] = run.estimate(metric, benchmark).value
     if has_other_cost:
+        # An evaluation reports all other costs as the metric "cost".
         metric = "thinking_tokens" if length_of == "thinking" else "cost"
         row.update(_interval_columns("mean_cost", run.estimate(metric, benchmark)))
+    # The interval over seeds must stay within these bounds; those of accuracy are 0 and 1.
     if measure == "reward":
         lowest, highest = reward_bounds(run.samples)
         row["lowest_score"] = lowest
@@ -160,6 +166,7 @@ def seed_row(
         **_against_base(row, base),
         "target_length": math.nan if target_length is None else target_length,
         **measures,
+        # Rows of several seeds have the largest error of a seed here, and the number of seeds that reached the target.
         "worst_settling_error": measures["settling_error"],
         "num_reached": 0 if math.isnan(measures["steps_to_target"]) else 1,
         "lambda_end": float(multipliers.iloc[-1]) if len(multipliers) else math.nan,
@@ -168,6 +175,8 @@ def seed_row(
 
 
 def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
+    """Returns a number and the ends of its interval as columns, such as `score`, `score_interval_low` and
+    `score_interval_high`."""
     return {
         name: estimate.value,
         name + "_interval_low": estimate.low,
@@ -193,14 +202,15 @@ def _against_base(row: Row, base: Row) -> dict[str, float]:
 
     Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that later papers use.
     """
-    has_accuracy = base["measure"] == "accuracy" and base["score"] > 0  # else there is no AES, which NaN says
+    # If the base has rewards, or accuracy 0, there is no relative gain: NaN here makes gain and AES NaN too.
+    has_accuracy = base["measure"] == "accuracy" and base["score"] > 0
     base_accuracy = base["score"] if has_accuracy else math.nan
     gain = (row["score"] - base["score"]) / base_accuracy
-    saved = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
+    saved_share = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
     weight = GAIN_WEIGHT if gain >= 0 else LOSS_WEIGHT
     return {
         "token_change": row["mean_tokens"] / base["mean_tokens"] - 1,
-        "efficiency_score": saved + weight * gain,
+        "efficiency_score": saved_share + weight * gain,
     }
 
 
@@ -227,6 +237,7 @@ def in_words(row: Row) -> str:
         'ALP, alpha 0.5'
     """
     words = [row["name"]]
+    # A setting that this row does not have is an empty cell in a file, and NaN in a frame.
     for field in grid_fields(row.keys()):
         value = row[field]
         if not pd.isna(value) and value != "":
@@ -246,20 +257,25 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     """
     base, *_ = seeds.to_dict("records")
     trained = seeds[1:]
+    # Bounds of the score. Accuracies have no columns of bounds, and are in [0, 1].
     lowest = trained.get("lowest_score", pd.Series([0.0])).min()
     highest = trained.get("highest_score", pd.Series([1.0])).max()
     rows = [base]
+    # Rows with the same method, target and settings are the seeds of a point. The target may be NaN.
     for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
         means = point.loc[:, "score":LAST_COLUMN].drop(columns="target_length").mean(numeric_only=True)
         row = {**point.iloc[0], **means}
-        row["seeds"] = " ".join(point["seeds"])
+        # Not all columns are means over the seeds.
+        row["seeds"] = " ".join(point["seeds"])  # such as "0 1 2"
         row["worst_settling_error"] = point["worst_settling_error"].max()
         row["num_reached"] = point["num_reached"].sum()
-        if len(point) > 1:  # a single seed keeps its interval over problems
+        # A single seed keeps its interval over problems.
+        if len(point) > 1:
             row |= _interval_columns("score", mean_over_seeds(point["score"], highest=highest, lowest=lowest))
             row |= _interval_columns("mean_tokens", mean_over_seeds(point["mean_tokens"]))
             if "mean_cost" in point:
                 row |= _interval_columns("mean_cost", mean_over_seeds(point["mean_cost"]))
+        # Change and AES are those of the means. They are NaN for a point that must not be compared with the base.
         if point["token_change"].notna().any():
             row |= _against_base(row, base)
         rows.append(row)
@@ -284,10 +300,12 @@ def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame | None = No
             hand.
     """
     tables: list[Table] = [(_methods_table(comparison_rows(seeds)), COMPARISON_LEGEND)]
+    # `point` has method, settings and target, such as "ALP, alpha 0.5 at 46", and `words` only method and settings.
     trained = seeds[1:].assign(point=points_of(seeds))
     trained["words"] = [in_words(row) for row in seeds[1:].to_dict("records")]
     tables.extend(_difference_tables(trained, compared_points(seeds), differences))
-    repeated = trained[trained["point"].duplicated(keep=False)]  # points of at least two seeds
+    # Scores at equal length need intervals over seeds, so points of a single seed are left out.
+    repeated = trained[trained["point"].duplicated(keep=False)]
     if repeated["point"].nunique() > 1:
         tables.extend(_equal_length_tables(repeated))
     return tables
@@ -313,7 +331,7 @@ def points_of(seeds: pd.DataFrame) -> list[str]:
     unit if it is not tokens."""
     points = []
     for row in seeds[1:].to_dict("records"):
-        point = in_words(row)
+        point = in_words(row)  # such as "ALP, alpha 0.5", to which " at 46" is added
         if target := target_in_words(row):
             point += f" at {target}"
         points.append(point)
@@ -342,7 +360,9 @@ def sentences_of(rows: pd.DataFrame) -> list[str]:
     for point, row in zip(points, rows.to_dict("records"), strict=True):
         score = with_interval(estimate_of(row, "score"), "{:.3f}".format)
         tokens = with_interval(estimate_of(row, "mean_tokens"), format_tokens)
+        # Such as "LEASH at 46: accuracy 0.512 [0.480, 0.544], 45.2 [43.9, 46.5] tokens".
         sentence = f"{point}: {row['measure']} {score}, {tokens} tokens"
+        # The column `length_of` names another cost that the evaluation measured.
         if "length_of" in row:
             cost = with_interval(estimate_of(row, "mean_cost"), format_cost)
             sentence += f", {cost} {label_of(row['length_of'])}"
@@ -367,37 +387,46 @@ CELLS = {
 
 
 def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns the table of methods as text: name, settings that differ, and the cells of [`_row_cells`].
+
+    `rows` is the result of [`comparison_rows`].
+    """
     targets = [target_in_words(row) for row in rows.to_dict("records")]
     settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
     settings.insert(0, "target", targets)
+    # For each setting, whether rows have different values; only these settings have a column.
     differs = [len({*settings[field]} - {""}) > 1 for field in settings]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
-    is_over_seeds = rows["seeds"].str.contains(" ")  # such as "0 1"
+    # Rows of several seeds, such as "0 1", have intervals over seeds; a single seed and the base, over problems.
+    is_over_seeds = rows["seeds"].str.contains(" ")
     sample = "seeds" if is_over_seeds.any() else "problems"
     names = {"score": rows["measure"].iloc[0], "mean_tokens": "tokens"}
     if "length_of" in rows:
         names["mean_cost"] = label_of(rows["length_of"].iloc[0])
     for column, name in names.items():
+        # A cell with an interval says so if its interval is not the one that the heading names.
         if sample == "seeds":
-            is_other = ~is_over_seeds & cells[column].str.endswith("]")
-            cells[column] += np.where(is_other, " over problems", "")
+            is_over_problems = ~is_over_seeds & cells[column].str.endswith("]")
+            cells[column] += np.where(is_over_problems, " over problems", "")
         cells = cells.rename(columns={column: f"{name} [95 % interval over {sample}]"})
-    has_cells = (cells != "").any()
+    has_cells = (cells != "").any()  # of each column; empty columns are left out
     return pd.concat([rows["name"].rename("method"), settings.loc[:, differs], cells.loc[:, has_cells]], axis=1)
 
 
 def _row_cells(row: Row) -> dict[str, str]:
     """Returns the cells of a row from `seeds` on; empty where a number is not defined."""
-    num_seeds = len(row["seeds"].split())
+    num_seeds = len(row["seeds"].split())  # "0 1 2" are three; the base has none
     cells = {
         "seeds": str(num_seeds) if num_seeds else "",
         "score": with_interval(estimate_of(row, "score"), "{:.3f}".format),
         "mean_tokens": with_interval(estimate_of(row, "mean_tokens"), "{:.1f}".format),
         "mean_cost": with_interval(estimate_of(row, "mean_cost"), format_cost),
     }
+    # A format in `CELLS`, such as "{millions:.2f} M", names the columns that it shows.
     numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_COLUMN] / 1e6}
     for name, form in CELLS.items():
         cell = form.format(**numbers)
+        # A number that is not defined is NaN, which `format` writes as "nan".
         cells[name] = "" if "nan" in cell else cell
     return cells
 
@@ -405,10 +434,12 @@ def _row_cells(row: Row) -> dict[str, str]:
 def _steps_cell(row: Row, num_seeds: int) -> str:
     """Describes after how many steps the target was reached, and by how many seeds if not by all."""
     num_reached = row["num_reached"]
-    if math.isnan(row["settling_error"]):  # there is no target
+    # Without a target there is no error.
+    if math.isnan(row["settling_error"]):
         return ""
     if not num_reached:
         return "never"
+    # The mean over the seeds that reached the target.
     steps = f"{row['steps_to_target']:.0f}"
     return steps if num_reached == num_seeds else f"{steps} ({num_reached:.0f} of {num_seeds})"
 
@@ -419,18 +450,23 @@ def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd
     over_seeds = _differences_over_seeds(seeds, compared)
     differences_by_sample = {"seeds": over_seeds}
     if paired is not None:
+        # Differences over problems are not tested for significance, so they have no mark.
         differences_by_sample["problems"] = paired.assign(mark="")
     measure = seeds["measure"].iloc[0]
-    columns: dict[str, Any] = {}  # cells by point
+    # Cells by heading and point, such as {"accuracy over seeds": {"ALP at 46": "-0.012 [-0.020, -0.004] *"}}.
+    columns: dict[str, Any] = {}
     for column, name in (("score", measure), ("mean_tokens", "tokens")):
         for sample, differences in differences_by_sample.items():
             cells = {}
+            # A point has a row for its score and one for its tokens.
             for row in differences[differences["column"] == column].itertuples():
                 estimate = Estimate(row.value, row.low, row.high)
                 cells[row.point] = with_interval(estimate, FORMATS[column]) + row.mark
             columns[f"{name} over {sample}"] = cells
+    # A cell such as "4, 12": for the difference of scores, and for that of tokens.
     columns[f"seeds needed ({measure}, tokens)"] = over_seeds.groupby("point")["needed"].agg(", ".join).to_dict()
     table = pd.DataFrame(columns, index=compared.others, dtype=object)
+    # A point may have no difference, and a column none of any point.
     table = table.dropna(axis="index", how="all").dropna(axis="columns", how="all").fillna("")
     table = table.rename_axis(f"minus {compared.reference}").reset_index()
     return [(table, DIFFERENCE_LEGEND)] if len(table) else []
@@ -440,26 +476,32 @@ def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints) -> pd
     """Returns the differences of score and tokens from the reference of those points that, like it, have several
     seeds: `point`, `column`, `value`, `low` and `high`, `needed`, the number of seeds that would find the difference,
     and `mark`, which says whether it is significant."""
-    points = dict(list(seeds.groupby("point")))
+    seeds_by_point = dict(list(seeds.groupby("point")))
+    # The base has no seeds. If it is the reference, there are no rows of it, and so no differences.
+    reference_seeds = seeds_by_point.get(compared.reference, seeds[:0])
     rows = []
     for point in compared.others:
-        for column in FORMATS:
-            values = points[point][column]
-            reference_values = points.get(compared.reference, seeds[:0])[column]  # the base is no point
+        for column in FORMATS:  # `score` and `mean_tokens`
+            values = seeds_by_point[point][column]
+            reference_values = reference_seeds[column]
+            # A variance needs two seeds.
             if min(len(values), len(reference_values)) < 2:
                 continue
             estimate, p_value = intervals.welch(values, reference_values)
             num_needed = intervals.seeds_needed(estimate.value, values.var(), reference_values.var())
             rows.append((point, column, *estimate, f"{num_needed:,.0f}", p_value))
     differences = pd.DataFrame(rows, columns=["point", "column", "value", "low", "high", "needed", "p_value"])
-    is_significant = intervals.holm(differences["p_value"])  # one family of tests
+    # All differences are one family of tests, in which a false rejection has a probability of at most 5 %.
+    is_significant = intervals.holm(differences["p_value"])
     return differences.assign(mark=np.where(is_significant, " *", ""))
 
 
 def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:
     """Compares every curve with the first one. A curve joins the points of the same method and settings, or of the
     same method if it has no target."""
+    # The curve of each row: its method and settings or, without a target, its method, whose settings make the curve.
     names = seeds["words"].where(seeds["target_length"].notna(), seeds["name"])
+    # A curve needs at least two points.
     curves = {name: points for name, points in seeds.groupby(names, sort=False) if points["point"].nunique() > 1}
     if len(curves) < 2:
         return []
@@ -468,6 +510,7 @@ def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:
     rows = []
     for name in others:
         gap = score_at_equal_length(curves[name], curves[reference])
+        # Seeds differ, or the curves have no range of lengths in common.
         if gap is None:
             rows.append({"method": name, heading: "n/a", "tokens": ""})
             continue
@@ -499,15 +542,19 @@ def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap
     The result is `None` if points have different seeds, or if there is no range that all curves cover.
     """
     points = pd.concat([first.assign(method="first"), second.assign(method="second")])
+    # The seeds of each point, such as ("0", "1").
     seeds_of_points = points.groupby("point")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
-    log_tokens = np.log(points["mean_tokens"]).groupby([points["method"], points["seeds"]])  # of each curve
+    # A method has a curve for each seed. All curves cover the range from the longest of their shortest lengths to the
+    # shortest of their longest.
+    log_tokens = np.log(points["mean_tokens"]).groupby([points["method"], points["seeds"]])
     low = log_tokens.min().max()
     high = log_tokens.max().min()
     if seeds_of_points.nunique() > 1 or low >= high:
         return None
     differences = []
-    for _, of_seed in points.groupby("seeds"):
-        first_score, second_score = (_mean_score(curve, low, high) for _, curve in of_seed.groupby("method"))
+    for _, points_of_seed in points.groupby("seeds"):
+        # The groups are sorted, "first" before "second".
+        first_score, second_score = (_mean_score(curve, low, high) for _, curve in points_of_seed.groupby("method"))
         differences.append(first_score - second_score)
     return ScoreGap(mean_over_seeds(differences, lowest=-math.inf), shortest=math.exp(low), longest=math.exp(high))
 
@@ -516,7 +563,8 @@ def _mean_score(curve: pd.DataFrame, low: float, high: float) -> float:
     """Returns the mean score of a curve between two logarithms of tokens, which it covers."""
     curve = curve.sort_values("mean_tokens")
     log_tokens = np.log(curve["mean_tokens"])
+    # The points between the bounds, and the bounds themselves.
     knots = np.unique(log_tokens.clip(low, high))
     scores = np.interp(knots, log_tokens, curve["score"])
-    # between two knots the curve is straight, so the trapezoidal rule is exact
+    # Between two knots the curve is straight, so the trapezoidal rule is exact.
     return float(np.trapezoid(scores, knots) / (high - low))

@@ -33,11 +33,15 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    means = pd.concat([paired_means(*pair) for pair in runs], join="inner")
-    pairs = means.groupby(PROBLEM_KEY, sort=False).mean()
+    # A row per problem and pair of runs, such as {"num_tokens": 90.5, "num_tokens_base": 210.0}. The inner join keeps
+    # the columns that all pairs have, since correctness may be unknown in one of them.
+    rows = pd.concat([paired_means(run, baseline) for run, baseline in runs], join="inner")
+    # A problem that several seeds have in common becomes a single row.
+    pairs = rows.groupby(PROBLEM_KEY, sort=False).mean()
     pairs_by_benchmark = dict(list(pairs.groupby("benchmark", sort=False)))
 
     all_runs = [*itertools.chain(*runs)]
+    # If k differs between runs, the smallest one is assumed, with which intervals are widest.
     num_samples = len(runs) * min(run.run["num_samples"] for run in all_runs)
     bounds = reward_bounds(*(run.samples for run in all_runs))
     benchmarks = all_runs[0].run["benchmarks"]
@@ -46,6 +50,7 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     for name, benchmark_pairs in pairs_by_benchmark.items():
         metrics[name] = change_metrics([benchmark_pairs], num_samples, bounds)
         num_problems[name] = NumProblems(benchmarks[name]["num_problems"], len(benchmark_pairs))
+    # Not the mean of the metrics above: the overall change of tokens is a ratio of means over benchmarks.
     metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
     return results_frame(metrics, num_problems, num_samples)
 
@@ -61,11 +66,15 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     means = problem_means(run)
     base_means = problem_means(baseline)
-    others = {*means.index} ^ {*base_means.index}
-    if others:
-        raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate the same ones")
+    # Keys of problems that only one of the runs has, such as ("aime24", "60", "204").
+    unpaired = {*means.index} ^ {*base_means.index}
+    if unpaired:
+        raise ValueError(f"{both} differ in {len(unpaired)} problems, such as {min(unpaired)}; evaluate the same ones")
+    # Only one of the runs may have rewards, or a known correctness.
     columns = means.columns.intersection(base_means.columns, sort=False)
-    pairs = means[columns].join(base_means[columns].add_suffix("_base")).dropna()
+    pairs = means[columns].join(base_means[columns].add_suffix("_base"))
+    # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
+    pairs = pairs.dropna()
     missing = {*run.benchmarks} - {*pairs.index.get_level_values("benchmark")}
     if missing:
         raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
@@ -75,9 +84,10 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
 def problem_means(run: EvaluatedRun) -> pd.DataFrame:
     """Returns the means over the completions of each problem, of columns with known values, indexed by `PROBLEM_KEY`;
     NaN where none is graded."""
-    means = keyed_samples(run).groupby(PROBLEM_KEY, sort=False)
+    problems = keyed_samples(run).groupby(PROBLEM_KEY, sort=False)
     columns = [column for column in ("num_tokens", "reward", "is_correct") if column in run.samples]
-    return means[columns].mean().dropna(axis="columns", how="all")
+    # A column is NaN throughout if correctness is unknown.
+    return problems[columns].mean().dropna(axis="columns", how="all")
 
 
 def keyed_samples(run: EvaluatedRun) -> pd.DataFrame:
@@ -97,16 +107,23 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
     """
 
     def differences(column: str) -> list[np.ndarray]:
+        """Returns for each benchmark an array of shape `(problems,)`: run minus baseline."""
         return [pairs[column].to_numpy() - pairs[f"{column}_base"].to_numpy() for pairs in benchmarks]
 
     metrics = []
-    for column, name, (low, high) in (("is_correct", "accuracy_change", (0, 1)), ("reward", "reward_change", bounds)):
+    # A column, the metric of its changes, and the smallest and largest value of a completion.
+    bounded_columns = [
+        ("is_correct", "accuracy_change", (0, 1)),
+        ("reward", "reward_change", bounds),
+    ]
+    for column, name, (low, high) in bounded_columns:
         if column in benchmarks[0]:
             estimates = [
                 intervals.mean_bounded_difference(gaps, low=low, high=high, num_samples=num_samples)
                 for gaps in differences(column)
             ]
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
+    # Differences of lengths have no bounds.
     estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences("num_tokens")]
     metrics.append(Metric("tokens_change", intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]

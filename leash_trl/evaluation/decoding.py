@@ -58,8 +58,9 @@ class DecodingStrategy:
 
         In each round, the engine generates for all scripts that are not done yet.
         """
-        script = self.script(engine.tokenizer, settings.max_new_tokens)
-        scripts = [script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
+        create_script = self.script(engine.tokenizer, settings.max_new_tokens)
+        scripts = [create_script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
+        # The next request of each script that is not done, by the position of its prompt.
         requests = {row: next(script) for row, script in enumerate(scripts)}
         completions: dict[int, Generation] = {}
         while requests:
@@ -67,10 +68,12 @@ class DecodingStrategy:
             next_requests = {}
             for row, generation in zip(requests, generations, strict=True):
                 try:
+                    # The script goes on from its last `yield`, to its next request or to its end.
                     next_requests[row] = scripts[row].send(generation)
-                except StopIteration as end:  # the script returned the completion
-                    completions[row] = end.value
+                except StopIteration as end:
+                    completions[row] = end.value  # what the script returned
             requests = next_requests
+        # Scripts end in any order, and completions have the order of the prompts.
         return [completions[row] for row in range(len(scripts))]
 
 
@@ -144,11 +147,14 @@ class BudgetForcing(DecodingStrategy):
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
     ) -> Callable[[Sequence[int], int], Script]:
         """See [`DecodingStrategy.script`]."""
+        # Tokens such as "</think>", any of which ends the thinking.
         stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
+        # Token ids of the texts to insert.
         wait = ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else []
         end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
         final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
         budget = self.max_thinking_tokens
+        # The most tokens that are inserted into a completion.
         num_inserted = self.num_ignore * len(wait) + len(end) + len(final_answer)
         longest_budget = max_new_tokens - num_inserted - 1  # the answer has at least one token
         if not 1 <= budget <= longest_budget:
@@ -160,17 +166,21 @@ class BudgetForcing(DecodingStrategy):
         def script(prompt_ids: Sequence[int], seed: int) -> Script:
             response: list[int] = []
             tokens_left = budget
+            # Each step continues the thinking until the model ends it or the budget is spent.
             for step in itertools.count():
-                # one token more than the budget, so that thinking of exactly the budget can end by itself
+                # One token more than the budget, so that thinking of exactly the budget can end by itself.
                 request = Request((*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop)
                 generation = yield request
-                thinking = generation.token_ids[:-1]  # without its end, or the token beyond the budget
+                # The last token is the end of the thinking or, if the thinking was cut, the one beyond the budget.
+                thinking = generation.token_ids[:-1]
                 response += thinking
                 tokens_left -= len(thinking)
                 is_cut = generation.is_truncated
+                # An end of thinking counts once `num_ignore` of them were ignored, or if no budget is left.
                 if is_cut or step == self.num_ignore or tokens_left < 1:
                     break
                 response += wait
+            # This text stands for the end that was left out above.
             response += end
             if is_cut:
                 response += final_answer
@@ -195,9 +205,10 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
     """
     if name not in STRATEGIES:
         raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
+    # The parameters of the strategy, such as {"max_thinking_tokens": 32000, "num_ignore": 0}.
     defaults = asdict(STRATEGIES[name]())
     for parameter, value in parameters.items():
-        # types are compared exactly, since bool is a subclass of int
+        # Types are compared exactly, since bool is a subclass of int.
         if parameter not in defaults or type(value) is not type(defaults[parameter]):
             raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)

@@ -33,19 +33,22 @@ def filtered_rows(
         `dict`: The problem's columns; `pass_rate` in [0, 1] and `num_samples` of the graded completions; `mean_length`
         of all completions and `correct_lengths`, in tokens.
     """
-    for row, problem in zip(problems, samples, strict=True):
-        completions = problem["completions"]
+    # `row` has the columns of the data set, and `sampled_problem` the completions of the same problem.
+    for row, sampled_problem in zip(problems, samples, strict=True):
+        completions = sampled_problem["completions"]
         lengths = [completion["num_tokens"] for completion in completions]
         correct_lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
         num_ungraded = sum(completion["is_correct"] is None for completion in completions)
         num_graded = len(completions) - num_ungraded
-        fewest_passes = len(correct_lengths)  # if no ungraded completion is correct
+        # An ungraded completion may be correct or wrong.
+        fewest_passes = len(correct_lengths)
         most_passes = len(correct_lengths) + num_ungraded
         if num_graded == 0 or fewest_passes < min_passes or most_passes > max_passes:
             continue
         if target_quantile is not None:
             if not correct_lengths:  # there is no target
                 continue
+            # A target is the length of a correct completion, never a value between two lengths.
             row["target_length"] = int(np.quantile(correct_lengths, target_quantile, method="higher"))
         yield {
             **row,

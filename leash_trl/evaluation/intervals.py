@@ -65,16 +65,20 @@ def mean_share(values: np.ndarray) -> Estimate:
     """
     size = len(values)
     mean = float(values.mean())
+    # A single problem does not show how much problems differ.
     if size == 1:
         return Estimate(mean, 0.0, 1.0)
+    # The sum of squares, without the bias of deviations from the observed mean.
     spread = float(np.square(values - mean).sum()) * size / (size - 1)
+    # The variance of the problems' shares, relative to that of single completions, which are right or wrong. It is
+    # below 1 if several completions of a problem make its share more precise.
     inflation = (spread + PRIOR_SPREAD) / (size * mean * (1 - mean) + PRIOR_SPREAD)
-    # the ends are the solutions of (m - mu)^2 = step * mu * (1 - mu)
+    # Wilson's ends are the solutions mu of the quadratic equation (m - mu)^2 = step * mu * (1 - mu).
     step = t_quantile(size - 1) ** 2 * inflation / size
     reach = math.sqrt(step * mean * (1 - mean) + step**2 / 4)
     low = (mean + step / 2 - reach) / (1 + step)
     high = (mean + step / 2 + reach) / (1 + step)
-    # rounding may put an end beyond the mean or beyond the range
+    # Rounding may put an end beyond the mean or beyond the range.
     return Estimate(mean, max(0.0, min(low, mean)), min(1.0, max(high, mean)))
 
 
@@ -90,6 +94,7 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     mean = float(differences.mean())
     if size == 1:
         return Estimate(mean, -1.0, 1.0)
+    # 1 / (4k) is the largest variance of a share of k completions. With it, equal differences also have an interval.
     spread = float(np.square(differences - mean).sum()) + 0.25 / num_samples
     reach = t_quantile(size - 1) * math.sqrt(spread / (size * (size - 1)))
     return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
@@ -116,14 +121,16 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     deviation = float(values.std(ddof=1))
     if deviation == 0:
         return Estimate(mean, max(lowest, mean), mean)
+    # By Student's t, U = (m - mu) / s is between -reach and reach.
     reach = t_quantile(size - 1) / math.sqrt(size)
-    skewness = float(((values - mean) ** 3).mean()) / deviation**3
     largest_u = reach
     smallest_u = -reach
-    if abs(skewness) > 1e-6:  # else T is U, and its inverse would divide by 0
+    skewness = float(((values - mean) ** 3).mean()) / deviation**3
+    # Hall's transformation T of U corrects for skewness; without skewness T is U, and its inverse would divide by 0.
+    if abs(skewness) > 1e-6:
         largest_u = max(largest_u, _u_of_t(reach, skewness, size))
         smallest_u = min(smallest_u, _u_of_t(-reach, skewness, size))
-    # mu is m - s U, so the largest U gives the lower end
+    # The true mean mu is m - s U, so the largest U gives the lower end.
     return Estimate(mean, max(lowest, mean - deviation * largest_u), mean - deviation * smallest_u)
 
 
@@ -160,10 +167,11 @@ def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
         return mean_amount(values, lowest=-math.inf)
     mean = float(values.mean())
     width = high - low
+    # Where a value is between the bounds, from 0 to 1, takes the part of a share of correct completions.
     share = mean_share((values - low) / width)
     lower_end = low + width * share.low
     upper_end = low + width * share.high
-    # rounding may put an end beyond the mean or beyond a bound
+    # Rounding may put an end beyond the mean or beyond a bound.
     return Estimate(mean, max(low, min(mean, lower_end)), min(high, max(mean, upper_end)))
 
 
@@ -184,7 +192,7 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
     The interval covers the randomness of training and sampling for these problems, not the choice of problems or of
     the base model.
     """
-    size = len(values)
+    size = len(values)  # number of seeds
     mean = float(np.mean(values))
     if size == 1:
         return Estimate(mean, math.nan, math.nan)
@@ -207,6 +215,7 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     value = sum(estimate.value for estimate in estimates) / size
     distances_below = [estimate.value - estimate.low for estimate in estimates]
     distances_above = [estimate.high - estimate.value for estimate in estimates]
+    # Variances of independent estimates add up, and a distance from the mean to an end goes with a standard deviation.
     below = math.hypot(*distances_below) / size
     above = math.hypot(*distances_above) / size
     return Estimate(value, value - below, value + above)
@@ -223,22 +232,25 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     problems.
     """
     num_benchmarks = len(values)
+    # Sums over the benchmarks of their means, of which the ratio is that of the means over benchmarks.
     total = sum(float(problems.mean()) for problems in values)
     base_total = sum(float(problems.mean()) for problems in baseline)
     ratio = total / base_total
     parts = []
     for problems, base_problems in zip(values, baseline, strict=True):
-        num_others = max(1, len(problems) - 1)  # a single problem has the part 0
-        # without problem i, the mean of the benchmark changes by (m - v_i) / (P_b - 1)
+        # A single problem contributes 0, and must not divide by 0.
+        num_others = max(1, len(problems) - 1)
+        # Entry i is the sum without problem i, which changes the mean of its benchmark by (m - v_i) / (P_b - 1).
         total_without = total + (problems.mean() - problems) / num_others
         base_without = base_total + (base_problems.mean() - base_problems) / num_others
         ratio_without = total_without / base_without
-        # times B, because the contributions of the B benchmarks are added, but the mean below divides by B
+        # Times B, because the contributions of the B benchmarks are added, but the mean below divides by B.
         contributions = num_benchmarks * num_others * (ratio - ratio_without)
         parts.append(mean_amount(contributions, lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
     change = ratio - 1
-    # the jackknife interval around the change; max keeps a NaN only in its first place
+    # The jackknife interval is moved to the change. It is NaN if a benchmark has a single problem, which `max` returns
+    # only as its first argument.
     return Estimate(change, max(change + low - middle, -1.0), change + high - middle)
 
 
@@ -254,7 +266,8 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
     """
     difference = float(first.mean() - second.mean())
-    first_variance = float(first.var(ddof=1)) / len(first)  # of the mean
+    # Variances of the two means.
+    first_variance = float(first.var(ddof=1)) / len(first)
     second_variance = float(second.var(ddof=1)) / len(second)
     variance = first_variance + second_variance
     if variance == 0:
@@ -287,11 +300,13 @@ def seeds_needed(difference: float, first_variance: float, second_variance: floa
     variance = first_variance + second_variance
     if variance == 0:
         return 2
-    # t quantiles are greater than normal ones, so fewer seeds would not do
+    # The degrees of freedom depend on the number of seeds, so it is searched upwards. The search begins at the number
+    # by normal quantiles: quantiles of Student's t are greater, so fewer seeds are not enough.
     normal_quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2) + NormalDist().inv_cdf(POWER)
     num_seeds = max(2, math.ceil(normal_quantiles**2 * variance / difference**2))
     while True:
         degrees_of_freedom = (num_seeds - 1) * variance**2 / (first_variance**2 + second_variance**2)
+        # The 97.5 % and the 80 % quantile, of which the second leaves 20 % outside in each direction.
         quantiles = t_quantile(degrees_of_freedom) + t_quantile(degrees_of_freedom, outside=2 * (1 - POWER))
         if num_seeds >= quantiles**2 * variance / difference**2:
             return num_seeds
@@ -310,8 +325,10 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     values = np.asarray(p_values)
     size = len(values)
     order = np.argsort(values, kind="stable")
+    # 0.05 / m, 0.05 / (m - 1), ..., 0.05 for the p values in ascending order.
     bounds = SIGNIFICANCE / np.arange(size, 0, -1)
     is_below_bound = values[order] <= bounds
     is_rejected = np.zeros(size, dtype=bool)
-    is_rejected[order] = np.logical_and.accumulate(is_below_bound)  # false from the first false one on
+    # The first p value above its bound ends the rejections. Assigning by `order` restores the order of the argument.
+    is_rejected[order] = np.logical_and.accumulate(is_below_bound)
     return is_rejected

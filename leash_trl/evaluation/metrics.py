@@ -76,11 +76,13 @@ def metrics_of(
         return completions[column].to_numpy().reshape(-1, run["num_samples"])
 
     correctness = by_problem("is_correct")
+    # Correctness is NaN throughout if only reward functions graded, and gave partial credit.
     knows_correctness = not np.isnan(correctness).all()
     rewards = by_problem("reward") if "reward" in completions else None
     answers = by_problem("answer")
     is_truncated = by_problem("finish_reason") == "length"
     lengths = by_problem("num_tokens")
+    # What the target limits has the column `num_tokens`, `num_thinking_tokens` or, if it is neither, `cost`.
     costs = by_problem(COLUMNS.get(run["length_of"], COST_COLUMN))
     target_length = run["target_length"]
 
@@ -90,13 +92,14 @@ def metrics_of(
         metrics.extend(pass_rates(correctness))
     if rewards is None:
         metrics.append(majority(answers, correctness))
-    else:  # reward functions do not extract answers, so there is no majority
+    else:
+        # Reward functions do not extract answers, so there is no majority.
         metrics.extend(mean_reward(rewards, reward_bounds))
     metrics.append(rate("truncated_rate", is_truncated))
     if knows_correctness:
         metrics.extend(score_by_ending("accuracy", correctness, is_truncated))
     else:
-        assert rewards is not None  # by which the completions are graded then
+        assert rewards is not None  # else no completion would be graded
         metrics.extend(score_by_ending("reward", rewards, is_truncated))
     metrics.append(mean_length("tokens", lengths))
     metrics.extend(spread_of_lengths(lengths))
@@ -104,7 +107,8 @@ def metrics_of(
         thinking_lengths = by_problem("num_thinking_tokens")
         metrics.append(mean_length("thinking_tokens", thinking_lengths))
         metrics.append(mean_length("answer_tokens", lengths - thinking_lengths))
-    if run["length_of"] not in COLUMNS:  # tokens and thinking tokens stand above
+    # If the target limits tokens or thinking tokens, their mean is above.
+    if run["length_of"] not in COLUMNS:
         metrics.append(mean_length("cost", costs))
     if target_length is not None:
         metrics.append(rate("within_target", costs <= target_length, at=target_length))
@@ -213,12 +217,14 @@ def _without_interval(value: float) -> Estimate:
 def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> list[Metric]:
     """Returns the unweighted means, over benchmarks, of the metrics that all benchmarks have. A benchmark lacks some
     metrics if its correctness is not known."""
+    # Such as {("accuracy", None): [...], ("pass", 4): [...]}, with an estimate for each benchmark.
     estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = {}
     for metrics in metrics_by_benchmark.values():
         for metric in metrics:
             estimates_by_metric.setdefault((metric.name, metric.at), []).append(metric.estimate)
     means = []
     for (name, at), estimates in estimates_by_metric.items():
+        # Only metrics of all benchmarks have a mean over them.
         if len(estimates) == len(metrics_by_benchmark):
             means.append(Metric(name, intervals.mean_over_benchmarks(estimates), at))
     return means
@@ -234,12 +240,15 @@ def results_frame(
         num_problems (`Mapping[str, NumProblems]`): By benchmark.
         num_samples (`int`): k, completions per problem.
     """
-    in_all, graded = (sum(sizes) for sizes in zip(*num_problems.values(), strict=True))
+    in_all = sum(sizes.in_all for sizes in num_problems.values())
+    graded = sum(sizes.graded for sizes in num_problems.values())
     sizes_by_name = {**num_problems, OVERALL: NumProblems(in_all, graded)}
     rows = []
     for name, benchmark_metrics in metrics.items():
         for metric in benchmark_metrics:
+            # The order is that of `RESULT_COLUMNS`: sizes are two columns, an estimate is three.
             rows.append((name, *sizes_by_name[name], num_samples, metric.name, metric.at, *metric.estimate))
+    # As floats, all `at` that are None become NaN, also if no metric has one.
     return pd.DataFrame(rows, columns=RESULT_COLUMNS).astype({"at": float})
 
 
@@ -262,7 +271,8 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
     probabilities = []
     for n, c in zip(num_graded, num_right, strict=True):
         num_drawn = min(k, n)
-        # computed in integers, since a product of floats would lose precision
+        # All drawn completions are wrong in comb(n - c, num_drawn) of comb(n, num_drawn) draws. Both are integers,
+        # since a product of floats would lose precision.
         probabilities.append(1 - comb(n - c, num_drawn) / comb(n, num_drawn))
     return np.array(probabilities)
 
@@ -277,9 +287,11 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
     """
     ballot: list[Vote] = []
     for answer, correctness in zip(answers, is_correct, strict=True):
+        # A completion without an answer or without a grade has no vote.
         if not isinstance(answer, str) or pd.isna(correctness):
             ballot.append(None)
         elif correctness:
+            # Correct answers may be written in several ways, such as 1/2 and 0.5, and vote together.
             ballot.append(True)
         else:
             ballot.append("".join(answer.replace("$", "").split()))
@@ -296,6 +308,7 @@ def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
     """
     probabilities = []
     for ballot in ballots:
-        winners = multimode(vote for vote in ballot if vote is not None)  # several in a tie, none without votes
+        # The most frequent votes: several in a tie, and none without votes.
+        winners = multimode(vote for vote in ballot if vote is not None)
         probabilities.append((True in winners) / max(1, len(winners)))
     return np.array(probabilities)

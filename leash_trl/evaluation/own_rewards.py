@@ -57,14 +57,18 @@ class OwnRewards:
         """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
         `token_ids` have k."""
         arguments = reward_arguments(rows, texts, token_ids)
+        # `correctness.extra` has the function that decides correctness if it is not a reward function, else nothing.
         functions = with_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)
         names = [get_callable_name(function) for function in functions]
-        table = reward_table(functions, names, arguments, len(texts)).float()  # as TRL's trainers store rewards
+        # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
+        table = reward_table(functions, names, arguments, len(texts)).float()
         num_weighted = len(self.functions)
         weights = torch.tensor(self.weights or [1.0] * num_weighted)
         sums = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
+        # Without a chosen column, the sum decides; with several functions, `is_known` is then false.
         column = self.correctness.column
         deciding_rewards = sums if column is None else table[:, column].tolist()
+        # These rewards are observed first, since they may be the first that show partial credit.
         self.correctness.observe(torch.tensor(deciding_rewards))
         verdicts = []
         for reward, deciding_reward in zip(sums, deciding_rewards, strict=True):
@@ -85,8 +89,10 @@ def reward_arguments(
     """Returns what TRL passes to reward functions, by name; `rows` has one value per problem, `texts` and `token_ids`
     have k."""
     num_samples = len(texts) // len(rows["prompt"])
-    problems = [index // num_samples for index in range(len(texts))]  # of the completions
+    # The row of each completion's problem, such as [0, 0, 1, 1] for two samples of two problems.
+    problems = [index // num_samples for index in range(len(texts))]
     columns = {name: [values[problem] for problem in problems] for name, values in rows.items()}
+    # As in TRL, a column `completion` of the data set is not passed, and completions are messages if prompts are.
     columns.pop("completion", None)
     prompts = columns.pop("prompt")
     is_chat = not isinstance(prompts[0], str)
@@ -95,6 +101,7 @@ def reward_arguments(
         "prompts": prompts,
         "completions": messages if is_chat else texts,
         "completion_ids": token_ids,
+        # An evaluation has no trainer, which would have a state and logs.
         "trainer_state": None,
         "log_extra": _unlogged,
         "log_metric": _unlogged,

@@ -76,7 +76,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         `ValueError`: If any other line cannot be read.
     """
-    # after the last line end is nothing, or a line that a kill cut short
+    # The part after the last line end is empty, or a line whose writing was interrupted when the run was killed.
     *whole_lines, _ = Path(path).read_bytes().split(b"\n")
     problems = []
     for number, line in enumerate(whole_lines, 1):
@@ -111,6 +111,7 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
     problems_by_benchmark = {}
     for name, benchmark in read_run(folder)["benchmarks"].items():
         path = samples_path(folder, name)
+        # A killed run may not have begun with this benchmark.
         problems = read_lines(path) if path.is_file() else []
         num_problems = benchmark["num_problems"]
         if len(problems) != num_problems:
@@ -128,11 +129,13 @@ def samples_frame(problems_by_benchmark: Mapping[str, Sequence[dict[str, Any]]])
     for name, problems in problems_by_benchmark.items():
         for problem in problems:
             for sample, completion in enumerate(problem["completions"]):
+                # Each row repeats the fields of the problem, such as its solution.
                 rows.append({"benchmark": name, **problem, "sample": sample, **completion})
     frame = pd.DataFrame(rows).drop(columns="completions")
     for column in ("is_correct", "reward"):
         if column in frame:
-            frame[column] = frame[column].astype(float)  # `None` becomes NaN
+            # True becomes 1.0, False 0.0, and None, for what could not be graded, NaN.
+            frame[column] = frame[column].astype(float)
     return frame
 
 
@@ -208,6 +211,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     run = read_run(folder)
     samples = load_samples(folder)
     num_samples = run["num_samples"]
+    # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval.
     has_thinking = bool(samples["num_thinking_tokens"].any())
     bounds = reward_bounds(samples)
 
@@ -216,9 +220,10 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     for name, completions in samples.groupby("benchmark", sort=False):
         graded = of_graded_problems(completions)
         if graded.empty:
-            failure = completions["grader_failure"].iloc[0]
+            failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
         metrics[name] = metrics_of(graded, run, has_thinking=has_thinking, reward_bounds=bounds)
+        # Every problem has the same number of completions.
         num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
 
     metrics[OVERALL] = overall_metrics(metrics)
@@ -231,7 +236,8 @@ def of_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
     correctness of the whole benchmark is unknown, a completion with a reward is graded."""
     is_known = completions["is_correct"].notna().any()
     grade = "reward" if "reward" in completions and not is_known else "is_correct"
-    num_graded = completions.groupby("id")[grade].transform("count")  # of the completion's problem; NaN is not counted
+    # For each row the number of graded completions of its problem; `count` leaves NaN out.
+    num_graded = completions.groupby("id")[grade].transform("count")
     return completions[num_graded > 0]
 
 
@@ -254,11 +260,12 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
     """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
     be graded or were truncated, and of unknown accuracy."""
     warnings = []
-    few = ", ".join(benchmarks_with_few_problems(runs))
-    if few:
+    few_problems = ", ".join(benchmarks_with_few_problems(runs))  # such as "aime24 has 5"
+    if few_problems:
         warnings.append(
-            f"Warning: few problems ({few}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
+            f"Warning: few problems ({few_problems}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
         )
+    # Such as "3 of aime24 in 'leash' (the first had no reward)".
     ungraded = ", ".join(ungraded_completions(runs))
     if ungraded:
         warnings.append(
@@ -285,8 +292,9 @@ def ungraded_completions(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
     descriptions = []
     for run in runs:
-        grade = "is_correct" if run.knows_correctness else "reward"
-        is_ungraded = run.samples[grade].isna()
+        # If rewards with partial credit graded, correctness is NaN for all completions, and the reward is the grade.
+        grade_column = "is_correct" if run.knows_correctness else "reward"
+        is_ungraded = run.samples[grade_column].isna()
         for name, completions in run.samples[is_ungraded].groupby("benchmark", sort=False):
             failure = completions["grader_failure"].iloc[0]
             descriptions.append(f"{len(completions)} of {name} in {run.label!r} (the first {failure})")
@@ -298,7 +306,8 @@ def truncated_shares(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
     shares = {}
     for run in runs:
         is_truncated = run.samples["finish_reason"] == "length"
-        for name, share in is_truncated.groupby(run.samples["benchmark"], sort=False).mean().items():
+        share_by_benchmark = is_truncated.groupby(run.samples["benchmark"], sort=False).mean()
+        for name, share in share_by_benchmark.items():
             shares[f"{name} in {run.label!r}"] = share
     return shares
 
@@ -313,7 +322,7 @@ def truncation_warning(shares: Mapping[str, float]) -> str:
     truncated = []
     for name, share in shares.items():
         if share >= MUCH_TRUNCATION:
-            percent = f"{share:.0%}".replace("%", " %")
+            percent = f"{share:.0%}".replace("%", " %")  # such as "50 %"
             truncated.append(f"{percent} of {name}")
     if not truncated:
         return ""

@@ -104,6 +104,7 @@ def rendered_prompts(
 ) -> list[list[int]]:
     """Returns the token ids of prompts, which the chat template renders with the plan's arguments and, if there is a
     column of them, with those of each row."""
+    # The data set may have a column `chat_template_kwargs`, with arguments of the template for each row.
     if TEMPLATE_COLUMN not in rows:
         return prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
     rendered = []
@@ -137,6 +138,7 @@ def describe_run(
         "weights": weights_fingerprint(path, revision),
         "step": trainer_state.get("global_step"),
         **asdict(plan),
+        # In place of the parameters alone, the name of the strategy with its parameters.
         "decoding": plan.decoding.to_dict(),
         "benchmarks": benchmarks,
         "versions": {package: installed[package] for package in VERSIONED_PACKAGES if package in installed},
@@ -150,10 +152,12 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     Of large files it reads 8 MiB in evenly spaced pieces, since training may have changed only some layers.
     """
     if not Path(name).is_dir():
+        # A model has `config.json`, and an adapter `adapter_config.json`.
         for file_name in MODEL_FILES:
             path = cached_file(name, file_name, revision=revision, _raise_exceptions_for_missing_entries=False)
             if path is not None:
-                return Path(path).parent.name  # the cache's folder of a commit has the name of the commit
+                # The cache has a folder for each commit, with the hash of the commit as its name.
+                return Path(path).parent.name
         return None
     paths: set[Path] = set()
     for pattern in FINGERPRINTED:
@@ -164,6 +168,7 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
         last_start = max(0, size - PIECE_BYTES)
         sha.update(f"{path.name}:{size}:".encode())
         with open(path, "rb") as file:
+            # Pieces start at even distances, the first at 0 and the last one at `last_start`.
             for piece in range(PIECES):
                 file.seek(piece * last_start // (PIECES - 1))
                 sha.update(file.read(PIECE_BYTES))
@@ -174,18 +179,20 @@ def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, 
     """Raises `ValueError` if the problems or their prompts differ from those of `baseline`, the `run.json` of another
     run. `run` has the [`PROMPT_TEXTS`] of this one."""
     fingerprints = {name: fingerprint(rows) for name, rows in problems.items()}
-    fingerprints_there = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
-    if fingerprints == fingerprints_there:
+    baseline_fingerprints = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
+    if fingerprints == baseline_fingerprints:
         return
+    # A fingerprint covers the prompts, so a text that only one of the runs puts into them may be the cause.
     for name in PROMPT_TEXTS:
         text = run.get(name)
-        text_there = baseline.get(name)
-        if text != text_there:
+        baseline_text = baseline.get(name)
+        if text != baseline_text:
             raise ValueError(
-                f"baseline has {name} {text_there!r}, and this run has {text!r}; evaluate both with the same"
+                f"baseline has {name} {baseline_text!r}, and this run has {text!r}; evaluate both with the same"
             )
+    baseline_names = ", ".join(baseline_fingerprints)
     raise ValueError(
-        f"baseline has other problems in {', '.join(fingerprints_there)} than this run in {', '.join(fingerprints)}; "
+        f"baseline has other problems in {baseline_names} than this run in {', '.join(fingerprints)}; "
         "evaluate both on the same problems"
     )
 
@@ -204,15 +211,18 @@ def prepare_folder(
     """
     paths = {name: samples_path(folder, name) for name in problems}
     stored = {name: _stored_lines(path) for name, path in paths.items()}
+    # The folder may also have samples of data sets that are not among `problems`.
     has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
-    old = read_run(folder) if has_samples else run
+    # A `run.json` without samples may be replaced, so it is not compared.
+    saved_run = read_run(folder) if has_samples else run
     is_finished = all(len(stored[name]) == len(rows) for name, rows in problems.items())
     if is_finished:
-        run = {**run, "versions": old.get("versions")}
+        # The record keeps the versions of the packages with which the samples were made.
+        run = {**run, "versions": saved_run.get("versions")}
     changes = []
-    for key in {**run, **old}:
-        if key not in CHANGEABLE and old.get(key) != run.get(key):
-            changes.append(f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now")
+    for key in {**run, **saved_run}:
+        if key not in CHANGEABLE and saved_run.get(key) != run.get(key):
+            changes.append(f"{key}: {json.dumps(saved_run.get(key))} there, {json.dumps(run.get(key))} now")
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
     for name, lines in stored.items():
@@ -227,18 +237,18 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     solutions = []
     for line in lines:
         for completion in line["completions"]:
-            # a reward of None is a result, not a failure of the grader
+            # A reward of None is the result of a reward function, not a failure of the grader.
             if completion["is_correct"] is None and "reward" not in completion:
                 completions.append(completion)
                 solutions.append(line["solution"])
     if not completions:
         return
-    # these completions have an answer, so their thinking has ended, even if the prompt opened it
+    # These completions have an answer, so their thinking has ended, even if the prompt opened it.
     markers = ThinkingMarkers(plan.thinking_end)
     texts = [completion["text"] for completion in completions]
     verdicts = _verdicts(texts, solutions, plan.lenient, markers)
     for completion, verdict in zip(completions, verdicts, strict=True):
-        completion.update(verdict)
+        completion.update(verdict)  # a completion is part of its line, which is written below
     _write_lines(path, lines)
     logger.warning("%s: graded %d completions again", path, len(completions))
 
@@ -286,12 +296,15 @@ def sample_problems(
     path.parent.mkdir(parents=True, exist_ok=True)
     unit_size = max(1, plan.batch_size // plan.num_samples)  # in problems, since a unit holds whole problems
     with open(path, "a+b") as file:
+        # If the run was killed while it wrote, the last line is incomplete, and is removed.
         file.seek(0)
         end_of_whole_lines = file.read().rfind(b"\n") + 1
         file.truncate(end_of_whole_lines)
         num_done = len(read_lines(path))
-        first_unit = num_done // unit_size  # the first one that is not complete
+        # The first unit that is not complete.
+        first_unit = num_done // unit_size
         for start in range(first_unit * unit_size, len(problems), unit_size):
+            # All problems of an incomplete unit are sampled again, since results may depend on the batch.
             unit = sampled(engine, name, problems[start : start + unit_size], plan, rewards)
             missing = [{"index": index, **line} for index, line in enumerate(unit, start) if index >= num_done]
             for line in missing:
@@ -309,17 +322,19 @@ def sampled(
     tokenizer = engine.tokenizer
     num_problems = len(rows["id"])
     prompts = rendered_prompts(tokenizer, rows, plan)
-    # the problem and the number of each completion, ordered by problem
+    # The problem and the number of each completion, such as [(0, 0), (0, 1), (1, 0), (1, 1)] for two samples.
     pairs = [*itertools.product(range(num_problems), range(plan.num_samples))]
     seeds = [completion_seed(plan.seed, name, rows["id"][problem], number) for problem, number in pairs]
-    decoded = plan.decoding.complete(engine, [prompts[problem] for problem, _ in pairs], seeds, plan.sampling)
+    repeated_prompts = [prompts[problem] for problem, _ in pairs]
+    decoded = plan.decoding.complete(engine, repeated_prompts, seeds, plan.sampling)
     token_ids = [completion.token_ids for completion in decoded]
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
 
+    # A chat template may open the thinking at the end of a prompt, which the markers of its completions have to know.
     plain_markers = ThinkingMarkers(plan.thinking_end)
     markers_by_problem = [plain_markers.after_prompt(tokenizer.decode(ids)) for ids in prompts]
     all_markers = [markers_by_problem[problem] for problem, _ in pairs]
-    # without arguments of its rows, a template opens the thinking in every prompt or in none
+    # Without arguments of its rows, a template opens the thinking in every prompt or in none.
     markers = all_markers if TEMPLATE_COLUMN in rows else all_markers[0]
     if rewards is None:
         solutions = [rows["solution"][problem] for problem, _ in pairs]
@@ -327,12 +342,16 @@ def sampled(
     else:
         verdicts = rewards.verdicts(rows, texts, token_ids, markers)
 
-    lines = [_line(rows, problem, has_own_rewards=rewards is not None) for problem in range(num_problems)]
+    lines = [
+        _line_without_completions(rows, problem, has_own_rewards=rewards is not None)
+        for problem in range(num_problems)
+    ]
     thinking = ThinkingTokens(tokenizer, plain_markers)
     all_facts = []
     for (problem, _), ids in zip(pairs, token_ids, strict=True):
         is_opened = markers_by_problem[problem].is_opened
         all_facts.append(completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=is_opened))
+    # What the target limits may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, reward_arguments(rows, texts, token_ids), tokenizer.decode)
     column = COLUMNS.get(plan.length_of, COST_COLUMN)
     for index, (problem, _) in enumerate(pairs):
@@ -342,7 +361,7 @@ def sampled(
             "text": texts[index],
             "num_tokens": facts.num_tokens,
             "num_thinking_tokens": facts.num_thinking_tokens,
-            column: costs[index],
+            column: costs[index],  # equal to the number above if the target limits tokens or thinking tokens
             "finish_reason": "length" if facts.is_truncated else "eos",
             **verdicts[index],
         }
@@ -350,14 +369,16 @@ def sampled(
     return lines
 
 
-def _line(rows: Mapping[str, Sequence[Any]], problem: int, has_own_rewards: bool) -> dict[str, Any]:
-    """Returns the line of a problem, without completions so far.
+def _line_without_completions(
+    rows: Mapping[str, Sequence[Any]], problem: int, has_own_rewards: bool
+) -> dict[str, Any]:
+    """Returns the line of a problem, to which its completions are added.
 
     If the gold is not known, `columns` has the texts and numbers of the problem, among which it is, in whatever column
     the reward reads.
     """
     solution = rows["solution"][problem] if "solution" in rows else None
-    columns = {}
+    columns = {}  # which a reader needs only without a solution
     if has_own_rewards and solution is None:
         for name, values in rows.items():
             is_readable = isinstance(values[problem], str | int | float)
@@ -376,10 +397,10 @@ def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     """Returns the text of a prompt, or of the last of its messages."""
     if isinstance(prompt, str):
         return prompt
-    content = prompt[-1].get("content") or ""
+    content = prompt[-1].get("content") or ""  # a message with calls of tools may have no content
     if isinstance(content, str):
         return content
-    # parts of text and images
+    # A message to a model that sees images has parts, such as {"type": "text", "text": "How many?"}.
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
 
 

@@ -15,6 +15,7 @@ def shortest_correct_text(completions: Sequence[Mapping[str, Any]]) -> str | Non
     argument, see [`~leash_trl.evaluation.runs.read_lines`]."""
     candidates = []
     for completion in completions:
+        # A truncated completion may be correct, but would not teach the model to end.
         if completion["is_correct"] and completion["finish_reason"] != "length":
             candidates.append(completion)
     if not candidates:
@@ -47,14 +48,17 @@ def prompt_completion(
     if isinstance(prompt, str):
         return {"prompt": prompt, "completion": text}
     options: dict[str, Any] = {"tokenize": False, **chat_template_kwargs}
-    asked = str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **options))
+    # The text after which the model generated the completion. It may end with an opening such as "<think>\n".
+    prompt_text = str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **options))
     markers = ThinkingMarkers(thinking_end)
-    if markers.start is not None and markers.is_opened_by(asked):
-        opening = asked[asked.rindex(markers.start) :]
+    if markers.start is not None and markers.is_opened_by(prompt_text):
+        opening = prompt_text[prompt_text.rindex(markers.start) :]
         text = opening + text
     message = {"role": "assistant", "content": text}
-    learned = str(tokenizer.apply_chat_template([*prompt, message], **options))
-    if "".join(text.split()) not in "".join(learned.split()):  # templates may change blanks around the thinking
+    # The text on which TRL will train. Some templates remove the thinking from assistant messages, and others change
+    # the blanks around it, which does no harm.
+    trained_text = str(tokenizer.apply_chat_template([*prompt, message], **options))
+    if "".join(text.split()) not in "".join(trained_text.split()):
         raise ValueError(
             f"chat_template leaves out a part of the completion {text!r:.99}, perhaps its thinking, so it would not "
             "be learned; set a template that writes all of an assistant message"

@@ -151,9 +151,10 @@ BY_ENDING = ("completed_accuracy", "truncated_accuracy", "completed_reward", "tr
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
     """Returns [`summary_markdown`], followed by every metric of the run with its interval."""
-    cells = metric_cells(run, run.results, have_overall([run]))
+    cells = metric_cells(run, run.results, have_overall([run]))  # a column per benchmark
     num_problems = run.results.groupby("benchmark")["num_problems"].first().astype(str)
-    problems_row = num_problems[[*cells]].to_frame("problems").T  # in the order of the columns
+    # A first row with the numbers of problems, in the order of the columns.
+    problems_row = num_problems[[*cells]].to_frame("problems").T
     table = pd.concat([problems_row, cells]).rename_axis("metric").reset_index()
     parts = [summary_markdown(run, baseline), f"## {escaped(run.label)}", markdown(table), METRIC_LEGEND]
     return "\n\n".join(parts) + "\n"
@@ -175,7 +176,8 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
         differences = differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()
         parts.append(markdown(differences))
     parts.append(LEGEND)
-    parts.append(warning(runs))  # may be empty
+    parts.append(warning(runs))
+    # Without a warning the last part is empty, and `strip` removes the blank lines before it.
     return "\n\n".join(parts).strip() + "\n"
 
 
@@ -189,6 +191,7 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
         is_in_summary = run.results["metric"].isin(metrics)
         cells = metric_cells(run, run.results[is_in_summary], have_overall(runs)).T  # a row per benchmark
         parts.append(cells.rename_axis("benchmark").reset_index().assign(model=run.label))
+    # A run may lack a metric, so its cell is empty. Grouping brings the rows of each benchmark together.
     by_benchmark = pd.concat(parts).fillna("").groupby("benchmark", sort=False)
     table = pd.concat([rows for _, rows in by_benchmark])
     return table[["benchmark", "model", *table.columns.drop(["benchmark", "model"])]]
@@ -197,16 +200,19 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
 def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd.DataFrame:
     """Returns numbers with their intervals, one row per metric and one column per benchmark, with a column for the
     mean over benchmarks if `has_overall` is true."""
+    # By benchmark and heading, such as {"aime24": {"pass@4": "62.5 [40.0, 80.1]"}}.
     cells: dict[str, dict[str, str]] = {}
     for row in rows.itertuples():
         if row.benchmark == OVERALL and not has_overall:
             continue
         name, formatted = METRICS[row.metric]
+        # `name` may have placeholders, as "pass@{at:.0f}" has.
         heading = name.format(at=row.at, k=row.num_samples, cost=label_of(run.run["length_of"]))
         estimate = Estimate(row.value, row.low, row.high)
         benchmark_cells = cells.setdefault(row.benchmark, {})
         benchmark_cells[heading] = with_interval(estimate, formatted)
-    return pd.DataFrame(cells).fillna("")  # a benchmark may lack a metric
+    # A benchmark may lack a metric, so its cell is empty.
+    return pd.DataFrame(cells).fillna("")
 
 
 def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None) -> None:
@@ -215,8 +221,10 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     rows = run.results
     if baseline:
         rows = pd.concat([rows, changes(run, baseline)], ignore_index=True)
+    # `step` is the number of policy updates of the model, or None if it was not trained here.
     names = {"label": run.label, "model": run.run["model"], "step": run.run.get("step")}
-    table = pd.DataFrame({**names, **rows})  # the names in every row
+    # A DataFrame repeats single values in every row.
+    table = pd.DataFrame({**names, **rows})
     document = {
         "run": run.run,
         "baseline": baseline.label if baseline else None,

@@ -56,15 +56,19 @@ def pareto_figure(
     curves = [*_curves(points)]
     for curve in curves:
         _draw_curve(axis, curve)
+    # The label of a figure becomes the description of the SVG file, which screen readers read.
     figure.set_label("; ".join(sentences_of(points)))
 
-    has_targets_in_tokens = "length_of" not in points  # which names another cost
+    # A column `length_of` names another cost, whose targets do not belong on an axis of tokens.
+    has_targets_in_tokens = "length_of" not in points
     targets = sorted(points["target_length"].dropna().unique()) if has_targets_in_tokens else []
     for length in targets:
+        # A dotted line, and the number at its foot: x is in tokens, y a share of the axis.
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
     _scale_lengths(axis)
-    has_several_seeds = points["seeds"][1:].str.contains(" ")  # such as "0 1 2"
+    # For each row except the base; several seeds are such as "0 1 2".
+    has_several_seeds = points["seeds"][1:].str.contains(" ")
     sample = " or ".join(has_several_seeds.map({True: "seeds", False: "problems"}).unique())
     x_label = f"mean tokens, with 95 % interval over {sample}"
     axis.set_xlabel(f"{x_label}; dotted: target" if targets else x_label)
@@ -72,6 +76,7 @@ def pareto_figure(
     style.legend_above(figure, axis)
 
     if training:
+        # The style of a curve is also that of its runs in training, by method and settings, such as "ALP, alpha 0.5".
         looks: dict[str, dict[str, Any]] = {}
         for curve in curves:
             looks |= dict.fromkeys(curve.points["label"], curve.look)
@@ -81,13 +86,15 @@ def pareto_figure(
 
 def _curves(points: pd.DataFrame) -> Iterator[DrawnCurve]:
     """Yields the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
+    # Such as "ALP, alpha 0.5", where `name` is "ALP".
     points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
     yield DrawnCurve(points["name"].iloc[0], points[:1], {"color": "black", "marker": "d"})
     index = 0
     for name, group in points[1:].groupby("name", sort=False):
-        # rows of the same name and target differ in their settings, which only `label` names
+        # Rows of the same name and target differ in their settings, so each setting gets a curve of its own.
         has_repeats = group["target_length"].dropna().duplicated().any()
         for _, part in group.groupby("label" if has_repeats else "name", sort=False):
+            # A curve over different settings has the name of the method.
             label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
             yield DrawnCurve(str(label), part.sort_values(["target_length", "mean_tokens"]), style.marked_style(index))
             index += 1
@@ -100,6 +107,7 @@ def _draw_curve(axis: Axes, curve: DrawnCurve) -> None:
     bars = {"color": curve.look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
     axis.vlines(x, curve.points["score_interval_low"], curve.points["score_interval_high"], **bars)
     axis.hlines(y, curve.points["mean_tokens_interval_low"], curve.points["mean_tokens_interval_high"], **bars)
+    # The legend shows no line for a single point.
     look = curve.look if len(x) > 1 else curve.look | {"linestyle": "None"}
     axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
 
@@ -109,6 +117,7 @@ def _scale_lengths(axis: Axes) -> None:
     axis.set_xscale("log")
     axis.margins(MARGIN)
     shortest, longest = axis.get_xlim()
+    # Over a narrow range, ticks at 1, 2, 3 and 5 times powers of ten would be too few.
     if longest / shortest > WIDE_RANGE:
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     else:
@@ -117,8 +126,15 @@ def _scale_lengths(axis: Axes) -> None:
     axis.minorticks_off()
 
 
-def _draw_training(axis: Axes, training: Mapping[str, Sequence["pd.Series[float]"]], looks: Mapping[str, Any]) -> None:
+def _draw_training(
+    axis: Axes, training: Mapping[str, Sequence["pd.Series[float]"]], looks: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Draws the running mean of the accuracy of each run over the tokens generated so far.
+
+    `training` and `looks`, the styles, are indexed by method and settings.
+    """
     for label, runs in training.items():
+        # Runs have hundreds of batches, too many for markers.
         look = {name: value for name, value in looks[label].items() if name != "marker"}
         for accuracy in runs:
             millions = accuracy.index / 1e6
@@ -132,10 +148,12 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
     """Returns the points of [`pareto_figure`]: accuracy and tokens on a benchmark, or means over benchmarks."""
     points = []
     for run in runs:
+        # An evaluation has one seed, and its target is not drawn.
         point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
         measure = "accuracy" if run.knows_correctness else "reward"
         points.append(point | measured(run, measure, benchmark))
-    return pd.DataFrame(points).drop(columns="length_of", errors="ignore")  # runs may measure several costs
+    # Runs may measure different costs beside tokens, which one label cannot name.
+    return pd.DataFrame(points).drop(columns="length_of", errors="ignore")
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
@@ -158,9 +176,11 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
             line["at"], line["low"], line["high"], facecolor=band, edgecolor=look["color"], linewidth=0.5
         )
     budgets = sorted({int(budget) for budget in points["at"]})
+    # Powers of two have a single bit. The largest budget, the generation limit, may be none, and has no tick then.
     ticks = [budget for budget in budgets if budget.bit_count() == 1]
+    tick_labels = [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks]
     axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks, [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks])
+    axis.set_xticks(ticks, tick_labels)
     axis.minorticks_off()
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")

@@ -51,10 +51,12 @@ Block = str | dict[str, Any]  # a paragraph of plain text, a table, a figure, or
 
 
 def _table(caption: str, rows: Any) -> Block:
+    """Returns a table of rows, which may be anything of which pandas makes a DataFrame, with its caption."""
     return {"caption": caption, "frame": pd.DataFrame(rows)}
 
 
 def _picture(name: str, caption: str, figure: Figure) -> Block:
+    """Returns a figure with its caption and the name of its file."""
     return {"name": name, "caption": caption, "figure": figure}
 
 
@@ -74,10 +76,12 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
     The evaluated runs are compared with `baseline`, which defaults to the first of them. The same inputs give
     identical files.
     """
+    # Folders by kind of run: "comparison", "evaluation" and "training".
     folders = find_runs([Path(existing_path(path, "paths")) for path in paths])
     evaluation_folders = folders["evaluation"]
     if baseline is not None:
         baseline = Path(existing_path(baseline, "baseline"))
+        # The baseline is the first run, and only once if `paths` have it too.
         others = [run for run in evaluation_folders if run.resolve() != baseline.resolve()]
         evaluation_folders = [baseline, *others]
 
@@ -94,9 +98,10 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
         if blocks:
             sections.append(Section("Before and after", blocks))
 
-    # files are written last, so that an error above leaves none
+    # Files are written last, so that an error above leaves none.
     for section in sections:
         for block in section.blocks:
+            # A block is a paragraph, which is text, or a dict; that of a figure comes from `_picture`.
             if isinstance(block, dict) and "figure" in block:
                 write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
     write_whole(folder / "report.md", render("report.md.j2", title, sections))
@@ -107,6 +112,7 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
     """Renders the page as one HTML file without scripts, or as Markdown that links to the figures."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        # In HTML all text is escaped; in Markdown the filter `md` escapes what the template passes to it.
         autoescape=jinja2.select_autoescape(["html.j2"]),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -122,11 +128,12 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
 
 def comparison_section(folder: Path, name: str) -> Section:
     """Builds the section of a folder of `leash compare`; `name` is the file name of its figure."""
+    # The page of the comparison begins with paragraphs, which are shown as plain text, without backticks.
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
     seeds = read_comparison(folder / "seeds.csv")
-    rows = comparison_rows(seeds)
+    rows = comparison_rows(seeds)  # a row per point, with means over its seeds
     figure = pareto_figure(rows, width=NARROW)
     blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
     differences = pd.read_csv(folder / DIFFERENCES_FILE)
@@ -143,6 +150,7 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     headline = [] if others else [results_sentence(base)]
     changes_tables = []
     for run in others:
+        # Runs on other problems have results of their own on the page, but no changes.
         try:
             change = changes(run, base)
         except ValueError as error:
@@ -153,6 +161,7 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     if message := warning(runs):
         blocks.append(message)
 
+    # Means over benchmarks can be compared only if all runs have the same benchmarks.
     have_equal_benchmarks = len({frozenset(run.benchmarks) for run in runs}) == 1
     if have_equal_benchmarks:
         blocks.extend(_result_pictures(runs))
@@ -160,7 +169,8 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
         blocks.append(NO_OVERALL)
     blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
     blocks.extend(changes_tables)
-    settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}  # such as `sampling top_p`
+    # The settings of each run, with nested ones such as `sampling top_p`.
+    settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}
     details = [*_benchmark_tables(runs), tables.METRIC_LEGEND]
     details.append(_settings_table("Sampling settings of the runs.", settings))
     return Section("Evaluation", blocks, headline, details)
@@ -176,7 +186,8 @@ def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) 
 def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
     """Returns one table per benchmark, with one row per metric and one column per run that has the benchmark."""
     cells_by_label = {run.label: tables.metric_cells(run, run.results, has_overall=False) for run in runs}
-    cells = pd.concat(cells_by_label, axis="columns").fillna("")  # a column for each pair of run and benchmark
+    # A column for each pair of run and benchmark, such as ("leash", "aime24").
+    cells = pd.concat(cells_by_label, axis="columns").fillna("")
     blocks = []
     for name in cells.columns.unique(level=1):
         metrics = cells.xs(name, axis="columns", level=1).rename_axis("metric").reset_index()
@@ -184,19 +195,22 @@ def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
     return blocks
 
 
-def _problems_of(run: EvaluatedRun) -> str:
-    problems = f"{run.results['num_problems'].iloc[-1]:,} problems"  # the last row is a mean over benchmarks
+def _size_in_words(run: EvaluatedRun) -> str:
+    """Returns the size of an evaluation, such as "60 problems of 2 benchmarks"."""
+    # The last row is a mean over benchmarks, with the number of problems of all of them.
+    problems = f"{run.results['num_problems'].iloc[-1]:,} problems"
     return problems if len(run.benchmarks) == 1 else f"{problems} of {len(run.benchmarks)} benchmarks"
 
 
 def results_sentence(run: EvaluatedRun) -> str:
     """Returns a sentence on the results of a run without a baseline."""
+    # Such as "accuracy 50.0 [40.0, 62.5] %".
     if run.knows_correctness:
         score = f"accuracy {with_interval(run.estimate('accuracy'), format_percent)} %"
     else:
         score = f"mean reward {with_interval(run.estimate('reward'), '{:.3f}'.format)}"
     length = with_interval(run.estimate("tokens"), format_tokens)
-    return f"{run.label}, on {_problems_of(run)}: {score}, {length} tokens per response; no baseline is given."
+    return f"{run.label}, on {_size_in_words(run)}: {score}, {length} tokens per response; no baseline is given."
 
 
 def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
@@ -207,13 +221,15 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
     parts = []
     for metric, template in (("relative_tokens_change", "tokens {} %"), ("accuracy_change", "accuracy {} points")):
-        if metric not in overall.index:  # accuracy is not known
+        # There is no change of accuracy if it is not known.
+        if metric not in overall.index:
             continue
         value, low, high = overall.loc[metric, ["value", "low", "high"]]
         part = template.format(with_interval(Estimate(value, low, high), format_points))
-        is_significant = low > 0 or high < 0  # not if the interval is unknown, which is NaN
+        # Comparisons with NaN are false, so a change without an interval is not significant.
+        is_significant = low > 0 or high < 0
         parts.append(part if is_significant else part + NOT_SIGNIFICANT)
-    return f"{run.label} compared with {base.label}, on the same {_problems_of(base)}: {'; '.join(parts)}."
+    return f"{run.label} compared with {base.label}, on the same {_size_in_words(base)}: {'; '.join(parts)}."
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
@@ -232,6 +248,7 @@ def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
 
 def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
     """Returns a table with one row per setting and one column per run; settings that no run has are left out."""
+    # Runs may have different settings; those that a run does not have are empty.
     frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
     return _table(caption, frame.rename_axis("setting").reset_index())
 
@@ -245,14 +262,17 @@ def completion_pairs(runs: Sequence[EvaluatedRun]) -> list[Block]:
     base, *others = runs
     blocks: list[Block] = []
     for run in others:
+        # A row per sample that both runs have; its columns of the first run end in `_before`, as `text_before` does.
         pairs = pd.merge(
             keyed_samples(run), keyed_samples(base), on=[*PROBLEM_KEY, "sample"], suffixes=("", "_before")
         )
         if pairs.empty:
             continue
+        # Changes in ascending order, indexed by the rows of `pairs`.
         changes_in_order = (pairs["num_tokens"] - pairs["num_tokens_before"]).sort_values(kind="stable")
         median = changes_in_order.index[(len(pairs) - 1) // 2]
         blocks.append(_shown_pair("Median change in tokens", pairs.loc[median], run, base))
+        # Correctness is 1, 0 or, if it is not known, NaN, which equals neither.
         became_incorrect = pairs[(pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)]
         if len(became_incorrect):
             reason = f"First of {len(became_incorrect):,} answers of {len(pairs):,} that became incorrect"
@@ -267,7 +287,8 @@ def _shown_pair(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: Ev
         verdict = {1.0: "correct", 0.0: "incorrect"}.get(pair[f"is_correct{ending}"], "not graded")
         title = f"{label}: {pair[f'num_tokens{ending}']:,} tokens, {verdict}"
         completions.append((title, pair[f"text{ending}"]))
-    gold = pair["solution"] or pair["columns"] or "unknown"  # a reward function may find the gold in any column
+    # Without a solution, a reward function finds the gold in a column of the data set, so all columns are shown.
+    gold = pair["solution"] or pair["columns"] or "unknown"
     gold = shorten(str(gold), LONG_GOLD, placeholder="...")
     title = f"{reason}: {pair['id']} of {pair['benchmark']}, reference answer {gold}"
     return {"title": title, "question": pair["question"], "completions": completions}
@@ -291,11 +312,14 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     )
     settings = {run.attrs["label"]: run_settings(path) for path, run in zip(paths, runs, strict=True)}
+    # A row of the table for each run, such as {"run": "leash", "steps": "80", "first length": "60.1"}.
     numbers = [final_numbers(run) for run in runs]
-    story = [_trained(run, settings[run["run"]]) for run in numbers]
+    story = [_training_sentence(row, settings[row["run"]]) for row in numbers]
     blocks: list[Block] = []
     for run in runs:
-        blocks += [f"{run.attrs['label']}, update {said['step']}: {said['text']}." for said in run.attrs["advice"]]
+        # What was said of the run while it trained, at which update.
+        for advice in run.attrs["advice"]:
+            blocks.append(f"{run.attrs['label']}, update {advice['step']}: {advice['text']}.")
     blocks += [
         _picture(
             "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
@@ -307,14 +331,16 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     return Section("Training", blocks, story if is_evaluated else [*story, NOT_EVALUATED], [recipes])
 
 
-def _trained(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
-    """Returns a sentence on what a run trained and how its batches changed."""
+def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """Returns a sentence on what a run trained and how its batches changed, by its [`final_numbers`] and its
+    [`run_settings`]."""
     model = settings.get("model_name_or_path", "a model")
     method = settings["length_control"] or "no length control"
     parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]
     if numbers["target"]:
         parts.append(f"target {numbers['target']}")
     for name, unit in (("length", ""), ("accuracy", " %")):
+        # The text is empty if the run did not log this number.
         if numbers[f"last {name}"]:
             parts.append(f"{name} in training from {numbers[f'first {name}']} to {numbers[f'last {name}']}{unit}")
     return ", ".join(parts) + "."
@@ -329,6 +355,7 @@ def run_settings(path: Path) -> dict[str, Any]:
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     """Returns a run's row in the table of training runs."""
+    # Means over the first and over the last ten batches; NaN, whose cell is empty, for what was not logged.
     first_length, last_length = _end_means(run, "mean_length")
     first_accuracy, last_accuracy = _end_means(run, "accuracy")
     _, last_satisfaction = _end_means(run, "satisfaction_rate")
@@ -336,7 +363,7 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     generated_tokens = logged(run, "leash/generated_tokens")
     return {
         "run": run.attrs["label"],
-        "steps": str(run.index[-1]),
+        "steps": str(run.index[-1]),  # curves are indexed by step
         "target": _targets_cell(run),
         "length of": run.attrs["length_of"],
         "first length": format_cost(first_length, run.attrs["length_of"]),
@@ -379,6 +406,7 @@ def _end_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
     """Returns the means of the first and of the last logged values, which overlap only for a single value; NaN if
     there are none."""
     values = logged(run, f"leash/{key}")
+    # A run may have logged evaluations only.
     if values.empty:
         values = logged(run, f"eval_leash/{key}")
     first, last = ends(values)

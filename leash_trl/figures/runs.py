@@ -28,6 +28,7 @@ def kinds_of(path: Path) -> list[str]:
 
     A training run whose evaluation was saved in the same folder has two kinds.
     """
+    # The files by which each kind of run is recognized.
     kinds = []
     if (path / "table.csv").is_file() and (path / "seeds.csv").is_file():
         kinds.append("comparison")
@@ -43,6 +44,7 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
     runs: dict[str, list[Path]] = {kind: [] for kind in kinds}
     for path in paths:
         is_run = not set(kinds).isdisjoint(kinds_of(path))
+        # A folder that is no run may hold runs; folders below these are not searched.
         candidates = sorted(path.iterdir()) if path.is_dir() and not is_run else [path]
         has_runs = False
         for candidate in candidates:
@@ -52,7 +54,7 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
                     has_runs = True
         if not has_runs:
             raise ValueError(f"{path} has no {' or '.join(kinds)} run; give a run's folder, or a folder of runs")
-    # a run that several paths name counts once
+    # A run that several paths name counts once.
     return {kind: [*dict.fromkeys(folders)] for kind, folders in runs.items()}
 
 
@@ -83,6 +85,7 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
     if name in ("dynamics", "training"):
         curves = load_runs(find_runs(paths, ["training"])["training"])
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
+    # The Pareto figure can show the table of a comparison, which a path names itself or by its folder.
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
         return pareto_figure(comparison_rows(read_comparison(tables[0])), width=NARROW)
@@ -105,6 +108,7 @@ def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> Non
     """
     first = runs[0]
     for run in runs:
+        # Without a benchmark, means over all of them are drawn, so they must be the same ones.
         is_comparable = {*run.benchmarks} == {*first.benchmarks} if benchmark is None else benchmark in run.benchmarks
         if not is_comparable:
             names = ", ".join(run.benchmarks)

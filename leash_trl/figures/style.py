@@ -47,6 +47,7 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     """Creates an empty figure of the given size in inches, and returns the figure and its panels, row by row."""
     engine = ConstrainedLayoutEngine(hspace=0.08 if rows > 1 else 0.02)
     figure = Figure(figsize=(width, height), dpi=120, layout=engine)
+    # With `squeeze=False`, matplotlib returns an array of rows and columns even for a single panel.
     axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis in axes:
         axis.grid(color=NEUTRAL, alpha=0.25)
@@ -96,7 +97,8 @@ def legend_above(figure: Figure, axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) <= 1:
         return
-    label_width = max(map(len, labels)) + 6  # with the line before the label, in characters
+    # The width of an entry in characters, about six of which are the line before its label.
+    label_width = max(map(len, labels)) + 6
     most_columns = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // label_width))
     columns = min(most_columns, len(labels))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
@@ -107,6 +109,7 @@ def write_figure(figure: Figure, path: str | Path) -> None:
     image_format = Path(path).suffix.removeprefix(".").lower()
     image = _image(figure, image_format)
     if image_format == "svg":
+        # Description and style come first in the file, after the opening tag `<svg ...>`.
         description = html.escape(str(figure.get_label()))
         inserted = f"\n<desc>{description}</desc>\n{DARK_STYLE}".encode()
         image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + inserted, image, count=1)
@@ -114,13 +117,15 @@ def write_figure(figure: Figure, path: str | Path) -> None:
 
 
 def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
+    """Returns the content of an image file, the same for the same figure."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a dollar sign in a label does not start a formula
-    # layouts differ by rounding errors between drawings, so the layout of the first drawing is fixed
+    # Layouts differ by rounding errors between drawings, so the layout of the first drawing is fixed.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "leash"}):  # else ids of elements are random
+    # Without a salt, the ids of elements in an SVG file are random.
+    with matplotlib.rc_context({"svg.hashsalt": "leash"}):
         figure.savefig(
             buffer, format=image_format, dpi=120, metadata=METADATA.get(image_format), transparent=is_transparent
         )
@@ -136,6 +141,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
     svg = svg[svg.index("<svg") :]  # without the XML declaration
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # `id="p1"` becomes `id="NAME-p1"`, and so do references to it, such as `url(#p1)`.
     svg = SVG_REFERENCE.sub(rf"\g<1>{name}-", svg)
     svg = svg.replace("#000000", "currentColor").replace("#ffffff", "var(--card)")
     label = html.escape(description)

@@ -52,18 +52,22 @@ def load_curves(path: str | Path) -> pd.DataFrame:
 
 def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFrame:
     """Returns the curves in a `trainer_state.json`, in the format of [`load_curves`]."""
+    # By step, such as {5: {"leash/lambda": 0.1, "eval_leash/accuracy": 0.5}}. A batch and an evaluation of the same
+    # step are separate entries of the history, which become one row.
     rows: dict[int, dict[str, Any]] = {}
-    for entry in trainer_state["log_history"]:  # a batch and an evaluation of the same step are separate entries
+    for entry in trainer_state["log_history"]:
         rows.setdefault(entry["step"], {}).update(entry)
     curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
+    # What is not a number becomes NaN, and a column of nothing else is left out.
     curves = curves.apply(pd.to_numeric, errors="coerce").dropna(axis="columns", how="all")
     curves = curves.rename_axis("step").sort_index()
-    entries = trainer_state.get("stateful_callbacks", {})
-    state = entries.get(STATE_ENTRY, {})
+    # The saved states of callbacks, by name: that of length control, and the advice on the run.
+    callback_states = trainer_state.get("stateful_callbacks", {})
+    length_control = callback_states.get(STATE_ENTRY, {})
     curves.attrs = {
         "label": label,
-        "length_of": state.get("length_of", "completion"),
-        "advice": entries.get(ADVICE_ENTRY, []),
+        "length_of": length_control.get("length_of", "completion"),
+        "advice": callback_states.get(ADVICE_ENTRY, []),
     }
     return curves
 
@@ -86,9 +90,11 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
         >>> [(part.attrs["label"], part["leash/lambda"].item()) for part in by_budget(pd.DataFrame(values))]
         [('low', 0.0)]
     """
+    # Every budget has a target, so these columns have the names of all budgets.
     budgets = [column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)]
     parts = []
     for name in budgets:
+        # Such as {"leash/lambda/low": "leash/lambda"}.
         keys = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
         part = curves[[*keys]].rename(columns=keys)
         part.attrs = {**curves.attrs, "label": name}
@@ -120,6 +126,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
         `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
     lines = _lines(runs)
+    # The titles of the panels, by the key of the curve that they show.
     panels = {**PANELS, LENGTH: length_title(runs)}
     for key, title in OPTIONAL_PANELS.items():
         if any(key in line for line in lines):
@@ -130,6 +137,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
             style.draw_line(axis, logged(line, key), line.attrs["label"], **style.line_style(index))
         if key == LENGTH:
             _draw_targets(axis, lines)
+            # All panels have the same lines, so a single legend is enough.
             style.legend_above(figure, axis)
         _finish_panel(axis, title, "optimizer step")
         if key in RATES:
@@ -139,7 +147,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
 
 def length_title(runs: Sequence[pd.DataFrame]) -> str:
     """Returns what the mean lengths of runs are, such as "Mean thinking (tokens)" or "Mean tool calls"."""
-    costs = {run.attrs["length_of"] for run in runs}
+    costs = {run.attrs["length_of"] for run in runs}  # such as {"completion", "tool_calls"}
     if len(costs) > 1:
         return "Mean of " + ", ".join(sorted(costs))
     (length_of,) = costs
@@ -153,6 +161,7 @@ def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
     """Creates a figure with its panels side by side or, for a narrow page, in fewer than four columns."""
     if columns >= len(PANELS):
         return style.new_figure(3.2 * max(num_panels, 5), 3.6, columns=num_panels)
+    # The last row may have empty panels, which are removed.
     num_rows = math.ceil(num_panels / columns)
     figure, axes = style.new_figure(style.NARROW, 2.6 * num_rows, rows=num_rows, columns=columns)
     for empty_panel in axes[num_panels:]:
@@ -182,6 +191,7 @@ def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
+    """Sets title, label and limits of a panel; a panel without lines says that nothing was logged."""
     axis.set_title(title, fontsize=style.TITLE_SIZE)
     style.label_steps(axis, x_label)
     if axis.lines:
@@ -214,6 +224,7 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
         for index, line in enumerate(lines):
             look = style.line_style(index)
             values = logged(line, prefix + key)
+            # Batches vary much, so their running mean is the line; a label with an underscore is not in the legend.
             if not have_evaluations:
                 style.draw_line(axis, values, "_batches", alpha=0.3, **look)
                 values = values.rolling(SMOOTHING, min_periods=1).mean()
