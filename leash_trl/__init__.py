@@ -35,6 +35,7 @@ __all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> object:
+    """Imports a public name when it is first used; Python calls this for names that the module does not have."""
     if name not in _MODULES:
         raise AttributeError(f"module 'leash_trl' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

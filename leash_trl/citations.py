@@ -33,9 +33,11 @@ LEASH_TRL = f"""\
 
 def bibtex(paper: Paper) -> str:
     """Returns the BibTeX entry of a paper, as published if it was, else as a preprint of arXiv."""
-    fields = {"title": f"{{{paper.title}}}"}  # the second braces keep capital letters
+    # BibTeX entries by field name; a title in braces, beside those around every value, keeps its capital letters
+    fields = {"title": f"{{{paper.title}}}"}
     if paper.authors:
         fields["author"] = paper.authors
+    # An id of arXiv, such as "2512.21540", begins with the year of the preprint.
     fields |= paper.published or {"year": f"20{paper.id[:2]}"}
     fields["eprint"] = paper.id
     fields["archivePrefix"] = "arXiv"
@@ -55,6 +57,7 @@ def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[st
         recipe (`Mapping[str, Any]`): Fields of [`LeashGRPOConfig`] by name; those left out have their defaults.
     """
     used = []
+    # A method without a paper, such as a class of the user, cites that of the nearest class from which it is derived.
     for base in method.__mro__:
         paper = getattr(base, "paper", None)
         if paper is not None:
@@ -65,12 +68,14 @@ def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[st
     if recipe.get("multi_objective_aggregation") == "normalize_then_sum":
         used.append(GDPO)
     entries = [bibtex(paper) for paper in used]
+    # The method's paper may be that of DAPO, which is then cited once.
     return [*dict.fromkeys(entries), TRL, LEASH_TRL]
 
 
 def uses_dapo(recipe: Mapping[str, Any]) -> bool:
     """Returns whether a run uses a part of DAPO: its loss, its clipping range or its filter of truncated completions,
     or dynamic sampling. By default, it uses the first two."""
+    # The defaults are those of `LeashGRPOConfig`, which a recipe does not repeat.
     has_loss = recipe.get("loss_type", "dapo") == "dapo"
     clips_higher = "epsilon_high" not in recipe or recipe["epsilon_high"] is not None
     filters = bool(recipe.get("mask_truncated_completions"))

@@ -14,14 +14,17 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         content (`str` or `bytes`): Content of the file; text is encoded as UTF-8.
     """
     data = content if isinstance(content, bytes) else content.encode("utf-8")
-    path = Path(path).resolve()  # follows symbolic links
+    # `os.replace` would replace a symbolic link itself, so the path of its target is used.
+    path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # the content is on the disk before the name is
+            # Otherwise, after a power failure, the disk might have the new name, but not yet the new content.
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
+        # It exists no longer if it was moved, and still exists if writing failed.
         temporary.unlink(missing_ok=True)

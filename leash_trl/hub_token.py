@@ -16,6 +16,7 @@ def without_token(text: str, token: str | None = None) -> str:
         >>> without_token("Illegal header value b'Bearer secret'", "secret")
         "Illegal header value b'Bearer <HUB_TOKEN>'"
     """
+    # A token from a file or a variable may end in a line break, which the message that quotes it does not have.
     if token and token.strip():
         text = text.replace(token.strip(), PLACEHOLDER)
     return TOKEN_PATTERN.sub(PLACEHOLDER, text)

@@ -22,6 +22,7 @@ def imported(field: str, path: str, *names: str, example: str = "my_function") -
     Raises:
         `ValueError`: If there is no such object, or another module has the name of the file.
     """
+    # such as "my_module" and "my_reward", or "folder/my_file.py" and "my_reward"
     module, _, name = path.rpartition(":" if ".py:" in path else ".")
     file = None
     folder = os.getcwd()
@@ -31,7 +32,8 @@ def imported(field: str, path: str, *names: str, example: str = "my_function") -
         module = file.stem
     import_first_from(folder)
     try:
-        # with the colon, errors inside the imported module are raised unchanged
+        # With a colon, only what is before it is imported as a module. With a dot, `resolve_name` would also try the
+        # name as a module, and hide an ImportError that is raised inside the user's module.
         imported_object = pkgutil.resolve_name(f"{module}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         accepted = ", ".join([*names, f"my_module.{example}"])
@@ -39,6 +41,7 @@ def imported(field: str, path: str, *names: str, example: str = "my_function") -
             f"{field}: cannot load {path!r} ({error}); give {accepted} or my_file.py:{example}"
         ) from error
     if file is not None:
+        # Python may have imported another module of this name before, and does not look into the folder then.
         imported_file = sys.modules[module].__file__
         if imported_file != str(file):
             raise ValueError(f"{field} is {path!r}, but {imported_file} has the same name; rename the file")

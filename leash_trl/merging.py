@@ -67,7 +67,7 @@ def merge_adapter(
     config = PeftConfig.from_pretrained(path_or_hub_id(str(folder), "folder"))
     if model_name_or_path:
         base_path = checkpoint_path(model_name_or_path, "model_name_or_path")
-        revision = None
+        revision = None  # that of the configuration belongs to the base model which the configuration names
     else:
         base_path = checkpoint_path(config.base_model_name_or_path, f"base_model_name_or_path of {folder}")
         revision = config.revision
@@ -76,10 +76,12 @@ def merge_adapter(
     merged = _merge(base, folder, strength)
     merged.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
+    # `glob` finds one file or, in a folder that `leash train` did not write, none.
     for file in folder.glob(TRAINER_STATE_FILE):
         shutil.copy(file, output_dir)
     recipe = read_saved_recipe(folder)
     if recipe:
+        # The merged model has neither adapter nor quantization, so its recipe must not create them again.
         adapter_fields = {field.name for field in fields(ModelConfig)}.difference(MODEL_FIELDS)
         merged_recipe = {name: value for name, value in recipe.items() if name not in adapter_fields}
         if model_name_or_path:
@@ -91,15 +93,19 @@ def merge_adapter(
 def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
     """Returns the merged model. A head tied to the embedding gets its own matrix if the two differ after merging."""
     base_weights = {}
-    if strength != 1:  # PEFT merges into the base model itself
+    if strength != 1:
+        # PEFT merges into the base model in place, and the mixture below needs the weights from before.
         base_weights = {name: weight.clone() for name, weight in base.state_dict().items()}
-    matrix = base.get_input_embeddings().weight
+    matrix = base.get_input_embeddings().weight  # which a tied head shares
     adapted = PeftModel.from_pretrained(base, str(folder))
     if not hasattr(adapted, "merge_and_unload"):
+        # Prompt tuning, for example, adds tokens to prompts and changes no weights.
         adapter_type = PeftType(adapted.peft_type).value
         raise ValueError(f"{folder} holds an adapter of type {adapter_type}, which has no weights to merge")
-    # a tied head gets a copy of the embedding's matrix, so that each can be merged with its own change
-    for module in base.get_output_embeddings().modules():  # one of PEFT's wrapped modules holds the matrix
+    # A tied head gets a copy of the embedding's matrix, so that the adapter's change of the embedding and its change
+    # of the head are merged into different matrices. If the adapter changes the head, PEFT has put it into a wrapper,
+    # so the parameter is searched among the wrapper's modules.
+    for module in base.get_output_embeddings().modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter is matrix:
                 setattr(module, name, torch.nn.Parameter(matrix.detach().clone()))
@@ -107,8 +113,10 @@ def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedMo
     merged = adapted.merge_and_unload(safe_merge=True)
     if strength != 1:
         for name, weight in merged.named_parameters():
+            # W + strength * (W' - W) in float64, which `copy_` rounds to the dtype of the weight
             mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
             weight.data.copy_(mixed)
+    # If the two are still equal, they share one matrix again, as in the base model.
     embedding = merged.get_input_embeddings().weight
     head = merged.get_output_embeddings().weight
     merged.config.tie_word_embeddings = torch.equal(embedding, head)

@@ -39,17 +39,20 @@ def context_length(config: "PreTrainedConfig") -> int | None:
         4096
     """
     text_config = config.get_text_config()
-    # configurations with another name for it, such as GPT-2's n_positions, map this name to theirs
+    # A configuration that has another name for it, such as GPT-2's `n_positions`, returns it by this name too.
     length: int | None = getattr(text_config, "max_position_embeddings", None)
     has_linear_biases = getattr(text_config, "alibi", False)
     if length is None or has_linear_biases:
         return None
+    # such as {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1000000.0};
+    # empty for models without rotary embeddings
     rope_parameters = getattr(text_config, "rope_parameters", None) or {}
     rope_type = rope_parameters.get("rope_type")
     factor = rope_parameters.get("factor") or 1
     if rope_type in STRETCHED:
         return int(factor * length)
     if rope_type == "yarn":
+        # `length` is already the length after scaling in some configurations, and that before it in others.
         stretched = int(factor * rope_parameters["original_max_position_embeddings"])
         return max(length, stretched)
     return length
@@ -71,11 +74,13 @@ def merged_eos_token_ids(configured: list[int] | int | None, tokenizer: "PreTrai
     Args:
         configured (`list[int]` or `int`): `eos_token_id` of the generation configuration; `None` if it has none.
     """
+    # Most generation configurations have one end token, some have a list, and some have none.
     if configured is None:
         configured = []
     elif isinstance(configured, int):
         configured = [configured]
-    without_repetitions = dict.fromkeys([tokenizer.eos_token_id, *configured])  # in this order
+    # A dict keeps the order, which a set would not.
+    without_repetitions = dict.fromkeys([tokenizer.eos_token_id, *configured])
     return list(without_repetitions)
 
 
@@ -100,6 +105,6 @@ def prompt_ids(
     is_text = isinstance(prompts[0], str)
     if is_text:
         return list(tokenizer(list(prompts))["input_ids"])
-    # without return_dict, transformers returns the ids alone
+    # With `return_dict`, which is the default, transformers would return attention masks beside the ids.
     rows = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options)
     return list(rows)

@@ -16,7 +16,7 @@ def looks_like_path(name: str) -> bool:
         >>> looks_like_path("owner/name"), looks_like_path("gpt2"), looks_like_path("hf://owner/name/last-checkpoint")
         (False, False, False)
     """
-    if "://" in name:
+    if "://" in name:  # an address, such as "hf://owner/name"
         return False
     parent, slash, _ = name.rpartition("/")
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or (slash == "/" and os.path.isdir(parent))
@@ -47,6 +47,8 @@ def path_or_hub_id(name: str, field: str) -> str:
     """
     if not looks_like_path(name):
         return name
+    # A name such as "models/qwen" has the form of a Hub id, and is read as a path only because of a folder "models" in
+    # the working folder. If nothing is there, the user may have meant the Hub, and the message must say so.
     owner, _, _ = name.rpartition("/")
     if name.count("/") == 1 and os.path.isdir(owner) and not os.path.exists(name):
         raise ValueError(

@@ -25,7 +25,8 @@ def import_quickly(name: str) -> ModuleType:
         try:
             importlib.import_module(name)
         finally:
-            gc.freeze()  # so that later collections do not look at them either
+            # Later collections ignore all objects that exist now, which are mostly those of modules.
+            gc.freeze()
             gc.enable()
     return sys.modules[name]
 
@@ -56,7 +57,8 @@ def warn_in_one_line(prog: str) -> None:
     """Shows warnings as a line of a command, without the line of code that warns."""
 
     def formatted(message: Warning | str, *args: Any, **kwargs: Any) -> str:
-        return f"\n{prog}: warning: {message}\n"  # the first line break ends the line of a progress bar
+        # The first line break ends the line of a progress bar, behind which the warning would otherwise stand.
+        return f"\n{prog}: warning: {message}\n"
 
     warnings.formatwarning = formatted
 

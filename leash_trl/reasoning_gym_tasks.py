@@ -31,8 +31,10 @@ def procedural_dataset(settings: str) -> Any:
         from reasoning_gym.factory import create_dataset
     except ImportError as error:
         raise ImportError(f"{error}; run pip install reasoning-gym") from error
+    # such as {"task": "chain_sum", "seed": 0, "max_terms": 4}
     fields = json.loads(settings)
     task = fields.pop("task")
+    # The task `composite` has `datasets`, such as [{"name": "chain_sum", "weight": 1, "config": {"max_terms": 4}}].
     mixed_tasks = [part.get("name") for part in fields.get("datasets") or []]
     unreproducible = UNREPRODUCIBLE.intersection([task, *mixed_tasks])
     if unreproducible:

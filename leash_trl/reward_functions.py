@@ -55,6 +55,7 @@ def chosen_suffix(prompt_suffix: str | None, reward_funcs: Sequence[Any], column
     """
     if prompt_suffix is not None:
         return prompt_suffix
+    # Without reward functions of the user, the default for the data grades the answers.
     graders = reward_funcs or reward_functions([default_reward(columns)])
     grades_mathematics = any(grader in MATH_REWARDS for grader in graders)
     return BOXED_SUFFIX if grades_mathematics else ""
@@ -66,6 +67,7 @@ def reward_functions(names: Sequence[str]) -> list[Any]:
     for name in names:
         function = REWARD_FUNCS.get(name)
         if function is None:
+            # a function of the user; the names of ours are passed for the message that says what would be accepted
             function = imported("reward_funcs", name, *REWARD_FUNCS)
         functions.append(function)
     return functions
@@ -82,7 +84,7 @@ def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
     Raises:
         `ValueError`: If there is no such function.
     """
-    # TRL calls a reward model by the last part of its Hub id
+    # TRL names a reward model by the last part of its Hub id: `name` for `owner/name`.
     models = [model.split("/")[-1] for model in functions if isinstance(model, str)]
     if text is None or text in models:
         return text
@@ -99,8 +101,10 @@ def code_digests(objects: Iterable[Any]) -> dict[str, str]:
     has no file and so no digest."""
     digests: dict[str, str] = {}
     for function in objects:
-        unwrapped = getattr(function, "func", function)  # a partial function has no module of its own
-        module = sys.modules.get(unwrapped.__module__)  # `None` for code that was run or loaded by hand
+        # A `functools.partial` has no `__module__` of its own; the function that it calls is its attribute `func`.
+        unwrapped = getattr(function, "func", function)
+        # The module is `None` for code that was executed without an import; a notebook has a module without a file.
+        module = sys.modules.get(unwrapped.__module__)
         file = getattr(module, "__file__", None)
         if file is not None:
             digests[unwrapped.__module__] = digest(Path(file))
@@ -110,6 +114,7 @@ def code_digests(objects: Iterable[Any]) -> dict[str, str]:
 def digest(path: Path) -> str:
     """Returns the SHA-256 of the content of a file, or of all files in a folder in the order of their names."""
     sha = hashlib.sha256()
+    # `rglob` finds nothing in a file, which is then the only one.
     for file in sorted(path.rglob("*")) or [path]:
         sha.update(file.read_bytes() if file.is_file() else b"")
     return sha.hexdigest()

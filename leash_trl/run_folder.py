@@ -44,6 +44,7 @@ def newest_trainer_state(folder: str | Path) -> dict[str, Any]:
     """Returns the `trainer_state.json` of a run with the most steps: of its folder or of a checkpoint in it, which has
     more if the run has not ended or was resumed and interrupted. Without any, its `log_history` is empty."""
     states = [read_trainer_state(path) for path in (folder, *Path(folder).glob("checkpoint-*"))]
+    # A checkpoint that was interrupted while it was saved has no state, which is `None` here.
     complete_states = [state for state in states if state]
     return max(complete_states, key=lambda state: state["global_step"], default={"log_history": []})
 
@@ -101,10 +102,10 @@ def read_saved_recipe(folder: str | Path) -> dict[str, Any]:
 
 def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
     """Returns the complete checkpoints of a run, the newest first."""
-    numbered = []
+    numbered = []  # pairs of step and folder, such as (40, Path("run/checkpoint-40"))
     for folder in Path(output_dir).glob("checkpoint-*"):
         step = folder.name.split("-")[-1]
-        if step.isdigit():
+        if step.isdigit():  # not a folder of the user, such as "checkpoint-best"
             numbered.append((int(step), folder))
     numbered.sort(reverse=True)
     return (folder for _, folder in numbered if read_trainer_state(folder) is not None)
@@ -130,6 +131,7 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
     path = path_or_hub_id(name, field)
     folder = Path(path)
     if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
+        # A run that has not ended, or was stopped, has checkpoints and no final model.
         checkpoint = next(whole_checkpoints(folder), None)
         remedy = "name another"
         if checkpoint is not None:
@@ -168,10 +170,11 @@ def only_run_in(output_dir: str | Path) -> Iterator[None]:
     Raises:
         `TrainingError`: If another run uses the folder.
     """
+    # The operating system releases the lock when the process ends, however it ends; the file itself stays.
     lock = FileLock(Path(output_dir) / LOCK_FILE)
     try:
         Path(output_dir).mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=0)  # does not wait, but raises `Timeout` if another process has the lock
     except Timeout:
         raise TrainingError(
             f"output_dir {output_dir} is in use by another run; wait until it ends, or choose another output_dir"

@@ -36,6 +36,7 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
     values = arguments.to_dict()
     changed = {}
     for field in fields(arguments):
+        # `init` is false for fields that the user cannot set.
         is_set_by_user = field.init and field.name not in DERIVED
         if is_set_by_user and values[field.name] != field.default:
             changed[field.name] = values[field.name]
@@ -74,11 +75,13 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
     folder = Path(name)
     if folder.is_dir():
         recipe = read_saved_recipe(folder)
+        # resolved, since the path of a folder may also be "." or end in ".."
         is_checkpoint = folder.resolve().name.startswith("checkpoint-")
         if not recipe and is_checkpoint:
             recipe = read_saved_recipe(folder.resolve().parent)
         return recipe
-    # without these exceptions, `None` is returned for a model that has no recipe or that cannot be reached
+    # With these arguments, the file is `None`, and no error is raised, if the model has no recipe or the Hub cannot be
+    # reached.
     file = cached_file(
         name,
         RECIPE_FILE,
@@ -100,7 +103,7 @@ def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
         {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
     kept = {name: recipe[name] for name in recipe if name not in NOT_PORTABLE and not name.startswith("hub_")}
-    # JSON has the types that YAML has
+    # The way through JSON converts all values to types that YAML has, and its text is searched for Hub tokens.
     text = json.dumps(kept, default=str, skipkeys=True)
     return dict(json.loads(without_token(text)))
 
@@ -112,6 +115,7 @@ def recipe_yaml(recipe: Mapping[str, Any]) -> str:
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
     """Writes the [`portable`] part of a recipe into a model's folder, with the versions of packages in a comment."""
+    # such as "trl 1.16.0"
     versions = [f"leash-trl {__version__}"]
     versions.extend(f"{name} {version(name)}" for name in PACKAGES)
     head = "# Written by leash_trl: the configuration that this model was trained with.\n"

@@ -33,11 +33,13 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Returns the mapping; raises `ValueError` with both lines if a key occurs twice."""
-        lines: dict[Any, int] = {}
-        for key, _ in node.value:
+        lines: dict[Any, int] = {}  # the line of each key, such as {"beta": 3}
+        for key, _ in node.value:  # pairs of the YAML nodes of key and value
             line = key.start_mark.line + 1
+            # returns the line in which the key occurred before, or else records this line and returns it
             first_line = lines.setdefault(key.value, line)
-            if first_line != line and key.value != "<<":  # YAML's merge, which may occur several times
+            # YAML merges another mapping by the key "<<", which may occur several times.
+            if first_line != line and key.value != "<<":
                 raise ValueError(f"{key.value!r} occurs twice, in lines {first_line} and {line}")
         return super().construct_mapping(node, deep)
 
@@ -46,6 +48,7 @@ def load_recipe(name: str) -> dict[str, Any]:
     """Returns the mapping in a YAML file or, if there is no such file, in the package's recipe of that name."""
     path = Path(name).expanduser()
     if not path.is_file():
+        # such as {"gym/leash.yaml": Path("recipes/gym/leash.yaml")}
         recipes = {recipe.relative_to(RECIPES).as_posix(): recipe for recipe in RECIPES.rglob("*.yaml")}
         recipe = recipes.get(name.removeprefix("recipes/"))
         if recipe is None:
@@ -66,8 +69,8 @@ def _with_paths_beside(folder: Path, value: Any) -> Any:
         return [_with_paths_beside(folder, entry) for entry in value]
     if not isinstance(value, str):
         return value
-    file = value.partition(":")[0]  # of my_file.py:my_reward, the file
-    # not with functions of pathlib, which raise for long texts
+    file = value.partition(":")[0]  # "my_file.py" of "my_file.py:my_reward"
+    # Any text of the recipe may come here, also a long prompt, for which the functions of pathlib would raise.
     is_only_beside = "." in file and not os.path.exists(file) and os.path.isfile(folder / file)
     return str(folder / value) if is_only_beside else value
 
@@ -76,22 +79,27 @@ class CommandParser(TrlParser):
     """TRL's parser with recipes, null values, `positional` fields, help from docstrings, and errors of one line."""
 
     def __init__(self, kinds: Sequence[type], takes_recipe: bool = False, **texts: Any):
+        # the help of each field, from the docstrings, such as {"beta": "Weight of the KL term."}
         self.helps: dict[str, str] = {}
         for kind in kinds:
-            for base in reversed(kind.__mro__):  # the docstring of a subclass comes last and wins
+            # A field may be described in the docstrings of several classes; the subclass comes last and wins.
+            for base in reversed(kind.__mro__):
                 self.helps.update(ENTRY.findall(base.__doc__ or ""))
         super().__init__(list(kinds), allow_abbrev=False, **texts)
+        # The parser converts a word by the type of its field, and `dict` alone would not read '{"low": 1024}'.
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
             self.add_argument("--config", help=f"YAML file of options, which others override: {DEFAULT_RECIPE}, say")
             self.add_argument("--env", type=dict, help="environment variables, as JSON or YAML")
 
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
-        """Adds an option or, with `positional`, an argument without a name."""
-        name = names[0].removeprefix("--")
+        """Adds an option or, with `positional`, an argument without a name. TRL's parser calls this for each field of
+        a dataclass, with the entries of the field's `metadata` among the options."""
+        name = names[0].removeprefix("--")  # `names` are such as ("--top_p", "--top-p")
         text = " ".join(self.helps.get(name, "").split())  # in one line
         options.setdefault("help", text.replace("%", "%%"))  # argparse formats help texts with %
-        if options.pop("required", False):  # not required by argparse, since a recipe may set it
+        # A recipe may set a required field too, so argparse must not insist on it; `make_dataclass` checks it.
+        if options.pop("required", False):
             options["help"] += " (required)"
         if positional:
             return super().add_argument(name, **options)
@@ -102,21 +110,24 @@ class CommandParser(TrlParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
+        """Returns the value of an option from its words; argparse calls this for every option."""
         if words == ["null"]:
             return None
-        # as a shell does, which expands neither --option=~/path nor the values of a recipe
+        # A shell replaces ~ by the home folder, but neither in --option=~/path nor in a recipe.
         expanded = [os.path.expanduser(word) for word in words]
         return super()._get_values(action, expanded)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Returns the value of one word in the type of its option; argparse calls this for every word."""
         value = super()._get_value(action, arg_string)
-        # recipes and messages show a number as it was written: 4096, not 4096.0
+        # Recipes and messages show a number as it was written: 4096 and not 4096.0.
         is_whole = isinstance(value, float) and arg_string.isdecimal()
         return int(value) if is_whole else value
 
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
         unchanged."""
+        # `_option_string_actions` is argparse's table of all options, such as {"--beta": action}.
         unknown = [str(key) for key in recipe if f"--{key}" not in self._option_string_actions]
         if unknown:
             self.error(f"{where}: unknown {', '.join(unknown)}")
@@ -125,9 +136,11 @@ class CommandParser(TrlParser):
             action = self._option_string_actions[f"--{key}"]
             takes_several = action.nargs == "+"
             items = value if isinstance(value, list) and takes_several else [value]
+            # Mappings, and lists of a field that takes no list, have no words; `make_dataclass` checks them.
             if any(isinstance(item, list | dict) for item in items):
                 values[action.dest] = value
                 continue
+            # the words with which the command line would set the same value
             words = ["null" if item is None else str(item) for item in items]
             try:
                 values[action.dest] = self._get_values(action, words)
@@ -144,8 +157,9 @@ class CommandParser(TrlParser):
 
     def parse_some(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """Returns the values as in [`parse_all`], and the words that belong to no option."""
+        # Only options that the user set may override the recipe, but argparse also returns defaults. It sets no
+        # default where the namespace already has a value, so this marker stays wherever no word sets the option.
         not_set = object()
-        # argparse sets no default where the namespace has a value, so the marker stays where no word sets the option
         namespace = argparse.Namespace()
         for action in self._actions:
             setattr(namespace, action.dest, not_set)
@@ -169,12 +183,14 @@ def check_chat_template(text: str | None) -> None:
 
 def make_dataclass(kind: type[T], values: dict[str, Any]) -> T:
     """Creates the dataclass from those values that are its fields; raises `UserError` if one is missing or wrong."""
-    parameters = inspect.signature(kind).parameters
+    parameters = inspect.signature(kind).parameters  # the fields, by name
+    # The values of a recipe belong to several dataclasses, and those of other ones are left out.
     arguments = {name: values[name] for name in parameters if name in values}
     for name, parameter in parameters.items():
         if name not in arguments and parameter.default is parameter.empty:
             raise UserError(f"--{name} must be given")
     for name, value in arguments.items():
+        # the type as text, such as "list[str] | None"
         annotation = str(parameters[name].annotation)
         is_wrong_null = value is None and "None" not in annotation
         is_wrong_list = isinstance(value, list) and "list[" not in annotation

@@ -27,7 +27,7 @@ def read_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str
     """
     recipe = {**training_parser().checked(fields, where), **overrides}
     try:
-        arguments_of(recipe)
+        arguments_of(recipe)  # raises if a value is wrong
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     return recipe
@@ -44,12 +44,14 @@ def read_evaluation(
         has_own_prompts (`bool`): Whether another training saved the model, from which `leash eval` takes the prompts.
     """
     script_args, training_args, *_ = arguments_of(recipe)
+    # Options of `leash eval` by name. What is not set here has its default there.
     settings = {
         "num_samples": 4,
         "temperature": training_args.temperature,
         "top_p": training_args.top_p,
         "top_k": training_args.top_k,
     }
+    # An evaluation runs no tools, so it cannot count tool calls or turns, and then measures completions.
     if training_args.length_of not in MESSAGE_COSTS:
         settings["length_of"] = training_args.length_of
     if training_args.generation_limit != math.inf:
@@ -59,10 +61,12 @@ def read_evaluation(
             raise UserError(f"{where}: the arms train on a mixture, or have a dataset_config; set benchmarks")
         settings["benchmarks"] = [script_args.dataset_name]
         settings["split"] = script_args.dataset_test_split
+    # The three fields belong together: weights and a deciding function of other rewards would be wrong.
     if "reward_funcs" not in options:
         if script_args.reward_model_name_or_path:
             raise UserError(f"{where}: leash eval has no reward_model_name_or_path; set reward_funcs")
         settings.update({name: recipe.get(name) for name in REWARD_FIELDS})
+    # With a recipe of its own, the model is asked as in its training: `leash eval` reads these fields there.
     if not has_own_prompts:
         settings["prompt_suffix"] = suffix_of_training(script_args)
         settings["system_prompt"] = script_args.system_prompt
@@ -71,7 +75,7 @@ def read_evaluation(
         settings["thinking_end"] = recipe.get("thinking_end")
     settings.update(CommandParser([EvalArguments], prog="leash eval").checked(options, where))
     evaluation = {name: value for name, value in settings.items() if value is not None}
-    # raises if a value is wrong; model and folder are those of each run
+    # This raises if a value is wrong. Model and folder differ between runs, and are empty here.
     make_dataclass(EvalArguments, {**evaluation, "model_name_or_path": "", "output_dir": ""})
     return evaluation
 
@@ -93,8 +97,10 @@ def suffix_of_training(script_args: Any) -> str:
     columns: Collection[str] = ()
     if script_args.dataset_name is not None:
         reference = parse_reference(script_args.dataset_name)
-        # the columns decide what grades the answers; data on the Hub has none of reasoning-gym
+        # Without reward functions of the user, the columns decide what grades the answers: those of reasoning-gym are
+        # recognized by a column, which data on the Hub does not have, so that need not be loaded.
         if reference.hub_id is None:
             rows = next(iter(load_splits(reference, streaming=True).values()))
+            # Some streams do not state their columns; the first row then shows them.
             columns = rows.column_names or list(next(iter(rows)))
     return chosen_suffix(script_args.prompt_suffix, named_reward_funcs(script_args), columns)

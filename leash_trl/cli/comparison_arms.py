@@ -66,6 +66,7 @@ class Arm:
     def __post_init__(self) -> None:
         if not isinstance(self.train, bool):
             raise ValueError(f"{self.where}: train is {self.train!r}, but must be true or false")
+        # `evals` must be like {"forced": {"decoding": "budget_forcing"}}.
         has_options = isinstance(self.evals, dict) and all(isinstance(value, dict) for value in self.evals.values())
         if not has_options or (self.evals and not self.train):
             raise ValueError(
@@ -112,10 +113,12 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
     """
     with user_errors():
         comparison = load_comparison(options, overrides)
+        # An arm at one point of its grid is a run without a seed, from which its runs with seeds are made.
         points: list[ComparedRun] = []
         runs_by_point: list[list[ComparedRun]] = []
         for arm in comparison.arms:
-            seeds = dict.fromkeys(options.seeds or range(arm.seeds))  # each once
+            # A seed that the user wrote twice counts once; a dict keeps the order, which a set would not.
+            seeds = dict.fromkeys(options.seeds or range(arm.seeds))
             for point in points_of_arm(comparison, arm):
                 points.append(point)
                 runs_by_point.append(
@@ -123,6 +126,7 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
                 )
         check_rows_differ(comparison, points)
         check_same_model_and_work(comparison, points)
+    # The model before training is that of all trained arms, as was checked above, and is evaluated with their options.
     first_trained = next(point for point in points if point.is_trained)
     base = ComparedRun(
         arm=BASE,
@@ -134,8 +138,10 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
         folder=comparison.folder / BASE,
     )
     runs = [base]
+    # The first turn has the first seed of every point, the second turn the second one, and so on. In the last turns,
+    # `zip_longest` has `None` for arms with fewer seeds.
     for turn in itertools.zip_longest(*runs_by_point):
-        runs.extend(run for run in turn if run is not None)  # an arm with fewer seeds has no run in the last turns
+        runs.extend(run for run in turn if run is not None)
     return runs
 
 
@@ -147,7 +153,8 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
         `ValueError`: If it is no mapping, or has an unknown entry or a seed, or no arm of a selected name.
     """
     path = options.comparison
-    sections = load_recipe(path)
+    sections = load_recipe(path)  # such as {"base": {...}, "eval": {...}, "arms": {"leash": {...}}, "grid": {...}}
+    # A file without arms is a recipe: a comparison of one arm, which has the file's name and no fields of its own.
     if "arms" not in sections:
         sections = {"base": sections, "arms": {Path(path).stem: None}}
     for name in sections:
@@ -160,7 +167,9 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
     for name in options.arms or fields_by_arm:
         if name not in fields_by_arm:
             raise ValueError(f"{path}: arms has no {name!r}; name one of {', '.join(fields_by_arm)}")
-        fields = dict(fields_by_arm[name] or {})
+        fields = dict(fields_by_arm[name] or {})  # an arm may be empty
+        # Entries that are about the arm itself, such as {"label": "LEASH", "seeds": 5}, are taken out of the fields of
+        # its recipe.
         settings: Fields = {"label": name}
         for key in ARM_SETTINGS:
             value = fields.pop(key, None)
@@ -172,7 +181,7 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
         path=path,
         folder=Path(options.output_dir),
         arms=arms,
-        base=load_recipe(base) if isinstance(base, str) else base,
+        base=load_recipe(base) if isinstance(base, str) else base,  # text names a recipe
         grid=sections.get("grid") or {},
         evaluation=sections.get("eval") or {},
         overrides=overrides,
@@ -183,7 +192,7 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
 
 def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
     """Raises `ValueError` if a part of the comparison sets a seed: every run gets one from the comparison."""
-    for fields in parts:
+    for fields in parts:  # fields of a recipe or options, by name
         if "seed" in fields:
             raise ValueError(
                 f"{where}: seed is {fields['seed']!r}, but every run has a seed of the comparison; remove it, and set "
@@ -195,16 +204,18 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
     """Yields an arm at each point of its grid, as a run without a seed."""
     grid = arm.grid
     fields_of_arm = arm.fields
+    # The base and the common grid are about training; an arm that is not trained has options of evaluation instead.
     if arm.train:
         grid = {**grid_for(arm, comparison.grid), **arm.grid}
         fields_of_arm = {**comparison.base, **arm.fields}
-        if fields_of_arm.get("length_of") is None:  # null stands for the default
+        # An arm may have null for the default, which the configuration would refuse, so the field is removed.
+        if fields_of_arm.get("length_of") is None:
             fields_of_arm.pop("length_of", None)
     check_grid(grid, comparison.overrides, arm.where)
-    for point in points_of_grid(grid):
-        fields = copy.deepcopy(fields_of_arm)
+    for point in points_of_grid(grid):  # such as {"target_length": 12}
+        fields = copy.deepcopy(fields_of_arm)  # since `set_field` also changes mappings inside the fields
         for name in grid:
-            set_field(fields, name, point.get(name))
+            set_field(fields, name, point.get(name))  # `None`, which removes the field, if the grid has null for it
         prompt_endings: PromptEndings | None = None
         variants: dict[str, Fields] = {}
         if arm.train:
@@ -214,6 +225,7 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
             variants = read_variants(comparison, arm, recipe)
         else:
             recipe, evaluation = settings_without_training(comparison, arm, fields)
+        # such as "leash-target_length-12"
         name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
         yield ComparedRun(
             arm=name,
@@ -244,6 +256,8 @@ def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str,
                 "training; remove it"
             )
         variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
+    # A run has an evaluation for each effort, such as "low", and each of these again for each variant: "low-forced".
+    # An effort that has this very name would share the folder.
     efforts = mapping_field("efforts", recipe.get("efforts")) or {}
     folders = [*efforts]
     for effort, variant in itertools.product(efforts, variants):
@@ -256,7 +270,9 @@ def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str,
 def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) -> tuple[Fields, Fields]:
     """Returns recipe and options of evaluation of an arm that is not trained, whose fields are a model and options of
     evaluation."""
+    # The other fields are options of evaluation.
     model = {name: fields.pop(name) for name in MODEL_FIELDS if fields.get(name)}
+    # The recipe is not used to train, but shows which data, rewards and prompts the other arms have.
     recipe_fields = {
         **comparison.base,
         **comparison.overrides,
@@ -266,6 +282,7 @@ def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) 
         "min_accuracy": None,
     }
     recipe = read_recipe(recipe_fields, overrides={}, where=arm.where)
+    # A model of its own that `leash train` saved has a recipe, from which `leash eval` takes the prompts.
     saved_recipe: Fields = {}
     if "model_name_or_path" in model:
         name_or_path = checkpoint_path(model["model_name_or_path"])
@@ -276,6 +293,7 @@ def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) 
 
 def grid_for(arm: Arm, grid: Fields) -> Fields:
     """Returns the part of the common grid whose fields the arm does not set itself."""
+    # An entry of a mapping is named as in a grid: "length_control_kwargs.alpha".
     set_by_arm = set(arm.fields)
     for name, value in arm.fields.items():
         if isinstance(value, dict):
@@ -287,7 +305,9 @@ def check_grid(grid: Fields, overrides: Mapping[str, Any], where: str) -> None:
     """Raises `ValueError` if values of a grid are neither a list nor null, or the command line sets the field too."""
     for name, values in grid.items():
         is_list = isinstance(values, list)
-        if values is not None and (not is_list or name.partition(".")[0] in overrides):
+        # of "length_control_kwargs.alpha", the field is "length_control_kwargs"
+        is_overridden = name.partition(".")[0] in overrides
+        if values is not None and (not is_list or is_overridden):
             raise ValueError(
                 f"{where}: grid has {name}: {values!r}; write a list or null, and do not set it elsewhere"
             )
@@ -300,6 +320,7 @@ def points_of_grid(grid: Fields) -> Iterator[Fields]:
         >>> list(points_of_grid({"lambda_lr": [0.1, 0.2], "target_length": None}))
         [{'lambda_lr': 0.1}, {'lambda_lr': 0.2}]
     """
+    # A field that is null in the grid has no values to combine.
     axes = {name: values for name, values in grid.items() if values is not None}
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
@@ -308,6 +329,7 @@ def points_of_grid(grid: Fields) -> Iterator[Fields]:
 def set_field(recipe: Fields, name: str, value: Any) -> None:
     """Sets a field of a recipe, or an entry of a field by a name such as `length_control_kwargs.alpha`; `None` removes
     it."""
+    # "target_length" is a field of the recipe, "length_control_kwargs.alpha" the entry "alpha" of a mapping in it.
     field_name, _, entry = name.partition(".")
     fields = recipe.setdefault(field_name, {}) if entry else recipe
     key = entry or field_name
@@ -318,8 +340,10 @@ def set_field(recipe: Fields, name: str, value: Any) -> None:
 
 def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
     """Raises `ValueError` if two points would have the same folder, or be the same row of the table."""
-    arms: dict[str, str] = {}  # by folder and by row
+    # Names of arms by what must differ: the name of the folder, which is that of the arm, and the row in the table.
+    arms: dict[str, str] = {}
     for point in points:
+        # Rows are told apart by label, target and the values of the grid, all of which the table shows.
         row = repr((point.label, point.recipe.get("target_length"), point.point))
         other = arms.get(point.arm) or arms.get(row)
         if other is not None:
@@ -336,6 +360,8 @@ def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedR
         raise ValueError(f"{comparison.path}: no arm is trained; use leash eval")
     first = trained[0]
     for point in points:
+        # Trained arms are compared with the base, so they share its model and all options of its evaluation. An arm
+        # that is not trained may have another model, and options such as `prompt_ending`.
         if point.is_trained:
             check_same(comparison, MODEL_FIELDS, (first, first.recipe), (point, point.recipe))
             names = [*first.evaluation, *point.evaluation]
@@ -347,11 +373,12 @@ def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedR
 def check_same(
     comparison: Comparison, names: Iterable[str], first: tuple[ComparedRun, Fields], other: tuple[ComparedRun, Fields]
 ) -> None:
-    """Raises `ValueError` if two arms, each given with settings, differ in one of the settings of these names."""
+    """Raises `ValueError` if two arms differ in one of the settings of these names. Each arm is a pair: the arm at a
+    point of its grid, and its recipe or its options of evaluation."""
     first_point, first_settings = first
     point, settings = other
     for name in names:
-        first_value = first_settings.get(name)
+        first_value = first_settings.get(name)  # `None` if it has its default
         value = settings.get(name)
         if value != first_value:
             remedy = (

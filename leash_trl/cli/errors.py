@@ -20,25 +20,28 @@ class UserError(Exception):
 
 
 @contextmanager
-def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
+def user_errors(*, only_loads: bool = False, **loaded: Any) -> Iterator[None]:
     """Turns errors of checking and loading into `UserError` with a message of one line. Do not use it for later
     errors.
 
     Args:
-        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error concerns it.
-        read: What the code inside loads, by the name of its option; messages about files include this option and its
+        only_loads (`bool`): Whether the code inside only loads what `loaded` names, so that every error concerns it.
+        loaded: What the code inside loads, by the name of its option; messages about files include this option and its
             value.
     """
     try:
         yield
-    except BrokenPipeError:  # of the output
+    except BrokenPipeError:  # What reads the output, such as head, has ended; `leash` handles that at its end.
         raise
-    except (RuntimeError, *SET_UP_ERRORS) as error:  # RuntimeError: an experiment tracker is not installed
+    # transformers raises `RuntimeError` if an experiment tracker of `report_to` is not installed.
+    except (RuntimeError, *SET_UP_ERRORS) as error:
         message = one_line(error)
+        # The other types, such as `OSError` and `SafetensorError`, are about files, and seldom name the wrong option.
         concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)
+        # what the code inside loads, such as "dataset_name is 'problems.jsonl'", unless the message has it already
         parts = []
         if only_loads or concerns_files:
-            for name, value in read.items():
+            for name, value in loaded.items():
                 if value is not None and name not in message:
                     parts.append(f"{name} is {value!r}")
         raise UserError(": ".join([*parts, message])) from error
@@ -47,9 +50,11 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     """Returns an error's message in one line: the first line of errors about files, else as much as fits."""
     text = str(error).strip()
-    if not text or isinstance(error, KeyError):  # whose text is the key alone
+    # The text of a `KeyError` is only the key.
+    if not text or isinstance(error, KeyError):
         text = f"{type(error).__name__} {text}"
-    if isinstance(error, OSError):  # transformers adds advice in further lines
+    # transformers raises an `OSError` whose further lines are advice.
+    if isinstance(error, OSError):
         text = text.splitlines()[0]
     return textwrap.shorten(text, LONGEST_LINE)
 
@@ -62,7 +67,7 @@ def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {remedy}") from None
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno != errno.ENOSPC:  # not because the disk is full
             raise
         raise UserError(f"the disk of {folder} is full ({one_line(error)}); free some space, then {remedy}") from error
 
@@ -73,5 +78,6 @@ def check_writable(folder: str | Path | None) -> None:
         raise UserError(f"output_dir is {folder!r}, but must name a folder")
     with user_errors(only_loads=True, output_dir=folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
+        # raises `OSError` if no file can be written
         with tempfile.TemporaryFile(dir=folder):
             pass

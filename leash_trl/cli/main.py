@@ -34,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"leash-trl {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
+        # A command prints its own help, so --help after its name is one of the words that are passed to it.
         subparsers.add_parser(name, help=text, add_help=False)
     return parser
 
@@ -44,16 +45,18 @@ def main(argv: list[str] | None = None) -> int:
     arguments, rest = build_parser().parse_known_args(argv)
     command = import_quickly(f"leash_trl.cli.commands.{arguments.command}")
     try:
-        exit_code = command.main(rest) or 0
+        exit_code = command.main(rest) or 0  # most commands return `None`
         sys.stdout.flush()
         return exit_code
     except (UserError, TrainingError, FloatingPointError) as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # what reads the output, such as head, has ended; Python would write the rest of it at exit
+        # What reads the output, such as head, has ended. Python would try to write the rest of it at exit, and print
+        # another error, so the output is sent to nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stop:
+        # `resumable` puts into the message how to continue; that of Ctrl-C itself is empty.
         print(f"leash {arguments.command}: {str(stop) or 'stopped'}", file=sys.stderr)
-        return 130
+        return 130  # as a shell returns after Ctrl-C

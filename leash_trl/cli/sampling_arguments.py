@@ -146,12 +146,14 @@ class SamplingArguments:
         if self.engine == "auto":
             has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
             self.engine = "vllm" if has_vllm else "transformers"
+        # a mapping of a recipe, or text of the command line such as '{"enable_thinking": false}'
         self.chat_template_kwargs = mapping_field("chat_template_kwargs", self.chat_template_kwargs)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
 
     def plan(self) -> SamplingPlan:
         """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
+        # `apply_chat_template` also takes the template itself as an argument.
         template_kwargs: dict[str, Any] = {}
         if self.chat_template is not None:
             template_kwargs["chat_template"] = self.chat_template
@@ -173,9 +175,12 @@ class SamplingArguments:
 
         One line is logged about these fields, and one about fields that differ from training.
         """
+        # such as {"system_prompt": None, "thinking_end": "</think>", ...}; empty without a recipe
         trained = prompts_of_training(recipe)
         if recipe.get("effort_template_kwargs"):
-            if self.chat_template_kwargs is not None:  # which select an effort
+            # The training used other arguments for each effort, so those of the user select an effort, and are no
+            # difference from training.
+            if self.chat_template_kwargs is not None:
                 trained["chat_template_kwargs"] = self.chat_template_kwargs
             warn_of_no_effort(trained["chat_template_kwargs"], recipe)
         adopted: dict[str, Any] = {}
@@ -185,10 +190,12 @@ class SamplingArguments:
             if value is None:
                 adopted[name] = trained_value
             elif value != trained_value:
+                # 99 characters of a value, which may be a chat template
                 differing.append(f"{name} is {value!r:.99}, but was {trained_value!r:.99} in training")
-        said = [f"{name} {value!r:.99}" for name, value in adopted.items() if value != PROMPT_FIELDS[name]]
-        if said:
-            logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, ", ".join(said))
+        # Values that are the default without a recipe too need no word.
+        unusual = [f"{name} {value!r:.99}" for name, value in adopted.items() if value != PROMPT_FIELDS[name]]
+        if unusual:
+            logger.warning("prompts are those of training, from %s: %s", RECIPE_FILE, ", ".join(unusual))
         if differing:
             logger.warning("prompts differ from those of training: %s; remove the option", "; ".join(differing))
         return replace(self, **adopted)
@@ -202,6 +209,8 @@ def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
     trained: dict[str, Any] = {}
     for name, default in PROMPT_FIELDS.items():
         value = recipe.get(name)
+        # A field that the recipe lacks had its default in training. That of the suffix depends on the reward functions
+        # and is chosen later, as without a recipe.
         if value is not None or name != "prompt_suffix":
             trained[name] = default if value is None else value
     trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
@@ -211,17 +220,19 @@ def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
 def template_kwargs_of_efforts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the chat template of each effort of a training, those of all efforts included; empty
     for a training without such arguments."""
+    # such as {"low": {"reasoning_effort": "low"}, "off": {"enable_thinking": False}}
     kwargs_of_efforts = mapping_field("effort_template_kwargs", recipe.get("effort_template_kwargs"))
     if not kwargs_of_efforts:
         return {}
     common_kwargs = mapping_field("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
     efforts = mapping_field("efforts", recipe["efforts"]) or {}
+    # Those of an effort replace common ones; an effort may have none of its own.
     return {effort: {**common_kwargs, **kwargs_of_efforts.get(effort, {})} for effort in efforts}
 
 
 def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> None:
     """Warns if these arguments of the chat template select none of the efforts of the training."""
-    choices = template_kwargs_of_efforts(recipe)
+    choices = template_kwargs_of_efforts(recipe)  # such as {"low": {"reasoning_effort": "low"}}
     if chat_template_kwargs not in choices.values():
         logger.warning(
             "chat_template_kwargs is %s, which selects no effort of training; set one of %s",
@@ -243,17 +254,21 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, token
         problems = load_problems(
             reference,
             split=arguments.split,
+            # a function of the columns, which are known only after loading
             suffix=partial(chosen_suffix, arguments.prompt_suffix, functions),
             limit=arguments.limit,
             kind=kind,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
+            # Reward functions of the user may need no gold; without any, the data set decides (`None`).
             needs_gold=arguments.reward_funcs in GRADERS if arguments.reward_funcs else None,
         )
     for column, feature in problems.features.items():
-        content = getattr(feature, "feature", feature)  # of a list, what its items are
+        # The type of a list has the type of its items in `feature`.
+        content = getattr(feature, "feature", feature)
         if isinstance(content, Image):
             raise ValueError(f"{reference} has images in column {column!r}, which the model would not see; remove it")
+    # Unlike the suffix, the ending is also appended to prompts that are messages.
     ending = arguments.prompt_ending
     if not ending:
         return problems
@@ -272,18 +287,20 @@ def load_engine(
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
     with user_errors(only_loads=True, model_name_or_path=model):
+        # the request with the longest prompt, for which the context must suffice
         longest = sampling.longest_request(tokenizer, problems.values(), plan)
         if arguments.engine == "vllm":
             from leash_trl.engines.vllm_engine import VllmEngine
 
-            # the model's own context, and so its KV cache, may be many times larger
+            # By default, vLLM reserves a KV cache for the context of the model, which may be many times larger.
             options["max_model_len"] = len(longest.prompt_ids) + longest.max_new_tokens
             options["seed"] = plan.seed
             options.update(arguments.engine_kwargs)
             engine: Engine = VllmEngine(model, **options)
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
-    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)  # raises if the tokenizer does not suit the strategy
+    # The result is not needed here: this raises if the tokenizer does not suit the decoding strategy.
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -303,6 +320,7 @@ def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) ->
 def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> OwnRewards | None:
     """Returns the reward functions with these names, called as in training, or `None` if the grader behind math_reward
     replaces them, which also finds answers; raises `ValueError` if one of them cannot be found."""
+    # The grader can replace math_reward only if no other function decides which answers are correct.
     decides_alone = arguments.correctness_func in (None, *reward_names)
     if reward_names in GRADERS and decides_alone:
         return None
@@ -356,13 +374,14 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
     model = arguments.model_name_or_path
     with user_errors(only_loads=True, model_name_or_path=model):
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+        # that of the model's training; empty if `leash train` did not save the model
         recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
     arguments = arguments.as_trained(recipe)
     plan = arguments.plan()
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
     problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in references.items()}
     reward_names = arguments.reward_funcs or default_reward_funcs(problems, [*references.values()])
-    trained_names = recipe.get("reward_funcs")
+    trained_names = recipe.get("reward_funcs")  # `None` if the training had the default
     if trained_names and trained_names != reward_names:
         logger.warning(
             "reward_funcs is %s, but was %s in training; set reward_funcs if those are meant",
@@ -370,6 +389,7 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
             ", ".join(trained_names),
         )
     own_rewards = own_rewards_of(reward_names, arguments)
+    # Only the grader must be able to read the golds; the user's own functions may have golds of any form.
     if own_rewards is None:
         for name, rows in problems.items():
             problems[name] = with_readable_solutions(rows, references[name], drops=kind == "train")
@@ -387,12 +407,14 @@ def recorded_details(
     """Returns what `run.json` records of the options in addition to the plan: the suffix that prompts got, and digests
     of the user's code, among others."""
     details = {name: getattr(arguments, name) for name in DETAILS}
+    # the suffix that was used, which may be a default
     details["prompt_suffix"] = chosen_suffix(arguments.prompt_suffix, reward_functions(reward_names), columns=())
     details["reward_funcs"] = None
     if own_rewards is not None:
         details["reward_funcs"] = reward_names
+        # by module, so that a run is not resumed with other code
         details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
-        # reward functions may read any column
+        # Reward functions may read any column, and `run.json` else has a fingerprint only of prompts and solutions.
         details["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
         }
@@ -422,28 +444,34 @@ def sample_all(
         if baseline is not None:
             sampling.check_same_problems(problems, baseline, prepared.details)
     own_rewards = prepared.own_rewards
-    # a filter keeps problems by how many of their completions are correct
+    # `leash filter` keeps problems by how many of their completions are correct, so the rewards must show this. For
+    # `leash eval` this is `None`: without correctness, it still measures lengths and rewards.
     needed_rule = own_rewards.correctness if own_rewards is not None and kind == "train" else None
     with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, prepared.plan, problems, named_references)
+            # how many problems of each data set the folder already holds, such as {"aime24": 30, "aime25": 12}
             num_done = sampling.prepare_folder(folder, run | prepared.details, problems, prepared.plan)
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
             if own_rewards is not None:
+                # Whether the rewards say which answers are correct also depends on those of stored completions.
                 own_rewards.resume(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
-                needed_rule.require("leash filter")
+                needed_rule.require("leash filter")  # raises if they do not say it
             if remaining:
                 engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
         num_problems = sum(len(rows) for rows in problems.values())
-        # of all benchmarks; leash compare finds the bar in a log by its unit
+        # One bar for all data sets. `leash compare` finds it in a log by its unit.
         with tqdm(total=num_problems, initial=sum(num_done.values()), unit="problem") as bar:
             for name, rows in remaining.items():
                 bar.set_description_str(f"{name} ({[*problems].index(name) + 1} of {len(problems)})")
+                # A unit is a batch of problems, which the iteration samples, grades and writes before it continues.
                 units = sampling.sample_problems(engine, name, rows, prepared.plan, folder, own_rewards)
                 for _ in with_progress(units, bar):
+                    # The rewards may show only after some units that they do not say which answers are correct.
                     if needed_rule is not None:
                         needed_rule.require("leash filter")
+        # If they showed it late, the first units were still graded as correct or wrong.
         if own_rewards is not None and not own_rewards.correctness.is_known:
             sampling.forget_correctness(folder, problems)
     return problems
@@ -451,11 +479,12 @@ def sample_all(
 
 def with_progress(units: Iterable[list[dict[str, Any]]], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
     """Yields the same records of problems, and shows the accuracy and the mean tokens so far in the progress bar."""
+    # Records of all completions so far, such as {"num_tokens": 46, "is_correct": True, ...}.
     completions: list[dict[str, Any]] = []
     for unit in units:
         for row in unit:
             completions.extend(row["completions"])
-        # correctness as numbers: 1, 0, or NaN for a completion that could not be graded, which the mean leaves out
+        # As numbers, `is_correct` is 1, 0 or, for a completion that could not be graded, NaN, which means leave out.
         means = pd.DataFrame(completions, columns=["num_tokens", "is_correct"], dtype=float).mean()
         bar.set_postfix(accuracy=f"{means['is_correct']:.3f}", tokens=f"{means['num_tokens']:.0f}")
         bar.update(len(unit))

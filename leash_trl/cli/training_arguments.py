@@ -82,6 +82,7 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
         description=f"Train a model. Every field of TRL's GRPOConfig and ModelConfig is an option; see {HELP_ALL}.",
     )
     parser.add_argument(HELP_ALL, action="help", help="also show all options of TRL and transformers, and exit")
+    # There are hundreds of options, most of which the short help leaves out.
     for action in parser._actions:
         if not shows_all and action.dest not in SHOWN:
             action.help = argparse.SUPPRESS
@@ -95,7 +96,8 @@ def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, An
 
 def arguments_of(recipe: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
     """Returns script, training, model and data arguments for a recipe; raises `UserError` if a value is wrong."""
-    values = copy.deepcopy({"report_to": "tensorboard", **recipe})  # TRL modifies the parts of a mixture in place
+    # TRL modifies the parts of a mixture (`datasets`) in place, and the recipe must stay as the user wrote it.
+    values = copy.deepcopy({"report_to": "tensorboard", **recipe})
     return (
         make_dataclass(LeashScriptArguments, values),
         make_dataclass(config_type, values),

@@ -27,14 +27,17 @@ def check_efforts_differ(tokenizer: Any, rows: Iterable[Mapping[str, Any]], **op
         rows (`Iterable[Mapping]`): One question at each effort, as [`with_efforts`] returns it.
         options: Arguments of the chat template for all rows.
     """
+    # by the token ids of the question's prompt
     efforts_by_prompt: dict[tuple[int, ...], str] = {}
     for row in rows:
+        # Arguments of the row, such as {"enable_thinking": False}, replace those for all rows.
         (ids,) = prompt_ids(tokenizer, [row["prompt"]], **{**options, **template_arguments(row)})
         effort = row[EFFORT_COLUMN]
-        same = efforts_by_prompt.setdefault(tuple(ids), effort)
-        if same != effort:
+        # returns the effort that has this prompt already, or else records this effort and returns it
+        other = efforts_by_prompt.setdefault(tuple(ids), effort)
+        if other != effort:
             raise ValueError(
-                f"efforts has {same} and {effort}, whose prompts have the same tokens; use other words, or arguments "
+                f"efforts has {other} and {effort}, whose prompts have the same tokens; use other words, or arguments "
                 "that the chat template distinguishes"
             )
 
@@ -61,13 +64,15 @@ def with_efforts(
     """
     template_kwargs = template_kwargs or {}
     check_efforts(efforts, template_kwargs)
-    columns = rows.column_names or []  # some streams do not state their columns
+    # Some streams state neither their columns nor the types of these (`features`).
+    columns = rows.column_names or []
     added_columns = [EFFORT_COLUMN, TARGET_COLUMN]
     if template_kwargs:
         added_columns.append(TEMPLATE_COLUMN)
     for column in added_columns:
         if column in columns:
             raise ValueError(f"the data set already has a column {column!r}; rename it, or remove efforts")
+    # The columns to add, such as [{"effort": "low", "target_length": 1024.0}, {"effort": "high", ...}].
     values_by_effort: list[dict[str, Any]] = []
     for effort, target in efforts.items():
         values: dict[str, Any] = {EFFORT_COLUMN: effort, TARGET_COLUMN: float(target)}
@@ -75,13 +80,15 @@ def with_efforts(
             values[TEMPLATE_COLUMN] = dict(template_kwargs.get(effort, {}))
         values_by_effort.append(values)
     features = rows.features or Dataset.from_list([next(iter(rows))]).features
-    # of all efforts, since one that lacks an argument does not state its type, and streams would then lose its values
+    # The types are those of all efforts together: if one effort has {"enable_thinking": False} and another {}, the
+    # latter does not state the type of the argument, and a stream would lose the values of the former.
     features = Features({**features, **Dataset.from_list(values_by_effort).features})
-    rows_by_effort = []
+    rows_by_effort = []  # for each effort, the data set with this effort in every row
     for values in values_by_effort:
         text = effort_suffix(values[EFFORT_COLUMN], suffix, has_template_kwargs=bool(template_kwargs))
         rows_by_effort.append(rows.map(_with_effort, fn_kwargs={"text": text, "values": values}, features=features))
-    # in turns: the first row with each effort, then the second row with each effort, and so on
+    # The rows take turns: the first row with each effort, then the second row with each effort, and so on. By default,
+    # a stream would end before the last rows of the other efforts.
     return interleave_datasets(rows_by_effort, stopping_strategy="all_exhausted_without_replacement")
 
 
@@ -89,6 +96,7 @@ def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Ma
     """Raises `ValueError` if an effort has no name or no target, or if arguments of the chat template belong to no
     effort or are no mapping; warns of efforts without arguments beside efforts with some."""
     for name, target in efforts.items():
+        # YAML reads a name such as off, if it is not in quotes, as `False`.
         if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
     for name, arguments in template_kwargs.items():
@@ -99,7 +107,8 @@ def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Ma
             )
     without_arguments = [name for name in efforts if name not in template_kwargs]
     if template_kwargs and without_arguments:
-        # with this line as its place, Python shows the warning once for the data of training and of evaluation
+        # This function is called for the data of training and again for that of evaluation. With `stacklevel=1`, both
+        # warnings come from this line, and Python shows the same warning from one line once.
         warnings.warn(
             f"effort_template_kwargs has no {', '.join(without_arguments)}, which get the defaults of the chat "
             "template; set their arguments, or {} if the defaults are meant",
@@ -108,4 +117,5 @@ def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Ma
 
 
 def _with_effort(row: dict[str, Any], text: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the columns that `map` changes or adds: the prompt with the text on the effort, and `values`."""
     return {"prompt": with_suffix(row["prompt"], text), **values}

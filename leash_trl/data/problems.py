@@ -74,11 +74,12 @@ def load_problems(
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, but must be 1 or more")
     named = parse_reference(reference, field="reference")
-    splits = load_splits(named)
+    splits = load_splits(named)  # such as {"train": Dataset, "test": Dataset}
     if not split:
         split = _default_split(splits, named.source, kind)
     raw = _split(splits, field="split", split=split, name=named.name)
     if needs_gold is None:
+        # Problems of reasoning-gym have this column, from which their reward function scores answers without a gold.
         needs_gold = "reasoning_gym" not in (raw.column_names or ())
     problems = _read_rows(raw, named.name, needs_gold=needs_gold, **rule)
     if kind is None and named.source is not None:
@@ -123,11 +124,13 @@ def load_training_rows(
         named = parse_reference(data, config)
         splits = load_splits(named, streaming)
     else:
-        named = Reference("the mixture")
+        named = Reference("the mixture")  # a name for messages
         splits = data
+    # `None` for the user's files, other Hub ids and mixtures
     source = named.source
     if source is not None and source.kind == "benchmark":
-        # the only split of a benchmark, whatever its name, is the one for evaluation
+        # Some benchmarks, such as GSM8K, also have a split to train on. If there is only one split, it is the one for
+        # evaluation, whatever its name.
         is_for_evaluation = len(splits) == 1 or train_split == source.split
         if is_for_evaluation:
             raise ValueError(
@@ -139,7 +142,9 @@ def load_training_rows(
     drops_repeats = source is not None and not streaming
 
     def read(field: str, split: str) -> Rows:
+        """Returns the rows of a split, which the user named in the argument `field`."""
         raw = _split(splits, field=field, split=split, name=named.name)
+        # Only `load_dataset` streams: the gym, CSV files and folders of `save_to_disk` are loaded whole.
         if streaming and isinstance(raw, Dataset):
             raw = raw.to_iterable_dataset()
         rows = _read_rows(raw, named.name, needs_gold=drops_repeats, **rule)
@@ -153,11 +158,14 @@ def load_training_rows(
 def fingerprint(problems: Dataset, columns: Iterable[str] = ("id", "prompt", "solution")) -> str:
     """Returns sixteen hexadecimal digits that depend on these columns of the problems and on their order."""
     columns = [*columns]
+    # Of a column that the problems do not have, every value is `None`.
     present = sorted({*columns}.intersection(problems.column_names))
     digest = hashlib.sha256()
+    # In the format "arrow", `datasets` does not decode images, and rows are read in batches instead of one by one.
     for batch in problems.select_columns(present).with_format("arrow").iter(batch_size=1000):
         for row in batch.to_pylist():
             values = [row.get(name) for name in columns]
+            # `default=str`, since JSON has no dates
             digest.update(json.dumps(values, sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]
 
@@ -167,6 +175,8 @@ def named_files(name: object) -> Iterator[None]:
     """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` do not include."""
     try:
         yield
+    # An empty file raises `StopIteration` if it is JSON, `EmptyDataError` if it is CSV, and `ArrowInvalid` if it is
+    # Parquet. A broken one raises `ArrowInvalid`, or `DatasetGenerationError`, whose cause says what is broken.
     except (DatasetGenerationError, ArrowInvalid, StopIteration, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{name} is broken or empty: {error.__cause__ or error!r}") from error
 
@@ -176,9 +186,10 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, reference.config, streaming)
+        # the name of data that this package makes itself, such as "gym"; `None` for data on the Hub
         generator = reference.source.generator if reference.source is not None else None
         if generator == "reasoning_gym":
-            return load_reasoning_gym(str(reference.config))
+            return load_reasoning_gym(str(reference.config))  # the configuration is the task
         if generator is not None:
             return load_gym(generator)
         return load_dataset(reference.hub_id, reference.config, streaming=streaming)
@@ -186,18 +197,22 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
 
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Returns the splits of a file (only `train`), of a folder of files, or of a folder of `save_to_disk`."""
+    # `save_to_disk` writes the first file for a `DatasetDict`, and the second one for a `Dataset`.
     if (path / "dataset_dict.json").is_file():
         return load_from_disk(str(path))
     if (path / "state.json").is_file():
         return {"train": load_from_disk(str(path))}
     files = [*path.glob("*")] if path.is_dir() else [path]
+    # The builders of `datasets` for the types of the files, such as {"json"}; a README, for example, has none.
     builders = {builder for builder in map(file_builder, files) if builder is not None}
     if path.is_file() and not builders:
         raise ValueError(f"{path} ends in {path.suffix!r}, but must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if len(builders) > 1 and not config:  # datasets would silently read only one type
+    # Without a configuration, which may choose the files, `datasets` would silently read those of one type only.
+    if len(builders) > 1 and not config:
         raise ValueError(f"{path} holds files of several types, {' and '.join(sorted(builders))}; keep one")
     source: dict[str, str | None] = {"path": str(path), "name": config}
     if path.is_file():
+        # `data_files` is a pattern, so characters such as [ in the path must be escaped.
         source = {"path": builders.pop(), "data_files": glob.escape(str(path))}
     reader = load_dataset_builder(**source)
     if reader.name == "csv":
@@ -208,13 +223,15 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
 def _read_csv(paths: Iterable[str], sep: str) -> Dataset:
     """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
     their values are the same as text."""
-    # every cell is text, an empty one the empty text
+    # With these arguments, every cell is text, and an empty cell is the empty text.
     frame = pd.concat([pd.read_csv(path, sep=sep, dtype=object, keep_default_na=False) for path in paths])
     schema = detect_schema(frame.columns, needs_gold=False)
     stays_text = columns_to_read(schema, frame.columns)
     for name in frame.columns.difference(stays_text):
+        # NaN for a cell that is no number; `convert_dtypes` makes whole numbers integers, so that 3 is not 3.0.
         numbers = pd.to_numeric(frame[name], errors="coerce").convert_dtypes()
         is_same_as_text = numbers.astype(str) == frame[name]
+        # A cell is NaN if there are several files, and its file does not have the column.
         is_empty = frame[name].isin(["", np.nan])
         if numbers.notna().any() and (is_same_as_text | is_empty).all():
             frame[name] = numbers
@@ -227,6 +244,7 @@ def _default_split(splits: Splits, source: Source | None, kind: Kind | None) -> 
         return next(iter(splits))
     if source is None:
         return None
+    # `leash filter` reads problems to train on, also of a source such as GSM8K, whose own split is for evaluation.
     return "train" if kind == "train" else source.split
 
 
@@ -245,11 +263,12 @@ def _read_rows(
 ) -> Rows:
     """Returns the rows of a split, with prompts by the rule of `as_conversation`, golds in `solution`, and their own
     columns. If a gold is needed, they also get an `id`."""
-    # some streams do not state their features
+    # `features` maps columns to their types. Some streams do not state them; the first row then shows them.
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
     schema = detect_schema(features, needs_gold)  # `None` if there is only a prompt
     types = _types_of_read_columns(features, schema, needs_gold=needs_gold, has_chat_template=has_chat_template)
     text = suffix if isinstance(suffix, str) else suffix(features)
+    # for `_read_batch`; `rule` has only `system_prompt`, if anything
     arguments = {
         "name": name,
         "schema": schema,
@@ -259,6 +278,7 @@ def _read_rows(
         **rule,
     }
     if isinstance(raw, IterableDataset):
+        # `map` keeps the other columns of a stream. If the stream does not state its types, neither does the result.
         all_types = raw.features and Features({**raw.features, **types})
         stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=arguments, features=all_types)
         _say_what_is_appended(stream, text)
@@ -271,14 +291,16 @@ def _read_rows(
         fn_kwargs=arguments,
         remove_columns=needed,
         features=Features(types),
-        load_from_cache_file=False,  # the key of the cache does not depend on the code of this package
+        # The cache would not notice a change of this package's code, on which its key does not depend.
+        load_from_cache_file=False,
         desc=f"reading {name}",
     )
     _say_what_is_appended(rows, text)
     others = [column for column in features if column not in types]
     if not others:
         return rows
-    # joined as columns, so that the other columns are neither read nor copied
+    # `map` got only the columns that are needed. The others are put beside its result as they are on the disk, so they
+    # are neither read nor copied.
     return concatenate_datasets([rows, raw.select_columns(others)], axis=1)
 
 
@@ -291,12 +313,14 @@ def _types_of_read_columns(
         types["id"] = TEXT
     reads_prompt = schema is None or "prompt" in schema.columns
     if reads_prompt and not isinstance(features["prompt"], Value):
-        types["prompt"] = features["prompt"]  # messages keep all their fields
+        types["prompt"] = features["prompt"]  # messages, which keep all their fields, such as calls of tools
     elif has_chat_template:
         types["prompt"] = [{"role": TEXT, "content": TEXT}]
     else:
         types["prompt"] = TEXT
     if schema is not None:
+        # A gold becomes text. If none is needed, numbers in a column `solution` still become text, but values of other
+        # types, such as lists, stay as they are, for the user's own reward function.
         gold = features["solution"] if "solution" in schema.columns else TEXT
         is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
         types["solution"] = TEXT if needs_gold or is_number else gold
@@ -304,8 +328,8 @@ def _types_of_read_columns(
 
 
 def _say_what_is_appended(rows: Rows, suffix: str) -> None:
-    """Logs the suffix if the first prompt has it, since messages stay as they are."""
-    first = next(iter(rows), None)
+    """Logs the suffix if the first prompt has it; prompts that are messages get none."""
+    first = next(iter(rows), None)  # `None` if there are no rows
     if suffix and first is not None and has_suffix(first["prompt"], suffix):
         say_suffix(suffix)
 
@@ -315,6 +339,7 @@ def _read_batch(
 ) -> dict[str, list[Any]]:
     """Applies `_read_row` to each row of a batch, which maps columns to lists."""
     rows = []
+    # {"question": ["2 + 2?", "3 + 3?"], "answer": ["4", "6"]} has the rows ("2 + 2?", "4") and ("3 + 3?", "6").
     values_by_row = zip(*batch.values(), strict=True)
     for index, values in zip(indices, values_by_row, strict=True):
         row = dict(zip(batch, values, strict=True))
@@ -338,22 +363,23 @@ def _read_row(
     columns: dict[str, Any] = {}
     if needs_gold:
         columns["id"] = row_id(row) or default_id
+    # What `as_conversation` reads: the prompt, which is replaced below by the question of the schema, and images.
     row_to_ask = dict(row)
     if schema is not None:
         has_prompt = "prompt" in schema.columns
         if has_prompt and not isinstance(row["prompt"], str):
-            has_chat_template = True  # messages need no template
+            has_chat_template = True  # so that a question which is taken out of messages becomes a message again
         try:
-            # a suffix replaces the template that the data has around a question
+            # Without a suffix, which replaces it, the template that the data has around a question is kept.
             question, gold = schema.read(row, keeps_template=not suffix)
         except (AttributeError, TypeError, ValueError) as error:
             if needs_gold or not has_prompt:
                 raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
-            # the value may be a label or a list for the user's own reward function
+            # The value cannot be read as a gold, but it may be a label or a list for the user's own reward function.
             columns["solution"] = row["solution"] if "solution" in schema.columns else None
         else:
             columns["solution"] = gold
-            # messages in column `prompt` stay, with all their fields
+            # The messages of a column `prompt` stay in `row_to_ask`, since `question` lacks some of their fields.
             if isinstance(question, str) or not has_prompt:
                 row_to_ask["prompt"] = question
     return {**columns, **as_conversation(row_to_ask, suffix, has_chat_template, **rule)}
@@ -361,15 +387,18 @@ def _read_row(
 
 def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:
     """Drops repeats and contradictions unless the problems are a benchmark; a warning states their number."""
-    # hashes need less memory than questions, and are compared only within this process
+    # Hashes need less memory than prompts. Python's own `hash` suffices, as they are compared in this process only.
     hashes: list[int] = []
     for batch in problems.select_columns("prompt").iter(batch_size=10_000):
         hashes.extend(hash(str(prompt)) for prompt in batch["prompt"])
+    # One row for each problem, with the columns `question`, a hash, `solution` and, if there is one, `target_length`:
+    # the same question with another target is no repeat.
     frame = pd.DataFrame({"question": hashes})
     for column in {"solution", "target_length"}.intersection(problems.column_names):
         frame[column] = problems[column][:]
-    is_repeat = frame.duplicated()
+    is_repeat = frame.duplicated()  # of an earlier row; the first one is none
     is_contradicted = frame.groupby("question")["solution"].transform("nunique") > 1
+    # `rows` are the numbers of the rows to keep.
     rows = range(len(problems)) if is_benchmark else np.flatnonzero(~(is_repeat | is_contradicted))
     kept = problems if len(rows) == len(problems) else problems.select(rows)
     if is_repeat.any() or is_contradicted.any():

@@ -43,23 +43,27 @@ def is_blank(row: Mapping[str, Any]) -> bool:
     """
     content = row["prompt"]
     if content and isinstance(content, list):
-        if not isinstance(content[-1], Mapping):
+        if not isinstance(content[-1], Mapping):  # a list of something else than messages
             return True
+        # A message that calls tools, or that has images, may have no text.
         if content[-1].get("tool_calls") or row.get("images") or row.get("image"):
             return False
         content = content[-1].get("content")
+    # `None` and an empty list have no text either; a list of parts, as of messages with images, is not blank.
     return not str(content or "").strip()
 
 
 def check_not_blank(dataset: "Dataset") -> None:
     """Raises `ValueError`, which names the first row, if a prompt is neither text nor messages, or is blank."""
+    # Only the prompts are read, in batches, since other columns may hold images.
     batches = dataset.select_columns("prompt").iter(batch_size=1000)
     prompts = itertools.chain.from_iterable(batch["prompt"] for batch in batches)
     for row, prompt in enumerate(prompts):
         is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
         is_text = isinstance(prompt, str)
-        # the complete row, whose images take long to decode, is read only if the text is blank
-        if not (is_messages or is_text) or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
+        has_wrong_type = not (is_messages or is_text)
+        # A blank text is allowed beside images. They take long to decode, so the complete row is read only then.
+        if has_wrong_type or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
             raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_message(prompt)}")
 
 
@@ -116,12 +120,15 @@ def as_conversation(
         raise ValueError(_blank_message(prompt))
     if isinstance(prompt, str):
         text = prompt.strip()
+        # Some data has the suffix already, such as the files of the LEASH release.
         if not text.endswith(suffix.strip()):
             text = with_suffix(text, suffix)
         prompt = [{"role": "user", "content": text}] if has_chat_template else text
-    # TRL would end this message and begin another one of the assistant
+    # TRL would end this message and let the model begin another one of the assistant. After calls of tools, that is
+    # meant.
     elif prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
         raise ValueError("prompt ends with a message of the assistant, but must end with one of the user; drop it")
+    # From here on, `prompt` is a list of messages or, for a tokenizer without chat template, a text.
     has_system_prompt = not isinstance(prompt, str) and prompt[0].get("role") == "system"
     if system_prompt is None or has_system_prompt:
         return {"prompt": prompt}
@@ -137,6 +144,7 @@ def has_suffix(prompt: Any, suffix: str) -> bool:
         >>> has_suffix([{"role": "user", "content": "2 + 2? Be brief. Effort: low."}], " Be brief.")
         True
     """
+    # The content of a message with images is a list of parts and no text.
     text = prompt if isinstance(prompt, str) else prompt[-1].get("content")
     return isinstance(text, str) and suffix.strip() in text
 

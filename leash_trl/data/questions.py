@@ -17,14 +17,18 @@ def question_of(row: Mapping[str, Any]) -> int:
     For a row without a prompt, it identifies the row.
     """
     prompt = row.get("prompt", row)
+    # TRL reads a list from the column `images`, or a single image from the column `image`.
     images = row.get("images", row.get("image"))
     if images is not None and not isinstance(images, list):
         images = [images]
+    # The same prompt with other images, or with other arguments of the chat template, is another question.
     question = [prompt, images] if images else prompt
     arguments = template_arguments(row)
     if arguments:
         question = [question, arguments]
-    text = json.dumps(question, sort_keys=True, default=Hasher.hash)  # of images, by their pixels
+    # JSON has no images; `Hasher.hash` replaces each of them by a digest of its pixels.
+    text = json.dumps(question, sort_keys=True, default=Hasher.hash)
+    # Python's own `hash` of a text would differ from process to process.
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    # without the lowest of 64 bits, so that it fits into a signed integer of torch
+    # The lowest of the 64 bits is dropped, so that the number fits into a signed 64-bit integer of torch.
     return int.from_bytes(digest, "big") >> 1

@@ -21,14 +21,16 @@ def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -
     Other problems raise a `ValueError`, which calls the data set `name`, or are dropped with a warning if `drops` is
     true.
     """
-    golds = problems["solution"][:]
+    golds = problems["solution"][:]  # the complete column as a list, which is read from the disk once
     for row, gold in enumerate(golds):
         if not isinstance(gold, str):
             raise ValueError(
                 f"row {row} (counted from 0) of {name}: solution is {gold!r}, but must be text; fix or drop the row"
             )
-    # integers need no check, and most of a million golds are integers or occur several times
+    # The grader can read every integer, so only other golds are checked, and each different gold once: of a million
+    # golds, most are integers or occur several times.
     doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
+    # `unreadable_solutions` returns faults by position in `doubtful`; here they are by gold, such as {"": "is empty"}.
     faults = {doubtful[index]: fault for index, fault in unreadable_solutions(doubtful).items()}
     for gold in doubtful:
         if gold in NO_ANSWER:

@@ -23,9 +23,10 @@ def load_reasoning_gym(text: str) -> DatasetDict:
         `DatasetDict`: Columns `question`, `answer` and `reasoning_gym`, which
             [`~leash_trl.rewards.reasoning_gym_reward`] reads.
     """
-    settings = task_settings(text)
+    settings = task_settings(text)  # such as {"task": "chain_sum", "max_terms": 4}
     settings["seed"] = settings.get("seed") or 0
     splits: dict[str, Dataset] = {}
+    # Questions of the split `train`, which is made first, so that `test` can leave them out.
     in_training: set[str] = set()
     for split, offset in (("train", 0), ("test", TEST_SEED)):
         split_settings = json.dumps({**settings, "seed": settings["seed"] + offset}, default=str)
@@ -34,7 +35,8 @@ def load_reasoning_gym(text: str) -> DatasetDict:
             question = entry["question"]
             answer = str(entry["answer"])
             if question not in in_training and answer.strip():
-                # with number and settings, the reward makes the problem again and lets its task score an answer
+                # From the number of the problem and the settings, such as '7 {"task": "chain_sum", "seed": 0}', the
+                # reward function makes the problem again, whose task then scores the answer of a completion.
                 reference = f"{index} {split_settings}"
                 rows.append({"question": question, "answer": answer, "reasoning_gym": reference})
         if not rows:

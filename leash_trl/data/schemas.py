@@ -61,12 +61,14 @@ def read_text(row: Row, column: str) -> str:
     """Returns the text of a column without surrounding blanks; numbers become text, integral floats text of
     integers."""
     value = row[column]
-    if isinstance(value, list) and len(value) == 1:  # verl's datasets have several golds, mostly one
+    # Data in the format of verl may have a list of golds, mostly of one. Which of several is right is not known.
+    if isinstance(value, list) and len(value) == 1:
         (value,) = value
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():  # pandas has 42.0 for 42 if a cell of the column is empty
         value = int(value)
-    is_answer = isinstance(value, str | int | float) and not isinstance(value, bool)  # bool is a subclass of int
-    is_nan = value != value
+    # `bool` is a subclass of `int`, but true and false are no numbers.
+    is_answer = isinstance(value, str | int | float) and not isinstance(value, bool)
+    is_nan = value != value  # NaN alone differs from itself; it stands for an empty cell
     if not is_answer or is_nan:
         raise ValueError(f"column {column!r} is {value!r}, but must be text or a number; fix or drop the row")
     text = str(value).strip()
@@ -99,6 +101,7 @@ def _read_chat(column: str, gold_column: str | None, row: Row) -> tuple[str | Me
     it is that message."""
     messages: Messages = []
     for message in row[column] or []:
+        # {"from": "human", "value": "2 + 2?"} of ShareGPT becomes {"role": "user", "content": "2 + 2?"}.
         role_key, content_key = CHAT_KEYS[column]
         role = message[role_key]
         messages.append({"role": CHAT_ROLES.get(role, role), "content": message[content_key]})
@@ -106,6 +109,7 @@ def _read_chat(column: str, gold_column: str | None, row: Row) -> tuple[str | Me
     has_gold = is_answered or gold_column is not None
     if not messages or not has_gold:
         raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
+    # The assistant's last message is an answer and no part of the question, also if the gold is in another column.
     question = _text_of_only_message(messages[:-1] if is_answered else messages)
     if gold_column is not None:
         return question, read_text(row, gold_column)
@@ -123,8 +127,9 @@ def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
 def _read_verl(row: Row) -> tuple[str | Messages, str]:
     reward_model = row["reward_model"] or {}
     column = "reward_model.ground_truth"
+    # A row of this single column, so that messages of `read_text` name the entry.
     gold = read_text({column: reward_model.get("ground_truth")}, column)
-    # the AMC file of the LEASH release has "142.0" for 142
+    # The AMC file of the LEASH release has the text "142.0" for 142.
     integer = re.fullmatch(r"(-?\d+)\.0+", gold)
     if integer:
         gold = integer[1]
@@ -160,9 +165,9 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     """Drops placeholders among the choices, which may change the letter of the answer."""
-    options = row["options"]
-    letter = row["answer"]
-    right = row["answer_index"]
+    options = row["options"]  # texts of the choices, some of which may be the placeholder "N/A"
+    letter = row["answer"]  # such as "B"
+    right = row["answer_index"]  # the same, counted from 0
     if right not in range(len(options)) or letter != LETTERS[right]:
         raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; fix or drop the row")
     kept = [index for index, option in enumerate(options) if index == right or option.strip() != "N/A"]
@@ -173,9 +178,10 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
 def _chat_schemas() -> list[Schema]:
     """Returns the schemas of conversations: with a gold beside them or, last, with the assistant's answer as gold."""
     schemas = []
-    for column in CHAT_KEYS:
-        for gold in CHAT_GOLDS:
+    for column in CHAT_KEYS:  # "messages" and "conversations"
+        for gold in CHAT_GOLDS:  # such as "final_answer"
             schemas.append(Schema((column, gold), partial(_read_chat, column, gold), has_template=True))
+        # This schema must come after those with a gold, since it applies to their columns too.
         schemas.append(Schema((column,), partial(_read_chat, column, None), has_template=True))
     return schemas
 
@@ -206,12 +212,13 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
     columns = [*columns]
     has_prompt_for_own_reward = not needs_gold and "prompt" in columns
     for schema in SCHEMAS:
-        # beside a prompt, columns such as question and answer belong to the user's reward function
+        # If the user's own reward function grades, a column `prompt` is what to ask, and columns such as question and
+        # answer beside it are for that function. Schemas without a column `prompt` then do not apply.
         is_excluded = has_prompt_for_own_reward and "prompt" not in schema.columns
         if set(schema.columns).issubset(columns) and not is_excluded:
             return schema
     if has_prompt_for_own_reward:
-        return None  # the prompt is taken as it is
+        return None  # no gold is read, and the prompt is taken as it is
     lacking = "prompt and solution" if needs_gold else "prompt"
     raise ValueError(
         f"the columns are {', '.join(columns)}, but {lacking} (or question and answer) are missing; add them, and do "
@@ -231,10 +238,11 @@ def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
 def row_id(row: Row) -> str | None:
     """Returns the id that a row has in its source."""
     ids = [row.get(column) for column in ID_COLUMNS]
+    # Data in the format of verl has the row's number in {"split": "test", "index": 7}. In other data, it may be text.
     extra_info = row.get("extra_info")
-    if isinstance(extra_info, Mapping):  # it may be text
+    if isinstance(extra_info, Mapping):
         ids.append(extra_info.get("index"))
     for value in ids:
-        if value is not None and str(value):
+        if value is not None and str(value):  # 0 is an id; empty text is none
             return str(value)
     return None

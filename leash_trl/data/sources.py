@@ -96,6 +96,7 @@ def task_settings(text: str) -> dict[str, Any]:
         >>> task_settings("chain_sum"), task_settings("{task: chain_sum, max_terms: 4}")
         ({'task': 'chain_sum'}, {'task': 'chain_sum', 'max_terms': 4})
     """
+    # A name such as chain_sum is YAML too, namely text.
     try:
         settings = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -129,9 +130,11 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
         >>> parse_reference("openai/gsm8k:main").name, parse_reference("openai/gsm8k:socratic").config
         ('gsm8k', 'socratic')
     """
+    # such as "reasoning_gym:chain_sum"
     name, _, task = text.partition(":")
     if name == "reasoning_gym":
         return Reference(task_settings(task)["task"], SOURCES[name], config=task)
+    # such as "gsm8k=data/gsm8k.jsonl"
     name, _, rows = text.partition("=")
     if rows and name in SOURCES:
         path = Path(existing_path(rows, f"{name} in {field}"))
@@ -139,13 +142,16 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     if text in SOURCES:
         return _source_or_other_config(SOURCES[text], config)
     path = Path(text).expanduser()
+    # The path of an empty text would be the working folder.
     if text and path.exists():
         return Reference(path.stem, path=path, config=config)
+    # such as "openai/gsm8k:socratic"
     hub_id, _, config_in_text = text.partition(":")
     config = config or config_in_text
     for source in SOURCES.values():
         if source.hub_id == hub_id:
             return _source_or_other_config(source, config)
+    # A Hub id may end like the name of a file, but such a name is more likely that of a file which does not exist.
     is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
     if is_file_name or looks_like_path(hub_id):
         raise ValueError(f"{field} is {text!r}, but there is no such file or folder here; correct the path")

@@ -60,17 +60,21 @@ def write_model_card(
     if not any(mark in old_card for mark in GENERATED_MARKS):
         logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
+    # of length control, as `length_control_state` describes it: `method` is a name, `length_of` such as "completion"
     state = trainer_state["stateful_callbacks"][STATE_ENTRY]
     method = find_method(recipe.get("length_control", state["method"]))
     set_fields = {name: value for name, value in recipe.items() if value is not None}
     length_of = state["length_of"]
     unit = unit_of(length_of)
+    # such as "completion length" or, if the target limits something else than tokens, "number of tool calls"
     quantity = f"{length_of} length" if unit == "tokens" else f"number of {unit}"
     spans = target_spans(trainer_state["log_history"])
     metadata = _metadata(old_card, recipe)
+    # What the Hub's page of the model shows, and how its code examples load the model.
     metadata.library_name = "peft" if is_adapter else "transformers"
     metadata.model_name = Path(repo_id or folder.resolve()).name
     tags = metadata.tags or ["generated_from_trainer", "trl"]
+    # The old card may have these tags already, and a tag must occur once.
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
 
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
@@ -101,8 +105,11 @@ def write_model_card(
 
 def _metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
     """Returns the metadata of the old card, with the base model and the data sets of the recipe."""
+    # With this argument, evaluation results that the old card has in a wrong form are left out, and do not raise.
     metadata: Any = ModelCard(old_card, ignore_metadata_errors=True).data
     metadata.base_model = metadata.base_model or _hub_id(recipe.get("model_name_or_path"))
+    # A recipe names its data in `dataset_name`, or in `path` of each part of a mixture. A name may also be that of one
+    # of our sources, such as "gsm8k", or a local file, of which the card says nothing.
     mixture = recipe.get("datasets")
     names = [part.get("path") for part in mixture] if mixture else [recipe.get("dataset_name")]
     hub_ids = []
@@ -117,6 +124,7 @@ def _metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
 
 def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
+    # A recipe may have the mapping as text, if it was set on the command line.
     kwargs = mapping_field("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
     length_control = method(**hyper_parameters(method, {**set_fields, "length_control_kwargs": kwargs}))
     return {name: getattr(length_control, name) for name in hyperparameter_names(method)}
@@ -125,6 +133,6 @@ def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str
 def _hub_id(name: Any) -> str | None:
     """Returns the name if it is an id on the Hub, `owner/name`; `None` if it is not, or if it is a local folder."""
     with contextlib.suppress(ValueError):
-        HfUri("model", name)
+        HfUri("model", name)  # raises `ValueError` if this is not an owner and a name, or is `None`
         return None if Path(name).exists() else name
     return None

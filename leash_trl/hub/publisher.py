@@ -52,14 +52,16 @@ class Publisher:
         self._args = args
         self._output_dir = Path(str(args.output_dir))
         self._is_adapter = isinstance(model, PeftModel)
+        # One thread, so that pushes wait for each other and reach the Hub in the order of the checkpoints.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
         self._pushes: list[Future[None]] = []
-        self._newest_checkpoint: Path | None = None
+        self._newest_checkpoint: Path | None = None  # the last that was saved, whose push may still wait
 
     def write_beside_model(self, folder: Path, is_checkpoint: bool) -> None:
         """Writes the recipe into the model's folder and copies the run's card and curves into a checkpoint."""
         write_recipe(folder, self.recipe)
-        if is_checkpoint:  # the run's card replaces PEFT's empty template
+        if is_checkpoint:
+            # PEFT wrote an empty template of a card beside its adapter, which the card of the run replaces.
             for name in (repository.CARD_FILE, repository.CURVES_FILE):
                 if (self._output_dir / name).is_file():
                     shutil.copy(self._output_dir / name, folder)
@@ -85,13 +87,19 @@ class Publisher:
         self._pushes.append(self._worker.submit(self._push, checkpoint, destination))
 
     def _push(self, checkpoint: Path, destination: HubRepository) -> None:
+        """Pushes a checkpoint in one commit; runs in the thread of the pushes, while training continues."""
         strategy = self._args.hub_strategy
+        # While this push waited, training may have saved a newer checkpoint, which will be pushed instead, or deleted
+        # this one because of `save_total_limit`.
         is_replaced = checkpoint != self._newest_checkpoint and strategy is not HubStrategy.ALL_CHECKPOINTS
         if is_replaced or not checkpoint.is_dir():
             return
+        # Training may also delete the checkpoint during the upload, so a copy is uploaded. A run that was killed may
+        # have left an older copy.
         snapshot = self._output_dir / SNAPSHOT
-        shutil.rmtree(snapshot, ignore_errors=True)  # left by a run that was killed
+        shutil.rmtree(snapshot, ignore_errors=True)
         copy = _hard_link_copy(checkpoint, snapshot)
+        # by path in the repository: the model in the root and, depending on the strategy, the checkpoint in a folder
         files: dict[str, Path | bytes] = dict(repository.model_files(copy))
         if strategy is HubStrategy.CHECKPOINT:
             files |= repository.checkpoint_files(copy, repository.LAST_CHECKPOINT)
@@ -99,7 +107,8 @@ class Publisher:
             files |= repository.checkpoint_files(copy, checkpoint.name)
         try:
             for name, path in matching_files(self._output_dir, [repository.EVENTS]).items():
-                files[name] = path.read_bytes()  # an event file may grow while it is uploaded
+                # The content is read now, since TensorBoard's event file may grow while it is uploaded.
+                files[name] = path.read_bytes()
             destination.commit(files, f"Training in progress, {checkpoint.name}")
         except (OSError, ValueError) as error:  # training continues despite errors of the Hub or the network
             command = f"leash push {shlex.quote(str(self._output_dir))} --repo {destination.repo_id}"

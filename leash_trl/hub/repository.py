@@ -64,6 +64,7 @@ def matching_files(folder: Path, patterns: Iterable[str], path_in_repo: str = ""
     for pattern in patterns:
         for path in folder.glob(pattern):
             if path.is_file():
+                # such as "last-checkpoint/optimizer.pt", or "config.json" in the root of the repository
                 name = path_in_repo / path.relative_to(folder)
                 files[name.as_posix()] = path
     return files
@@ -88,15 +89,17 @@ def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
         >>> stale_files(["last-checkpoint/optimizer.pt"], ["last-checkpoint/model.safetensors"])
         ['last-checkpoint/optimizer.pt']
     """
+    # such as {"model", "last-checkpoint"}; files outside these parts, such as notes of the user, are never deleted
     replaced_parts = {_part(name) for name in files} - {""}
     return [name for name in in_repo if name not in files and _part(name) in replaced_parts]
 
 
 def _part(name: str) -> str:
-    """Returns the part of a repository that a file belongs to: `model`, a checkpoint's folder, or empty text."""
+    """Returns the part of a repository that a file belongs to, all of whose files a push replaces together: `model`
+    for the weights in the root, the folder of a checkpoint, or empty text for any other file."""
     folder, slash, _ = name.partition("/")
     if slash and folder.startswith((LAST_CHECKPOINT, "checkpoint-")):
-        return folder
+        return folder  # such as "last-checkpoint"
     is_in_root = not slash
     if is_in_root and any(fnmatch(name, pattern) for pattern in WEIGHTS):
         return "model"
@@ -121,6 +124,7 @@ class HubRepository:
         """
         api = HfApi(token=self.token)
         with plain_errors(f"cannot write to {self.repo_id} on the Hub; log in with `hf auth login`", self.token):
+            # `repo_id` may lack the owner; the Hub then creates a repository of the user who is logged in.
             full_id = api.create_repo(self.repo_id, private=private, exist_ok=True).repo_id
             if self.revision is not None:
                 api.create_branch(full_id, branch=self.revision, exist_ok=True)
@@ -137,6 +141,7 @@ class HubRepository:
         """
         api = HfApi(token=self.token)
         with plain_errors(f"pushing to {self.repo_id} failed", self.token):
+            # Files that an earlier push left, such as an adapter beside weights that are now merged, would be loaded.
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
             additions = [CommitOperationAdd(name, content) for name, content in sorted(files.items())]
             deletions = [CommitOperationDelete(name) for name in stale]
@@ -156,9 +161,10 @@ def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
         reason = f"{type(error).__name__}: {error}"
         cause = error.__cause__
         if cause is not None:
+            # such as "LocalEntryNotFoundError: cannot find ... <- ConnectError: Name or service not known"
             reason += f" <- {type(cause).__name__}: {cause}"
         reason_in_one_line = " ".join(reason.split())
-        # some quote the token
+        # Some errors quote the token, so it is removed from the message, and `from None` drops the error itself.
         raise ValueError(without_token(f"{failure} ({reason_in_one_line})", token or get_token())) from None
 
 
@@ -174,10 +180,12 @@ def local_checkpoint(checkpoint: str) -> str:
     api = HfApi()
     with plain_errors(f"cannot resume from {checkpoint}"):
         uri = parse_hf_uri(checkpoint)
-        folder = f"{uri.path_in_repo}/*" if uri.path_in_repo else None
-        # checkpoints are not downloaded with the root: their optimizers are several times as large as the model
-        checkpoints = None if folder else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-        # with a branch's name, huggingface_hub would return an older download if the Hub is not reachable
-        revision = api.model_info(uri.id, revision=uri.revision).sha
-        root = api.snapshot_download(uri.id, revision=revision, allow_patterns=folder, ignore_patterns=checkpoints)
+        # such as "last-checkpoint/*"; `path_in_repo` is empty for the root of the repository
+        included = f"{uri.path_in_repo}/*" if uri.path_in_repo else None
+        # Checkpoints are not downloaded with the root: their optimizers are several times as large as the model.
+        excluded = None if included else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
+        # The commit is resolved first: for the name of a branch, huggingface_hub would return an older download if the
+        # Hub is not reachable.
+        commit = api.model_info(uri.id, revision=uri.revision).sha
+        root = api.snapshot_download(uri.id, revision=commit, allow_patterns=included, ignore_patterns=excluded)
         return str(Path(root, uri.path_in_repo))

@@ -69,7 +69,7 @@ def devices_of_jobs(options: CompareArguments) -> list[str | None]:
 
         num_jobs = options.jobs or (1 if torch.cuda.is_available() else 2)
         return [None] * num_jobs
-    devices = options.devices.split(";")
+    devices = options.devices.split(";")  # "0,1;2,3" becomes ["0,1", "2,3"], for two jobs with two GPUs each
     has_equal_shares = len({text.count(",") for text in devices}) == 1
     if not has_equal_shares or options.jobs not in (None, len(devices)):
         raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job equally many devices")
@@ -87,14 +87,19 @@ def main(argv: list[str]) -> int:
     from leash_trl.cli.comparison_arms import planned_runs
     from leash_trl.cli.training_arguments import given_fields
 
+    # The first run is the base, the model before training.
     runs = planned_runs(options, overrides=given_fields(training_words, prog="leash compare"))
     devices = devices_of_jobs(options)
+    # A claim has the content of the files that identify a run, by file name. If a folder holds another run, nothing is
+    # started.
     with user_errors():
         claims = {run: run.claim() for run in runs}
     for run, claim in claims.items():
         run.check_claim(claim)
     remaining = [run for run in runs if not run.is_done()]
     num_devices = 1 if devices[0] is None else devices[0].count(",") + 1  # of each run
+    # For each log file, the function that returns the commands of its job. It is called when the job starts, since the
+    # commands depend on what the run has done so far.
     jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices) for run in remaining}
     num_failed = 0
     with resumable(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
@@ -103,7 +108,7 @@ def main(argv: list[str]) -> int:
                 write_whole(run.folder / name, yaml.safe_dump(content))
         with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
             for job in run_all(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
-                if job is None:
+                if job is None:  # no job has ended for `SECONDS_BETWEEN_READINGS`
                     progress.show()
                     continue
                 tqdm.write(outcome(job), file=sys.stderr)
@@ -121,7 +126,7 @@ def outcome(job: EndedJob) -> str:
     folder = job.log_file.parent
     if job.exit_code == 0:
         return f"{folder} done ({job.seconds:.0f} s)"
-    why = cause(job.log_file)
+    why = cause(job.log_file)  # the last error in the log
     return f"{folder} failed with exit code {job.exit_code}: {why} (see {job.log_file}) ({job.seconds:.0f} s)"
 
 
@@ -130,19 +135,24 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     base_run = runs[0]
     arm_names = list(dict.fromkeys(run.arm for run in runs[1:]))
     finished = [run for run in runs[1:] if run.is_done()]
-    finished.sort(key=lambda run: arm_names.index(run.arm))  # runs are planned in turns
-    # an arm with `train: false` is finished once it is evaluated, and has no curves
+    # The runs are in the order in which they start, the first seeds of all arms first. Tables have one arm after the
+    # other.
+    finished.sort(key=lambda run: arm_names.index(run.arm))
+    # The curves of each run that trained a model, which an arm with `train: false` does not.
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with user_errors():
         base = load_evaluated_run(base_run.folder / EVALUATION)
         evaluations: list[FinishedEvaluation] = []
         for run in finished:
             evaluations.extend(finished_evaluations(run, log=logs.get(run, NO_LOG)))
+        # `seeds` has a row for the base and for each evaluation, `differences` those of each point of a grid from a
+        # reference, and `table` means over the seeds of each point.
         seeds = page.seed_rows(base, evaluations)
         differences = page.paired_differences(seeds, base, evaluations)
     table = comparison_rows(seeds)
     text = page.page_text(command, runs, base, evaluations=evaluations, seeds=seeds, differences=differences)
     page.write_tables(output_dir, text, table=table, seeds=seeds, differences=differences)
+    # Several arms are compared by accuracy over length; of one arm, the course of its training is more telling.
     if len(arm_names) > 1:
         training = page.accuracies_by_method(seeds, evaluations)
         write_figure(pareto_figure(table, training=training), output_dir / "pareto.png")
@@ -153,9 +163,11 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
 
 def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[FinishedEvaluation]:
     """Yields the evaluations of a finished run; `log` has the curves of its training."""
-    for name, request in run.requests.items():
+    for name, request in run.requests.items():  # by folder: "eval", or "eval-low" and "eval-high" for two efforts
         log_of_request = log if request.effort is None else curves_of_effort(run, log, request)
-        if request.variant is not None:  # the curves belong to the other evaluation of the same training
+        # A variant evaluates the same trained model with other options. The curves of its training are already those
+        # of the evaluation with the common options.
+        if request.variant is not None:
             log_of_request = NO_LOG
         yield FinishedEvaluation(
             run,
@@ -170,11 +182,13 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
 
 def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest) -> pd.DataFrame:
     """Returns the curves of one effort, and if they were not logged only those that all efforts share."""
-    # each penalty coefficient's curves end with the name of its effort, or with its target
+    # `multiplier_per` is what has a penalty coefficient of its own. The names of its curves end with the effort or
+    # with the target: "leash/lambda/low" or "leash/lambda/1024".
     names = {"effort": request.effort, "target_length": f"{request.target_length:g}"}
     name = names.get(run.multiplier_per or "")
     for curves in by_budget(log):
         if curves.attrs["label"] == name:
             return curves
-    # one lambda for all efforts is also that of this effort; lengths and accuracies are not
+    # A penalty coefficient that all efforts share is also that of this effort. Lengths and accuracies, which were
+    # logged for all efforts together, are not.
     return log.filter(["leash/lambda"] if run.multiplier_per is None else [])

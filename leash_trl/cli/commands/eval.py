@@ -49,7 +49,7 @@ class EvalArguments(SamplingArguments):
         """Returns the arguments with those that they do not set from the recipe of the model's training, cost and
         target included."""
         arguments = super().as_trained(recipe)
-        trained_cost = recipe.get("length_of") or TOKEN_COSTS[0]
+        trained_cost = recipe.get("length_of") or TOKEN_COSTS[0]  # "completion" if the recipe does not set it
         obstacle = obstacle_to_measuring(trained_cost, self.model_name_or_path)
         if self.length_of is None and obstacle is not None:
             logger.warning(
@@ -61,6 +61,8 @@ class EvalArguments(SamplingArguments):
             return arguments
         length_of = self.length_of or trained_cost
         target_length = self.target_length
+        # The target of training limits the cost of training. The file of a cost function may be in another folder now,
+        # so only short names are compared.
         if target_length is None and short_name(length_of) == short_name(trained_cost):
             target_length = target_of_training(recipe, arguments.chat_template_kwargs)
         if self.length_of is None and length_of != TOKEN_COSTS[0]:
@@ -71,6 +73,7 @@ class EvalArguments(SamplingArguments):
 
 def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> float | None:
     """Returns the target of a training, that of the effort which these arguments of the chat template select."""
+    # The mapping is empty if the training had no efforts, or efforts that only the text of the prompt states.
     for effort, template_kwargs in template_kwargs_of_efforts(recipe).items():
         if template_kwargs == chat_template_kwargs:
             targets: dict[str, float] = mapping_field("efforts", recipe["efforts"]) or {}
@@ -81,8 +84,10 @@ def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> 
 def warn_of_changed_code(length_of: str, model: str) -> None:
     """Warns if the function of a cost has other code than in the training of a model, given by its folder."""
     function = find_cost(length_of).function
-    if function is None:
+    if function is None:  # one of our costs, such as "thinking"
         return
+    # The digest of each module's code, by the name of the module. A module of which training recorded none has not
+    # changed as far as is known.
     trained_code = (length_control_state(model) or {}).get("code", {})
     for module, code in code_digests([function]).items():
         if trained_code.get(module, code) != code:

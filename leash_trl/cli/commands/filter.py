@@ -58,10 +58,12 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.output_dir)
     num_samples = arguments.num_samples
     max_passes = arguments.max_passes
-    if max_passes is None:  # fine-tuning has no use for differences between the completions of a problem
+    if max_passes is None:
+        # GRPO learns nothing from a problem that is always solved; fine-tuning on a shortest completion does.
         max_passes = num_samples if arguments.shortest_correct else num_samples - 1
     problems_by_name = sample_all(arguments, [arguments.dataset_name], "train")
     name = next(iter(problems_by_name))  # the only data set
+    # the problems in the same order, each with its graded `completions`
     samples = read_lines(samples_path(folder, name))
     with user_errors():
         kept = list(
@@ -75,9 +77,12 @@ def main(argv: list[str]) -> None:
         )
         if arguments.shortest_correct:
             kept = with_completions(kept, samples, arguments)
+    # A row for each completion. `is_correct` is 1, 0 or, for one that could not be graded, NaN, which sums ignore.
     completions = samples_frame({name: samples})
-    num_right = completions.groupby("index")["is_correct"].sum().value_counts().reindex(range(num_samples + 1))
-    counts = ", ".join(f"{count:.0f} with {right}" for right, count in num_right.fillna(0).items())
+    num_right = completions.groupby("index")["is_correct"].sum()  # of each problem, whose number is `index`
+    # how many problems have 0, 1, ..., `num_samples` right completions
+    num_problems = num_right.value_counts().reindex(range(num_samples + 1), fill_value=0)
+    counts = ", ".join(f"{count} with {right}" for right, count in num_problems.items())
     print(f"{len(samples)} problems by number of right completions out of {num_samples}: {counts}. Kept {len(kept)}.")
     warning = truncation_warning({name: (completions["finish_reason"] == "length").mean()})
     if warning:
@@ -91,6 +96,7 @@ def main(argv: list[str]) -> None:
     with user_errors():
         lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
         write_whole(file, "".join(lines))
+    # what the user can run next
     command = f"leash train --dataset_name {file}"
     if arguments.shortest_correct:
         model = checkpoint_path(arguments.model_name_or_path)
@@ -107,9 +113,11 @@ def with_completions(
     Raises:
         `ValueError`: If the chat template leaves a part of a completion out.
     """
-    run = read_run(arguments.output_dir)  # the prompts may be those of the model's training
+    # `run.json` has the settings that were used, which may be those of the model's training and not in `arguments`.
+    run = read_run(arguments.output_dir)
     path = checkpoint_path(arguments.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
+    # By the id of the problem; `None` for a problem without a correct completion that ended by itself.
     texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in samples}
     complete = []
     for row in rows:

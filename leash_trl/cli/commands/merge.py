@@ -36,7 +36,7 @@ class MergeArguments:
 def main(argv: list[str]) -> None:
     """Merges the adapter and prints where the merged model is."""
     arguments = parse(MergeArguments, argv, "leash merge")
-    process.ignore_future_warnings()  # from transformers' own code, while saving
+    process.ignore_future_warnings()  # transformers' own code causes some while it saves
     from leash_trl.merging import merge_adapter
 
     with user_errors():

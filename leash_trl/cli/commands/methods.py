@@ -80,6 +80,7 @@ def citation_text(name: str) -> str:
     from leash_trl.saved_recipe import recipe_of_model
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
+    # A method alone uses its paper, TRL and this package; the recipe of a run may add others, such as DAPO.
     recipe: dict[str, Any] = {}
     if Path(name).is_dir() and name not in METHODS:
         recipe = recipe_of_model(name)
@@ -117,12 +118,13 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     from leash_trl.length_control.fields import hyperparameter_names
     from leash_trl.length_control.methods import METHODS
 
+    # `find_method` finds ours by their names, and a class of the user by its import path.
     is_ours = method in METHODS.values()
     import_path = path or f"{method.__module__}.{method.__qualname__}"
     recipe: dict[str, Any] = {"length_control": method.name if is_ours else import_path}
     if method.target_use == "required":
         recipe["target_length"] = EXAMPLE_TARGET
-    with_defaults = method()
+    with_defaults = method()  # every hyper-parameter has a default, which is an attribute of the instance
     recipe["length_control_kwargs"] = {name: getattr(with_defaults, name) for name in hyperparameter_names(method)}
     return yaml.safe_dump(recipe, sort_keys=False).strip()
 
@@ -137,9 +139,11 @@ def description(method: "type[LengthControl]", path: str | None = None) -> str:
     title = f"{method.name}\n{'=' * len(method.name)}"
     docstring = inspect.getdoc(method) or ""
     paragraphs = [title, docstring, f"In a recipe, with its defaults{example}:", recipe]
+    # A method also has the hyper-parameters of the classes that it is derived from, whose docstrings describe them.
     for base in method.__mro__[1:]:
         if issubclass(base, LengthControl) and fields(base):
             name = getattr(base, "name", base.__name__)
+            # what follows "Args:" in the docstring
             arguments = textwrap.dedent((inspect.getdoc(base) or "").partition("Args:")[2]).strip()
             paragraphs += [f"From {name}:", arguments]
     return "\n\n".join(paragraphs)

@@ -68,12 +68,14 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
-        # transformers would count the processes of this machine
+        """A configuration for the planned number of GPUs, instead of the number of processes on this machine."""
+
         world_size = property(lambda self: arguments.num_gpus)
 
-    if arguments.run is not None:  # a --config of the command line comes later, and wins
+    if arguments.run is not None:
+        # The recipe of the run comes first, so that a --config of the command line wins.
         training_words = ["--config", str(Path(arguments.run, RECIPE_FILE)), *training_words]
-    # without a GPU, which planning does not need, transformers would refuse bf16
+    # Planning needs no GPU, but transformers would refuse bf16 without one, unless it is told to use the CPU.
     recipe = given_fields(["--use_cpu", "true", *training_words], prog="leash plan")
     _, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
     if model_args.model_name_or_path is None:
@@ -98,12 +100,16 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
         config = plan.load_model_config(model, arguments.model_config)
     completion_length = training_args.generation_limit
     prompt_length = planned_prompt_length(arguments, training_args)
-    # no model that can be planned has a router
+    # Completions are grouped by length only if the loss does not depend on which of them share a micro-batch. The loss
+    # of a router would, but no model that can be planned has one.
     reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
+    # The frequencies of some rotary positions depend on the width of a micro-batch, so grouping would change them.
     rope_type = (config.rope_parameters or {}).get("rope_type")
     depends_on_length = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
     is_half = model_args.dtype in ("bfloat16", "float16")
+    # fields of `plan.Settings` that are not simply a field of the arguments
     derived = {
+        # with the size of an adapter also where none is trained, since `leash plan` may suggest it
         "architecture": plan.read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
         "weight_bytes": 2 if is_half else 4,
         "compute_bytes": 2 if training_args.bf16 or is_half else 4,
@@ -114,7 +120,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
         "vllm_mode": training_args.vllm_mode if training_args.use_vllm else None,
         "vllm_max_model_length": training_args.vllm_max_model_length or prompt_length + completion_length,
     }
-    # the other settings are fields of the same name
+    # All other settings are fields of the same name in one of the three groups of arguments.
     values = {**vars(model_args), **vars(training_args), **vars(arguments), **derived}
     settings = {field.name: values[field.name] for field in fields(plan.Settings)}
     return plan.Settings(**settings)
@@ -122,6 +128,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
 
 def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
     """Returns lines with the size of the run and, if a rate is known, how long it takes."""
+    # Every completion is used in `num_iterations` updates, so a run generates fewer than its updates process.
     completions_per_update = (
         arguments.num_gpus * training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps
     )
@@ -130,10 +137,11 @@ def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
         num_updates = training_args.max_steps
         num_completions = num_updates * completions_per_update / training_args.num_iterations
     else:
+        # The number of updates depends on the size of the data set, which is not loaded.
         name = f"run, for every {PLANNED_PROBLEMS:,} problems in {training_args.num_train_epochs:g} epochs"
         num_completions = training_args.num_train_epochs * PLANNED_PROBLEMS * training_args.num_generations
         num_updates = num_completions * training_args.num_iterations / completions_per_update
-    measured = None
+    measured = None  # the duration of an update, as a run of a few updates logged it
     if arguments.run is not None:
         with user_errors(only_loads=True, run=arguments.run):
             folder = existing_path(arguments.run, "run")
@@ -152,6 +160,7 @@ def planned_prompt_length(arguments: PlanArguments, training_args: Any) -> int:
     """Returns the length of prompts to plan with, in tokens."""
     if arguments.prompt_length is not None:
         return arguments.prompt_length
+    # vLLM's context holds prompt and completion, so the prompt may be as long as what completions leave.
     context_length = training_args.vllm_max_model_length
     completion_length = training_args.generation_limit
     if context_length and context_length > completion_length:
@@ -162,6 +171,7 @@ def planned_prompt_length(arguments: PlanArguments, training_args: Any) -> int:
 def unmodeled_settings(training_args: Any, model_args: Any) -> list[str]:
     """Returns the settings of a recipe whose memory is not modeled."""
     values = {**vars(model_args), **vars(training_args)}
+    # such as ["fp16 True"]
     unmodeled = [f"{name} {value}" for name, value in UNMODELED.items() if values[name] == value]
     if model_args.load_in_4bit and not model_args.use_peft:
         unmodeled.append("load_in_4bit, which needs use_peft,")
@@ -194,7 +204,7 @@ def main(argv: list[str]) -> int:
             print("\n".join(run_lines))
             return 0
         settings = make_settings(arguments, training_args, model_args)
-    sections = [
+    sections = [  # each a list of lines
         [headline(settings, training_args, model_args)],
         plan.memory_lines(settings),
         plan.step_lines(settings, training_args.num_iterations),

@@ -48,6 +48,7 @@ def main(argv: list[str]) -> None:
             print(f"Nothing was pushed: give --repo owner/name. The model card is {folder / 'README.md'}.")
             return
         repository = HubRepository(arguments.repo, revision=arguments.revision)
+        # `None` leaves it to the Hub, where an organization may have private repositories by default.
         repository.create(private=arguments.private or None)
         print(repository.commit(files, "Upload model").commit_url)
 
@@ -62,11 +63,13 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     trainer_state = run_folder.read_trainer_state(folder)
     if trainer_state is None or run_folder.length_control_state(folder) is None:
         raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
+    # Both raise if the user named something wrong, before any file is written.
     checkpoints = _checkpoints(arguments, folder)
     table = _evaluation_table(arguments, folder)
     adapter = folder / run_folder.ADAPTER_FILE
     is_adapter = adapter.is_file()
     if is_adapter:
+        # The repository gets only the adapter, and names the base, which others must be able to load too.
         base = json.loads(adapter.read_text())["base_model_name_or_path"]
         if Path(base).is_dir():
             print(
@@ -75,6 +78,7 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = run_folder.read_saved_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, is_adapter, table)
+    # by path in the repository: the model in its root, and each checkpoint in a folder
     files: dict[str, Path | bytes] = dict(repository.model_files(folder))
     for path_in_repo, checkpoint in checkpoints.items():
         files.update(repository.checkpoint_files(checkpoint, path_in_repo))
@@ -115,9 +119,10 @@ def _evaluation_table(arguments: PushArguments, folder: Path) -> str:
     baseline = None
     if arguments.baseline:
         baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
-    model = evaluated.run["model"]
+    model = evaluated.run["model"]  # the folder or the Hub id, as `leash eval` was told
     pushed = folder.resolve()
-    # the folder is not here if the model was evaluated on another machine, or was moved since
+    # If the model was evaluated on another machine, or was moved since, its folder is not here, and only the name of
+    # the folder can be compared.
     is_here = Path(model).exists()
     is_same_folder = Path(model).resolve() == pushed if is_here else Path(model).name == pushed.name
     if model != arguments.repo and not is_same_folder:

@@ -50,7 +50,7 @@ def recorded(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[str, Any]
         suffix (`str`): Text that training appends to prompts, unless they are messages.
         prompt (`str` or `list`): A prompt as the trainer got it.
     """
-    if has_suffix(prompt, suffix):
+    if has_suffix(prompt, suffix):  # the prompt was text, and got the suffix
         return {**recipe, "prompt_suffix": suffix}
     if recipe.get("prompt_suffix") is None:
         return recipe
@@ -62,6 +62,8 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
     or a Hub id."""
     source = script_args.dataset_name
     if dataset_args.datasets:
+        # A mixture replaces `dataset_name`. `path_or_hub_id` refuses a path that does not exist, which TRL would look
+        # for on the Hub.
         for part in dataset_args.datasets:
             part.path = path_or_hub_id(part.path, "path in datasets")
         with named_files("a part of the mixture"):
@@ -72,7 +74,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         script_args.dataset_test_split if evaluates else None,
         config=script_args.dataset_config,
         streaming=script_args.dataset_streaming,
-        # a function of the columns, which are known only after loading
+        # A function of the columns, which decide on the default, and are known only after loading.
         suffix=partial(chosen_suffix, script_args.prompt_suffix, named_reward_funcs(script_args)),
         has_chat_template=has_template,
         system_prompt=script_args.system_prompt,
@@ -82,6 +84,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     """Returns `True` for the last checkpoint, `False` for none, or the path of a checkpoint, for the text of the
     option."""
+    # The option is a text such as "true" or a path, also where a recipe has a truth value or null.
     requested = str(training_args.resume_from_checkpoint)
     if requested.lower() == "true":
         return True
@@ -89,6 +92,7 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
         return requested
     if requested.lower() not in ("none", "false"):
         return existing_path(requested, "resume_from_checkpoint")
+    # Without the option, a new run starts, which would overwrite the checkpoints of an earlier one.
     newest = next(whole_checkpoints(training_args.output_dir), None)
     if newest is not None:
         raise ValueError(
@@ -104,7 +108,8 @@ def load_tokenizer(script_args, training_args: LeashGRPOConfig, model_args) -> A
         complete_model_path(model_args.model_name_or_path),
         revision=model_args.model_revision,
         trust_remote_code=training_args.trust_remote_code,
-        truncation_side="left",  # TRL: as in GRPOTrainer.__init__
+        # as GRPOTrainer loads it, if no processing class is passed
+        truncation_side="left",
         padding_side="left",
     )
     if script_args.chat_template:
@@ -119,7 +124,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if script_args.rollout_func:
         rollout_func = imported("rollout_func", script_args.rollout_func)
     mixture = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
-    # for messages: what is loaded, under the name of its option
+    # The data by the name of its option, for messages, such as {"dataset_name": "gym"}.
     loaded = {"datasets": mixture} if mixture else {"dataset_name": script_args.dataset_name}
     with user_errors(only_loads=True, **loaded):
         train_dataset, eval_dataset = load_training_data(
@@ -132,12 +137,14 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if not reward_funcs:
         reward_funcs = reward_functions([default_reward(train_dataset.column_names or [])])
     correctness_func = deciding_function(training_args.correctness_func, reward_funcs)
-    # streams are read only while training, and a rollout function or a transform may add golds later
+    # Golds that cannot be read are refused before the training. Streams are read only during it, and data without a
+    # column of golds may get them later, by a rollout function or a transform.
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
     if has_golds and any(reward in OWN_REWARDS for reward in [*reward_funcs, correctness_func]):
         with_readable_solutions(train_dataset, "the data set")  # raises if there is a gold that cannot be read
+    # The trainer takes a function itself as its argument, and the name of a reward model from its configuration.
     if callable(correctness_func):
-        training_args.correctness_func = None  # the name of the function, which the trainer gets itself
+        training_args.correctness_func = None
     else:
         correctness_func = None
     efforts = mapping_field("efforts", script_args.efforts)
@@ -148,6 +155,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix, template_kwargs)
         if eval_dataset is not None:
             eval_dataset = with_efforts(eval_dataset, efforts, script_args.effort_suffix, template_kwargs)
+    # Fields of TRL's `ModelConfig` with which TRL's own scripts load the model; those of the configuration win.
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -167,8 +175,10 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         rollout_func=rollout_func,
     )
     if efforts is not None:
+        # The rows take turns, so the first rows are the first question at each effort.
         question_at_each_effort = itertools.islice(trainer.train_dataset, len(efforts))
         check_efforts_differ(tokenizer, question_at_each_effort, **trainer.chat_template_kwargs)
+    # Our progress bar replaces that of transformers, which is missing if the user disabled it.
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
@@ -182,11 +192,14 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
         model_name_or_path=model_args.model_name_or_path,
         reward_model_name_or_path=script_args.reward_model_name_or_path,
     ):
+        # For null, transformers would use the folder `trainer_output`; the recipe's own value is checked instead.
         check_writable(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
+    # A row shows the columns of the data, and whether its prompts are text, which gets the suffix, or messages.
     first_row = next(iter(trainer.train_dataset))
     suffix = chosen_suffix(script_args.prompt_suffix, named_reward_funcs(script_args), columns=first_row)
+    # With every model and checkpoint, the publisher saves the recipe and a card with curves.
     trainer.publisher.recipe = recorded(recipe, suffix, first_row["prompt"])
     trainer.publisher.draw = write_curves
     with resumable(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
@@ -205,6 +218,7 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
 
 def close_progress_bar(trainer: LeashGRPOTrainer) -> None:
     """Ends the line of the progress bar, so that an error begins in a line of its own."""
+    # The callback is `None` if the user disabled the bar, and its bar is `None` if the training did not begin.
     bar = getattr(trainer.pop_callback(LeashProgressCallback), "training_bar", None)
     if bar is not None:
         bar.close()
@@ -218,16 +232,20 @@ def closing_line(
 
     Where it is not known which answers are correct, the task reward replaces accuracy.
     """
+    # such as "lambda=0.25"; a method without a state has no statistics
     state = " ".join(f"{name}={value:.4g}" for name, value in statistics.items())
     parts = [f"Trained to {state}" if state else "Trained"]
+    # The history also has entries of evaluations, without these columns; they are dropped.
     columns = ["step", "leash/mean_length", "leash/accuracy", "leash/task_reward", "leash/zero_signal_share"]
     log = pd.DataFrame(log_history, columns=columns).dropna(subset="leash/mean_length")
     if log.empty:
         return parts[0]
-    log["first_step"] = log["step"].shift(fill_value=0) + 1  # an entry covers all updates since the one before it
-    first, last = ends(log)
+    # An entry covers all updates since the entry before it.
+    log["first_step"] = log["step"].shift(fill_value=0) + 1
+    first, last = ends(log)  # the rows of the first and of the last batches, ten each if there are so many
     for rows in (first, last):
         means = rows.mean()
+        # Accuracy is not logged if it is not known which answers are correct.
         if math.isnan(means["leash/accuracy"]):
             score = f"reward {means['leash/task_reward']:.3f}"
         else:
@@ -237,6 +255,7 @@ def closing_line(
         parts.append(f"{score} and {length} {label_of(length_of)} in {updates}")
     if (last["leash/accuracy"] == 0).all():
         parts.append("no answer in the last updates was correct")
+    # the share of groups whose advantages are all 0
     if (last["leash/zero_signal_share"] == 1).all():
         parts.append("no group of answers in the last updates had a signal to learn from")
     return "; ".join(parts)
@@ -244,7 +263,7 @@ def closing_line(
 
 def main(argv: list[str]) -> int:
     """Trains the model of a recipe and prints what the training came to."""
-    process.ignore_future_warnings("transformers|trl|leash_trl")
+    process.ignore_future_warnings("transformers|trl|leash_trl")  # those of other packages may concern the user's code
     process.warn_in_one_line("leash train")
     process.silence_experimental_notices()
     recipe = given_fields(argv)
