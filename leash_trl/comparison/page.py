@@ -111,7 +111,8 @@ def paired_differences(
     with intervals over problems.
 
     `seeds` is the result of [`seed_rows`] for the same evaluations. The result has the columns `point`, `column`
-    (`score` or `mean_tokens`), `value`, `low` and `high`. Points that share no seed with the reference are left out.
+    (`score`, `mean_tokens` or, of another cost, `mean_cost`), `value`, `low` and `high`. Points that share no seed
+    with the reference are left out.
     """
     # For each point its evaluated runs by seed, such as {"LEASH at 46": {0: ..., 1: ...}}.
     runs_by_point: dict[str, dict[int | None, EvaluatedRun]] = {}
@@ -120,6 +121,8 @@ def paired_differences(
     reference, points = tables.compared_points(seeds)
     # The metric of `mean_changes` for each column; that of the score is `accuracy_change` or `reward_change`.
     metrics = {"score": f"{seeds['measure'].iloc[0]}_change", "mean_tokens": "tokens_change"}
+    if "mean_cost" in seeds:
+        metrics["mean_cost"] = "cost_change"
     rows = []
     for point in points:
         runs = runs_by_point[point]

@@ -25,7 +25,8 @@ NEAR_TARGET = 0.1  # largest distance from the target, relative to it, of a runn
 GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
 LOSS_WEIGHT = 5.0
 DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
-FORMATS = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}  # of differences
+# of differences
+FORMATS = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format, "mean_cost": "{:+.3g}".format}
 # columns of a comparison's files without an interval, and their metrics
 SHARES_AND_QUANTILES = {
     "p95_tokens": "p95_tokens",
@@ -447,24 +448,28 @@ def _steps_cell(row: Row, num_seeds: int) -> str:
 def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame | None) -> list[Table]:
     """Shows the differences from the reference, over seeds where both have several, and over problems where `paired`
     has them."""
-    over_seeds = _differences_over_seeds(seeds, compared)
+    # What is compared: column of `seeds`, and its name in headings.
+    names = {"score": seeds["measure"].iloc[0], "mean_tokens": "tokens"}
+    if "mean_cost" in seeds:
+        names["mean_cost"] = label_of(seeds["length_of"].iloc[0])
+    over_seeds = _differences_over_seeds(seeds, compared, [*names])
     differences_by_sample = {"seeds": over_seeds}
     if paired is not None:
         # Differences over problems are not tested for significance, so they have no mark.
         differences_by_sample["problems"] = paired.assign(mark="")
-    measure = seeds["measure"].iloc[0]
     # Cells by heading and point, such as {"accuracy over seeds": {"ALP at 46": "-0.012 [-0.020, -0.004] *"}}.
     columns: dict[str, Any] = {}
-    for column, name in (("score", measure), ("mean_tokens", "tokens")):
+    for column, name in names.items():
         for sample, differences in differences_by_sample.items():
             cells = {}
-            # A point has a row for its score and one for its tokens.
+            # A point has a row for its score, one for its tokens and, of another cost, one for that.
             for row in differences[differences["column"] == column].itertuples():
                 estimate = Estimate(row.value, row.low, row.high)
                 cells[row.point] = with_interval(estimate, FORMATS[column]) + row.mark
             columns[f"{name} over {sample}"] = cells
     # A cell such as "4, 12": for the difference of scores, and for that of tokens.
-    columns[f"seeds needed ({measure}, tokens)"] = over_seeds.groupby("point")["needed"].agg(", ".join).to_dict()
+    seeds_needed = over_seeds.groupby("point")["needed"].agg(", ".join)
+    columns[f"seeds needed ({', '.join(names.values())})"] = seeds_needed.to_dict()
     table = pd.DataFrame(columns, index=compared.others, dtype=object)
     # A point may have no difference, and a column none of any point.
     table = table.dropna(axis="index", how="all").dropna(axis="columns", how="all").fillna("")
@@ -472,16 +477,18 @@ def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd
     return [(table, DIFFERENCE_LEGEND)] if len(table) else []
 
 
-def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints) -> pd.DataFrame:
-    """Returns the differences of score and tokens from the reference of those points that, like it, have several
-    seeds: `point`, `column`, `value`, `low` and `high`, `needed`, the number of seeds that would find the difference,
-    and `mark`, which says whether it is significant."""
+def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints, columns: Sequence[str]) -> pd.DataFrame:
+    """Returns the differences of these columns from the reference of those points that, like it, have several seeds.
+
+    The result has the columns `point`, `column`, `value`, `low` and `high`, `needed`, the number of seeds that would
+    find the difference, and `mark`, which says whether it is significant.
+    """
     seeds_by_point = dict(list(seeds.groupby("point")))
     # The base has no seeds. If it is the reference, there are no rows of it, and so no differences.
     reference_seeds = seeds_by_point.get(compared.reference, seeds[:0])
     rows = []
     for point in compared.others:
-        for column in FORMATS:  # `score` and `mean_tokens`
+        for column in columns:
             values = seeds_by_point[point][column]
             reference_values = reference_seeds[column]
             # A variance needs two seeds.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from leash_trl.completions.costs import COLUMNS, COST_COLUMN
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
 from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
@@ -28,7 +29,8 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     the differences of each problem, so that the difficulty of the problems cancels. The order of problems may differ.
     Problems that could not be graded in one run of a pair are left out of both. Rows have the columns of
     [`~leash_trl.evaluation.runs.EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1], `reward_change` if there are
-    rewards, `tokens_change`, and `relative_tokens_change`, the ratio of mean lengths minus 1.
+    rewards, `tokens_change`, `cost_change` if the target of both limits the same other cost, and
+    `relative_tokens_change`, the ratio of mean lengths minus 1.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
@@ -72,6 +74,9 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
         raise ValueError(f"{both} differ in {len(unpaired)} problems, such as {min(unpaired)}; evaluate the same ones")
     # Only one of the runs may have rewards, or a known correctness.
     columns = means.columns.intersection(base_means.columns, sort=False)
+    # Costs of two kinds, such as tool calls and turns, have no difference.
+    if run.run["length_of"] != baseline.run["length_of"]:
+        columns = columns.drop(COST_COLUMN, errors="ignore")
     pairs = means[columns].join(base_means[columns].add_suffix("_base"))
     # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
     pairs = pairs.dropna()
@@ -83,9 +88,15 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
 
 def problem_means(run: EvaluatedRun) -> pd.DataFrame:
     """Returns the means over the completions of each problem, of columns with known values, indexed by `PROBLEM_KEY`;
-    NaN where none is graded."""
-    problems = keyed_samples(run).groupby(PROBLEM_KEY, sort=False)
-    columns = [column for column in ("num_tokens", "reward", "is_correct") if column in run.samples]
+    NaN where none is graded. `cost` is another cost than tokens that the target limits, such as thinking."""
+    samples = keyed_samples(run)
+    length_of = run.run["length_of"]
+    if length_of in COLUMNS:  # counts tokens, in a column of its own
+        samples[COST_COLUMN] = samples[COLUMNS[length_of]]
+    if length_of == "completion":
+        samples = samples.drop(columns=COST_COLUMN)
+    problems = samples.groupby(PROBLEM_KEY, sort=False)
+    columns = [column for column in ("num_tokens", COST_COLUMN, "reward", "is_correct") if column in samples]
     # A column is NaN throughout if correctness is unknown.
     return problems[columns].mean().dropna(axis="columns", how="all")
 
@@ -123,9 +134,11 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
                 for gaps in differences(column)
             ]
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
-    # Differences of lengths have no bounds.
-    estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences("num_tokens")]
-    metrics.append(Metric("tokens_change", intervals.mean_over_benchmarks(estimates)))
+    # Differences of lengths and costs have no bounds.
+    for column, name in (("num_tokens", "tokens_change"), (COST_COLUMN, "cost_change")):
+        if column in benchmarks[0]:
+            estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences(column)]
+            metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]
     base_lengths = [pairs["num_tokens_base"].to_numpy() for pairs in benchmarks]
     metrics.append(Metric("relative_tokens_change", intervals.ratio_minus_one(lengths, base_lengths)))

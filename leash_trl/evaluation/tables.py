@@ -130,6 +130,7 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "accuracy_change": ("Δ accuracy (points)", format_points),
     "reward_change": ("Δ reward", "{:+.3g}".format),
     "tokens_change": ("Δ tokens", partial(format_tokens, sign="+z")),
+    "cost_change": ("Δ {cost}", "{:+.3g}".format),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
 

@@ -276,6 +276,26 @@ def test_differences_over_problems_stand_beside_those_over_seeds():
     assert row == ["LEASH at 12", "-0.100 [-0.150, -0.050]", "-20.0 [-21.0, -19.0]"]
 
 
+def test_the_difference_of_another_cost_stands_beside_that_of_tokens():
+    points = with_base(near("none", None, 0.5, 40), near("LEASH", 1, 0.5, 40))
+    for column in ("mean_cost", "mean_cost_interval_low", "mean_cost_interval_high"):
+        points.insert(3, column, [3.0, 2.0, 2.0, 2.3, 1.0, 1.3, 1.0])
+    points.insert(3, "length_of", "tool_calls")
+    points.insert(3, "target_of", ["", *["tool_calls"] * 6])
+    paired = pd.DataFrame(
+        [("LEASH at 1 tool calls", "mean_cost", -1.0, -1.25, -0.75)],
+        columns=["point", "column", "value", "low", "high"],
+    )
+    _, _, table, _ = comparison_markdown(points, paired).split("\n\n", 3)
+    heading, _, row = cells(table)
+    by_column = dict(zip(heading, row, strict=True))
+    assert by_column["tool calls over problems"] == "-1 [-1.25, -0.75]"
+    # standard deviation 0.1 * sqrt(3) of each, so the t interval of 4 degrees of freedom is 2.776 * 0.1 * sqrt(2)
+    assert by_column["tool calls over seeds"] == "-1 [-1.39, -0.607] *"
+    # accuracies and tokens do not differ
+    assert by_column["seeds needed (accuracy, tokens, tool calls)"] == "inf, inf, 2"
+
+
 def test_an_interval_of_another_kind_than_its_columns_says_so():
     base = {"score_interval_low": 0.7, "score_interval_high": 0.9}
     seeds = with_base(near("none", None, 0.5, 40)).assign(**{"p95_tokens": 50.0})

@@ -163,6 +163,28 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     assert change(differences, "overall", "accuracy_change") == mean_over_benchmarks([no_gain, gain])
 
 
+def run_of_cost(folder, length_of, *costs):
+    """A run with a problem for each of the costs of a single completion."""
+    problems = [
+        problem(index, {**completion("1", 20, True), "num_thinking_tokens": cost, "cost": cost})
+        for index, cost in enumerate(costs)
+    ]
+    return load_evaluated_run(write_run(folder, {"amc": problems}, length_of=length_of))
+
+
+@pytest.mark.parametrize("length_of", ["tool_calls", "costs.py:num_lines", "thinking"])
+def test_what_the_target_limits_has_a_change_too(tmp_path, length_of):
+    differences = changes(run_of_cost(tmp_path / "new", length_of, 1, 3), run_of_cost(tmp_path, length_of, 4, 4))
+    assert change(differences, "amc", "cost_change") == mean_amount(np.array([-3.0, -1.0]), -math.inf)
+    assert change(differences, "amc", "tokens_change").value == 0
+
+
+def test_costs_of_two_kinds_have_no_difference(tmp_path):
+    differences = changes(run_of_cost(tmp_path / "new", "turns", 1, 3), run_of_cost(tmp_path, "tool_calls", 4, 4))
+    assert "cost_change" not in {*differences["metric"]}
+    assert "tokens_change" in {*differences["metric"]}
+
+
 def test_problems_differ_by_their_mean_over_seeds(tmp_path):
     base = [evaluated_run(tmp_path / f"base{seed}", {"aime": [EASY, HARD]}) for seed in (0, 1)]
     solved = graded(0, ("1", 30), ("1", 30), ("1", 30), ("1", 30))  # from 3/4 and 31 tokens
