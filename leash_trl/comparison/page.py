@@ -45,7 +45,7 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
     measure = tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
     base_row = tables.measured(base, measure)
-    # Only a comparison with a target of something else than tokens has the column `target_of`, which names it.
+    # If a training limited something else than tokens, the column `target_of` says what each of them limited.
     counts_tokens = all(evaluation.run.length_of == "completion" for evaluation in evaluations)
     if not counts_tokens:
         base_row["target_of"] = ""
@@ -144,6 +144,7 @@ def truncated_shares(
     trained, and variants, may be cut on purpose."""
     shares_by_label = {base_run.label: [base.estimate("truncated_rate").value]}
     for evaluation in evaluations:
+        # Arms that are not trained, and variants, may cut completions on purpose.
         if evaluation.run.is_trained and evaluation.request.variant is None:
             shares = shares_by_label.setdefault(evaluation.run.label, [])
             shares.append(evaluation.evaluated.estimate("truncated_rate").value)

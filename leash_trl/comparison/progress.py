@@ -62,7 +62,7 @@ class RunProgress:
         self.has_ended = run.is_done()
         self.stage = "starting"  # what the run does at present
         self.num_done = 0  # updates
-        self.total = 0  # or not known yet
+        self.total = 0  # updates; 0 means not known yet
         if run.is_trained:
             # An interrupted run continues from its newest checkpoint. The state of a new run is empty.
             state = newest_trainer_state(run.folder)

@@ -125,6 +125,7 @@ class ComparedRun:
     def requests(self) -> dict[str, LengthRequest]:
         """What each evaluation of the run requests, by the name of the evaluation's folder: one evaluation, or one
         per effort, and all of them again for each variant."""
+        # By the folder of the evaluation, "eval" or, for an effort, such as "eval-low".
         if not self.is_trained:
             return {EVALUATION: LengthRequest()}
         requests = {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
@@ -189,6 +190,7 @@ class ComparedRun:
 
         model = self.recipe["model_name_or_path"]
         weights = weights_fingerprint(checkpoint_path(model), self.recipe.get("model_revision"))
+        # The names are words of an error message, such as "the data of train.jsonl changed".
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
         for path in self._data_paths():
@@ -225,6 +227,7 @@ class ComparedRun:
         method = find_method(fields.get("length_control", "leash"))
         # A method may inherit code, also from another module of the user.
         code: list[Any] = [base for base in method.__mro__ if base is not object]
+        # Training and evaluation have the same fields for rewards and cost, and may have different values.
         for settings in (fields, self.evaluation):
             rewards = reward_functions(settings.get("reward_funcs") or [])
             code += [*rewards, deciding_function(settings.get("correctness_func"), rewards)]

@@ -90,6 +90,7 @@ def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, 
     measures["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
     first_reached = first_at_target(mean_lengths, target_length)  # a step, or None if the target was not reached
     if first_reached is not None:
+        # Running means relative to the target: a mean of 1 is at the target.
         relative_means = _running_means(mean_lengths.loc[first_reached:]) / target_length
         is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET
         # The overshoot counts windows of the whole run, since a window may begin before the target was reached.
@@ -265,8 +266,9 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     # Rows with the same method, target and settings are the seeds of a point. The target may be NaN.
     for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
         means = point.loc[:, "score":LAST_COLUMN].drop(columns="target_length").mean(numeric_only=True)
+        # Text, such as the settings, and the target are equal in all rows of the point.
         row = {**point.iloc[0], **means}
-        # Not all columns are means over the seeds.
+        # These columns are not means over the seeds.
         row["seeds"] = " ".join(point["seeds"])  # such as "0 1 2"
         row["worst_settling_error"] = point["worst_settling_error"].max()
         row["num_reached"] = point["num_reached"].sum()

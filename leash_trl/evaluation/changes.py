@@ -46,7 +46,7 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     # If k differs between runs, the smallest one is assumed, with which intervals are widest.
     num_samples = len(runs) * min(run.run["num_samples"] for run in all_runs)
     bounds = reward_bounds(*(run.samples for run in all_runs))
-    benchmarks = all_runs[0].run["benchmarks"]
+    benchmarks = all_runs[0].run["benchmarks"]  # such as {"aime24": {"num_problems": 30, ...}}
     metrics = {}
     num_problems = {}
     for name, benchmark_pairs in pairs_by_benchmark.items():
@@ -80,9 +80,10 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     pairs = means[columns].join(base_means[columns].add_suffix("_base"))
     # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
     pairs = pairs.dropna()
-    missing = {*run.benchmarks} - {*pairs.index.get_level_values("benchmark")}
-    if missing:
-        raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
+    benchmarks_without_pairs = {*run.benchmarks} - {*pairs.index.get_level_values("benchmark")}
+    if benchmarks_without_pairs:
+        names = ", ".join(benchmarks_without_pairs)
+        raise ValueError(f"{both} have no problem graded in both of {names}; {GRADED_AGAIN}")
     return pairs
 
 
@@ -90,13 +91,14 @@ def problem_means(run: EvaluatedRun) -> pd.DataFrame:
     """Returns the means over the completions of each problem, of columns with known values, indexed by `PROBLEM_KEY`;
     NaN where none is graded. `cost` is another cost than tokens that the target limits, such as thinking."""
     samples = keyed_samples(run)
+    columns = ["num_tokens"]
     length_of = run.run["length_of"]
-    if length_of in COLUMNS:  # counts tokens, in a column of its own
-        samples[COST_COLUMN] = samples[COLUMNS[length_of]]
-    if length_of == "completion":
-        samples = samples.drop(columns=COST_COLUMN)
+    if length_of != "completion":
+        # Thinking, which counts tokens, has a column of its own.
+        samples[COST_COLUMN] = samples[COLUMNS.get(length_of, COST_COLUMN)]
+        columns.append(COST_COLUMN)
+    columns += [column for column in ("reward", "is_correct") if column in samples]
     problems = samples.groupby(PROBLEM_KEY, sort=False)
-    columns = [column for column in ("num_tokens", COST_COLUMN, "reward", "is_correct") if column in samples]
     # A column is NaN throughout if correctness is unknown.
     return problems[columns].mean().dropna(axis="columns", how="all")
 

@@ -147,7 +147,7 @@ class BudgetForcing(DecodingStrategy):
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
     ) -> Callable[[Sequence[int], int], Script]:
         """See [`DecodingStrategy.script`]."""
-        # Tokens such as "</think>", any of which ends the thinking.
+        # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
         stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
         # Token ids of the texts to insert.
         wait = ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else []
@@ -180,7 +180,8 @@ class BudgetForcing(DecodingStrategy):
                 if is_cut or step == self.num_ignore or tokens_left < 1:
                     break
                 response += wait
-            # This text stands for the end that was left out above.
+            # The text `end_thinking` replaces the token that ended the thinking. Only a model whose thinking was cut
+            # is asked for the answer, since others go on to it by themselves.
             response += end
             if is_cut:
                 response += final_answer

@@ -63,18 +63,18 @@ def mean_share(values: np.ndarray) -> Estimate:
 
     With one problem the interval is [0, 1].
     """
-    size = len(values)
+    num_problems = len(values)
     mean = float(values.mean())
     # A single problem does not show how much problems differ.
-    if size == 1:
+    if num_problems == 1:
         return Estimate(mean, 0.0, 1.0)
     # The sum of squares, without the bias of deviations from the observed mean.
-    spread = float(np.square(values - mean).sum()) * size / (size - 1)
+    spread = float(np.square(values - mean).sum()) * num_problems / (num_problems - 1)
     # The variance of the problems' shares, relative to that of single completions, which are right or wrong. It is
     # below 1 if several completions of a problem make its share more precise.
-    inflation = (spread + PRIOR_SPREAD) / (size * mean * (1 - mean) + PRIOR_SPREAD)
+    inflation = (spread + PRIOR_SPREAD) / (num_problems * mean * (1 - mean) + PRIOR_SPREAD)
     # Wilson's ends are the solutions mu of the quadratic equation (m - mu)^2 = step * mu * (1 - mu).
-    step = t_quantile(size - 1) ** 2 * inflation / size
+    step = t_quantile(num_problems - 1) ** 2 * inflation / num_problems
     reach = math.sqrt(step * mean * (1 - mean) + step**2 / 4)
     low = (mean + step / 2 - reach) / (1 + step)
     high = (mean + step / 2 + reach) / (1 + step)
@@ -90,13 +90,13 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     There are k completions per problem. The term with k gives a positive width even if no difference is observed. With
     one problem the interval is [-1, 1].
     """
-    size = len(differences)
+    num_problems = len(differences)
     mean = float(differences.mean())
-    if size == 1:
+    if num_problems == 1:
         return Estimate(mean, -1.0, 1.0)
     # 1 / (4k) is the largest variance of a share of k completions. With it, equal differences also have an interval.
     spread = float(np.square(differences - mean).sum()) + 0.25 / num_samples
-    reach = t_quantile(size - 1) * math.sqrt(spread / (size * (size - 1)))
+    reach = t_quantile(num_problems - 1) * math.sqrt(spread / (num_problems * (num_problems - 1)))
     return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
 
 
@@ -114,29 +114,29 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     With one problem there is no interval. `lowest` is the smallest possible mean, which is minus infinity for
     differences.
     """
-    size = len(values)
+    num_problems = len(values)
     mean = float(values.mean())
-    if size == 1:
+    if num_problems == 1:
         return Estimate(mean, math.nan, math.nan)
     deviation = float(values.std(ddof=1))
     if deviation == 0:
         return Estimate(mean, max(lowest, mean), mean)
     # By Student's t, U = (m - mu) / s is between -reach and reach.
-    reach = t_quantile(size - 1) / math.sqrt(size)
+    reach = t_quantile(num_problems - 1) / math.sqrt(num_problems)
     largest_u = reach
     smallest_u = -reach
     skewness = float(((values - mean) ** 3).mean()) / deviation**3
     # Hall's transformation T of U corrects for skewness; without skewness T is U, and its inverse would divide by 0.
     if abs(skewness) > 1e-6:
-        largest_u = max(largest_u, _u_of_t(reach, skewness, size))
-        smallest_u = min(smallest_u, _u_of_t(-reach, skewness, size))
+        largest_u = max(largest_u, _u_of_t(reach, skewness, num_problems))
+        smallest_u = min(smallest_u, _u_of_t(-reach, skewness, num_problems))
     # The true mean mu is m - s U, so the largest U gives the lower end.
     return Estimate(mean, max(lowest, mean - deviation * largest_u), mean - deviation * smallest_u)
 
 
-def _u_of_t(t: float, skewness: float, size: int) -> float:
+def _u_of_t(t: float, skewness: float, num_problems: int) -> float:
     """Returns U of [`mean_amount`] where T is `t`, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
-    cube = 1 + skewness * (t - skewness / (6 * size))
+    cube = 1 + skewness * (t - skewness / (6 * num_problems))
     return float(3 / skewness * (np.cbrt(cube) - 1))
 
 
@@ -167,7 +167,7 @@ def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
         return mean_amount(values, lowest=-math.inf)
     mean = float(values.mean())
     width = high - low
-    # Where a value is between the bounds, from 0 to 1, takes the part of a share of correct completions.
+    # The positions of the values between the bounds are in [0, 1], as shares are.
     share = mean_share((values - low) / width)
     lower_end = low + width * share.low
     upper_end = low + width * share.high
@@ -192,12 +192,12 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
     The interval covers the randomness of training and sampling for these problems, not the choice of problems or of
     the base model.
     """
-    size = len(values)  # number of seeds
+    num_seeds = len(values)
     mean = float(np.mean(values))
-    if size == 1:
+    if num_seeds == 1:
         return Estimate(mean, math.nan, math.nan)
     deviation = float(np.std(values, ddof=1))
-    reach = t_quantile(size - 1) * deviation / math.sqrt(size)
+    reach = t_quantile(num_seeds - 1) * deviation / math.sqrt(num_seeds)
     return Estimate(mean, max(lowest, mean - reach), min(highest, mean + reach))
 
 
@@ -211,13 +211,13 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     """
     if len(estimates) == 1:
         return estimates[0]
-    size = len(estimates)
-    value = sum(estimate.value for estimate in estimates) / size
+    num_benchmarks = len(estimates)
+    value = sum(estimate.value for estimate in estimates) / num_benchmarks
     distances_below = [estimate.value - estimate.low for estimate in estimates]
     distances_above = [estimate.high - estimate.value for estimate in estimates]
     # Variances of independent estimates add up, and a distance from the mean to an end goes with a standard deviation.
-    below = math.hypot(*distances_below) / size
-    above = math.hypot(*distances_above) / size
+    below = math.hypot(*distances_below) / num_benchmarks
+    above = math.hypot(*distances_above) / num_benchmarks
     return Estimate(value, value - below, value + above)
 
 
@@ -244,7 +244,8 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
         total_without = total + (problems.mean() - problems) / num_others
         base_without = base_total + (base_problems.mean() - base_problems) / num_others
         ratio_without = total_without / base_without
-        # Times B, because the contributions of the B benchmarks are added, but the mean below divides by B.
+        # What each problem contributes to the ratio. It is multiplied by B, because the contributions of the B
+        # benchmarks are added, but the mean below divides by B.
         contributions = num_benchmarks * num_others * (ratio - ratio_without)
         parts.append(mean_amount(contributions, lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
@@ -272,6 +273,7 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
     variance = first_variance + second_variance
     if variance == 0:
         return Estimate(difference, difference, difference), 1.0 if difference == 0 else 0.0
+    # Degrees of freedom after Welch and Satterthwaite.
     squares = first_variance**2 / (len(first) - 1) + second_variance**2 / (len(second) - 1)
     degrees_of_freedom = variance**2 / squares
     reach = t_quantile(degrees_of_freedom) * math.sqrt(variance)
@@ -323,12 +325,12 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     Source: [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
     """
     values = np.asarray(p_values)
-    size = len(values)
+    num_tests = len(values)
     order = np.argsort(values, kind="stable")
     # 0.05 / m, 0.05 / (m - 1), ..., 0.05 for the p values in ascending order.
-    bounds = SIGNIFICANCE / np.arange(size, 0, -1)
+    bounds = SIGNIFICANCE / np.arange(num_tests, 0, -1)
     is_below_bound = values[order] <= bounds
-    is_rejected = np.zeros(size, dtype=bool)
+    is_rejected = np.zeros(num_tests, dtype=bool)
     # The first p value above its bound ends the rejections. Assigning by `order` restores the order of the argument.
     is_rejected[order] = np.logical_and.accumulate(is_below_bound)
     return is_rejected

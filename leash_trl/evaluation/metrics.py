@@ -76,13 +76,13 @@ def metrics_of(
         return completions[column].to_numpy().reshape(-1, run["num_samples"])
 
     correctness = by_problem("is_correct")
-    # Correctness is NaN throughout if only reward functions graded, and gave partial credit.
+    # Correctness is NaN throughout if the rewards do not say which answers are correct.
     knows_correctness = not np.isnan(correctness).all()
     rewards = by_problem("reward") if "reward" in completions else None
     answers = by_problem("answer")
     is_truncated = by_problem("finish_reason") == "length"
     lengths = by_problem("num_tokens")
-    # What the target limits has the column `num_tokens`, `num_thinking_tokens` or, if it is neither, `cost`.
+    # What the target limits is in the column `num_tokens`, `num_thinking_tokens` or, if it is neither, `cost`.
     costs = by_problem(COLUMNS.get(run["length_of"], COST_COLUMN))
     target_length = run["target_length"]
 

@@ -131,6 +131,7 @@ def samples_frame(problems_by_benchmark: Mapping[str, Sequence[dict[str, Any]]])
             for sample, completion in enumerate(problem["completions"]):
                 # Each row repeats the fields of the problem, such as its solution.
                 rows.append({"benchmark": name, **problem, "sample": sample, **completion})
+    # The list of all completions of a problem, which its rows repeat too, is not needed any more.
     frame = pd.DataFrame(rows).drop(columns="completions")
     for column in ("is_correct", "reward"):
         if column in frame:
@@ -292,7 +293,7 @@ def ungraded_completions(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
     descriptions = []
     for run in runs:
-        # If rewards with partial credit graded, correctness is NaN for all completions, and the reward is the grade.
+        # If the rewards do not say which answers are correct, correctness is NaN throughout, and a reward is a grade.
         grade_column = "is_correct" if run.knows_correctness else "reward"
         is_ungraded = run.samples[grade_column].isna()
         for name, completions in run.samples[is_ungraded].groupby("benchmark", sort=False):

@@ -109,6 +109,7 @@ def rendered_prompts(
         return prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
     rendered = []
     for prompt, value in zip(rows["prompt"], rows[TEMPLATE_COLUMN], strict=True):
+        # Arguments of the row replace those of the plan.
         arguments = {**plan.chat_template_kwargs, **template_arguments({TEMPLATE_COLUMN: value})}
         rendered.extend(prompt_ids(tokenizer, [prompt], **arguments))
     return rendered
@@ -138,7 +139,7 @@ def describe_run(
         "weights": weights_fingerprint(path, revision),
         "step": trainer_state.get("global_step"),
         **asdict(plan),
-        # In place of the parameters alone, the name of the strategy with its parameters.
+        # `asdict` has only the parameters of the strategy; the record also has its name.
         "decoding": plan.decoding.to_dict(),
         "benchmarks": benchmarks,
         "versions": {package: installed[package] for package in VERSIONED_PACKAGES if package in installed},
@@ -378,7 +379,8 @@ def _line_without_completions(
     the reward reads.
     """
     solution = rows["solution"][problem] if "solution" in rows else None
-    columns = {}  # which a reader needs only without a solution
+    columns = {}
+    # Without a solution, the gold is in some column, which only the user's reward function knows.
     if has_own_rewards and solution is None:
         for name, values in rows.items():
             is_readable = isinstance(values[problem], str | int | float)

@@ -64,6 +64,7 @@ def prompt_completion(
             "be learned; set a template that writes all of an assistant message"
         )
     row: dict[str, Any] = {"prompt": prompt, "completion": [message]}
+    # TRL passes the arguments in this column to the chat template.
     if chat_template_kwargs:
         row["chat_template_kwargs"] = dict(chat_template_kwargs)
     return row

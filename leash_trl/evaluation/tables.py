@@ -185,6 +185,7 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     """Returns score, tokens and thinking tokens with their intervals, the spread of the tokens, and the scores of
     completed and of truncated completions if any was truncated, one row per benchmark and run."""
+    # Scores of completed and of truncated completions differ from the others only if some were truncated.
     are_truncated = any(run.estimate("truncated_rate").value > 0 for run in runs)
     metrics = SUMMARY + BY_ENDING if are_truncated else SUMMARY
     parts = []

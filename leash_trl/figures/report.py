@@ -218,6 +218,7 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
 
     A change is significant if its interval does not include zero.
     """
+    # Rows of the means over benchmarks, by metric.
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
     parts = []
     for metric, template in (("relative_tokens_change", "tokens {} %"), ("accuracy_change", "accuracy {} points")):
@@ -283,6 +284,7 @@ def completion_pairs(runs: Sequence[EvaluatedRun]) -> list[Block]:
 def _shown_pair(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: EvaluatedRun) -> Block:
     """Returns a question with its completions by both runs; columns of the first run end in `_before`."""
     completions = []
+    # The columns of the first run end in `_before`.
     for label, ending in ((base.label, "_before"), (run.label, "")):
         verdict = {1.0: "correct", 0.0: "incorrect"}.get(pair[f"is_correct{ending}"], "not graded")
         title = f"{label}: {pair[f'num_tokens{ending}']:,} tokens, {verdict}"
@@ -317,7 +319,7 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     story = [_training_sentence(row, settings[row["run"]]) for row in numbers]
     blocks: list[Block] = []
     for run in runs:
-        # What was said of the run while it trained, at which update.
+        # The advice that was given during training, and the update at which it was given.
         for advice in run.attrs["advice"]:
             blocks.append(f"{run.attrs['label']}, update {advice['step']}: {advice['text']}.")
     blocks += [

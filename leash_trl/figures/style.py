@@ -97,7 +97,8 @@ def legend_above(figure: Figure, axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) <= 1:
         return
-    # The width of an entry in characters, about six of which are the line before its label.
+    # The width of an entry in characters, about six of which are the line before its label. An inch has room for
+    # `LEGEND_WIDTH` of them.
     label_width = max(map(len, labels)) + 6
     most_columns = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // label_width))
     columns = min(most_columns, len(labels))
@@ -143,6 +144,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     # `id="p1"` becomes `id="NAME-p1"`, and so do references to it, such as `url(#p1)`.
     svg = SVG_REFERENCE.sub(rf"\g<1>{name}-", svg)
+    # Black and white become the colors of text and background of the page, which may be dark.
     svg = svg.replace("#000000", "currentColor").replace("#ffffff", "var(--card)")
     label = html.escape(description)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', 1)

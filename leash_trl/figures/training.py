@@ -159,6 +159,7 @@ def length_title(runs: Sequence[pd.DataFrame]) -> str:
 
 def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
     """Creates a figure with its panels side by side or, for a narrow page, in fewer than four columns."""
+    # The paper's four panels are 16 inches wide; with more than five, the figure is wider.
     if columns >= len(PANELS):
         return style.new_figure(3.2 * max(num_panels, 5), 3.6, columns=num_panels)
     # The last row may have empty panels, which are removed.
