@@ -65,6 +65,7 @@ def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[st
             break
     if uses_dapo(recipe):
         used.append(DAPO)
+    # TRL implements GDPO by this value of its field.
     if recipe.get("multi_objective_aggregation") == "normalize_then_sum":
         used.append(GDPO)
     entries = [bibtex(paper) for paper in used]

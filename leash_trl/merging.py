@@ -76,7 +76,7 @@ def merge_adapter(
     merged = _merge(base, folder, strength)
     merged.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
-    # `glob` finds one file or, in a folder that `leash train` did not write, none.
+    # `glob` finds one file or, if `folder` is a Hub id or was not written by `leash train`, none.
     for file in folder.glob(TRAINER_STATE_FILE):
         shutil.copy(file, output_dir)
     recipe = read_saved_recipe(folder)
@@ -110,6 +110,7 @@ def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedMo
             if parameter is matrix:
                 setattr(module, name, torch.nn.Parameter(matrix.detach().clone()))
     base.config.tie_word_embeddings = False
+    # `safe_merge` raises if a merged weight is not finite.
     merged = adapted.merge_and_unload(safe_merge=True)
     if strength != 1:
         for name, weight in merged.named_parameters():

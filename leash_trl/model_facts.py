@@ -90,6 +90,7 @@ def question_prompt(tokenizer: Any, **options: Any) -> str:
     It is empty if there is no chat template, or if the template requires a system message or lists as contents.
     """
     messages = [{"role": "user", "content": "?"}]
+    # A template may refuse a conversation without a system message, or contents that are text and no list.
     try:
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
     except TEMPLATE_FAULTS:

@@ -88,6 +88,7 @@ def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
     models = [model.split("/")[-1] for model in functions if isinstance(model, str)]
     if text is None or text in models:
         return text
+    # such as {"math_reward": math_reward}, by the names that TRL logs
     by_name = {get_callable_name(function): function for function in functions if callable(function)}
     if text in by_name:
         return by_name[text]

@@ -184,4 +184,4 @@ def only_run_in(output_dir: str | Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        lock.release()  # does nothing if the file system could not lock

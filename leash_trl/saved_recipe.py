@@ -33,10 +33,10 @@ PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 def changed_fields(arguments: Any) -> dict[str, Any]:
     """Returns the training arguments that differ from their defaults, without fields derived from other fields."""
-    values = arguments.to_dict()
+    values = arguments.to_dict()  # by field name, in types that JSON has
     changed = {}
     for field in fields(arguments):
-        # `init` is false for fields that the user cannot set.
+        # A field whose `init` is false is no argument, and those in `DERIVED` follow from other fields.
         is_set_by_user = field.init and field.name not in DERIVED
         if is_set_by_user and values[field.name] != field.default:
             changed[field.name] = values[field.name]

@@ -76,6 +76,7 @@ def load_problems(
     named = parse_reference(reference, field="reference")
     splits = load_splits(named)  # such as {"train": Dataset, "test": Dataset}
     if not split:
+        # `None` if there are several splits and none is the default; `_split` then raises, and names all of them.
         split = _default_split(splits, named.source, kind)
     raw = _split(splits, field="split", split=split, name=named.name)
     if needs_gold is None:

@@ -170,6 +170,7 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     right = row["answer_index"]  # the same, counted from 0
     if right not in range(len(options)) or letter != LETTERS[right]:
         raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; fix or drop the row")
+    # The right option is kept whatever its text is. Without the placeholders before it, its letter is another one.
     kept = [index for index, option in enumerate(options) if index == right or option.strip() != "N/A"]
     choices = [options[index].strip() for index in kept]
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]

@@ -57,11 +57,13 @@ def write_model_card(
     """
     path = folder / CARD_FILE
     old_card = path.read_text(encoding="utf-8") if path.is_file() else EMPTY_CARD
+    # Every generated card has one of these texts, so a card without them was written by hand.
     if not any(mark in old_card for mark in GENERATED_MARKS):
         logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
     # of length control, as `length_control_state` describes it: `method` is a name, `length_of` such as "completion"
     state = trainer_state["stateful_callbacks"][STATE_ENTRY]
+    # The recipe names a class of the user by its import path, with which it is found; the state has only its name.
     method = find_method(recipe.get("length_control", state["method"]))
     set_fields = {name: value for name, value in recipe.items() if value is not None}
     length_of = state["length_of"]

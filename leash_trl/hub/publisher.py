@@ -74,6 +74,7 @@ class Publisher:
         `trainer_state` is the content of `trainer_state.json`; `is_in_train` is whether training is still running.
         """
         try:
+            # The card is written at every save. Curves are drawn at the end, and before the end only for the Hub.
             if self.draw is not None and (self._args.push_to_hub or not is_in_train):
                 self.draw(trainer_state, self._output_dir / repository.CURVES_FILE)
             write_model_card(self._output_dir, trainer_state, self.recipe, repo_id, self._is_adapter)

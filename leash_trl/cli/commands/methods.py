@@ -57,6 +57,7 @@ def table() -> str:
     lines = []
     for name, method in METHODS.items():
         line = f"{name:<18}{first_line(method)}"
+        # the source of a formula that is not the method's paper, such as "the authors' release" of their code
         if method.formula_from:
             line += f" Formula from {method.formula_from}, not from the paper."
         lines.append(line)
@@ -80,7 +81,8 @@ def citation_text(name: str) -> str:
     from leash_trl.saved_recipe import recipe_of_model
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
-    # A method alone uses its paper, TRL and this package; the recipe of a run may add others, such as DAPO.
+    # The recipe says what else a run used, such as dynamic sampling. For a method alone, an empty recipe stands for
+    # the defaults.
     recipe: dict[str, Any] = {}
     if Path(name).is_dir() and name not in METHODS:
         recipe = recipe_of_model(name)
@@ -122,6 +124,7 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     is_ours = method in METHODS.values()
     import_path = path or f"{method.__module__}.{method.__qualname__}"
     recipe: dict[str, Any] = {"length_control": method.name if is_ours else import_path}
+    # Other methods use no target, or also work without one.
     if method.target_use == "required":
         recipe["target_length"] = EXAMPLE_TARGET
     with_defaults = method()  # every hyper-parameter has a default, which is an attribute of the instance

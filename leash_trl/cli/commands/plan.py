@@ -111,6 +111,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     derived = {
         # with the size of an adapter also where none is trained, since `leash plan` may suggest it
         "architecture": plan.read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
+        # bytes of each number, in the weights and in what is computed with them
         "weight_bytes": 2 if is_half else 4,
         "compute_bytes": 2 if training_args.bf16 or is_half else 4,
         "attn_implementation": model_args.attn_implementation or "sdpa",
@@ -212,4 +213,5 @@ def main(argv: list[str]) -> int:
         plan.verdict_lines(settings),
     ]
     print("\n\n".join("\n".join(lines) for lines in sections))
+    # `refusal` says why the run does not fit; the last section has its text.
     return 1 if plan.refusal(settings) else 0
