@@ -15,6 +15,7 @@ from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, c
 from leash_trl.cli.main import main
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.length_control.leash import Leash
 from leash_trl.run_folder import length_control_state
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -66,7 +67,15 @@ def closing_of(scores, key="leash/accuracy", length=9.0, zero_signal_share=0.5):
         {"step": len(scores), "eval_leash/mean_length": 999.0},
         {"step": len(scores), "train_loss": 0.0},
     ]
-    return closing_line({"lambda": 0.75639}, log)
+    return closing_line(Leash(lambda_init=0.75639), log)
+
+
+def test_the_closing_line_has_the_state_of_each_budget():
+    method = Leash(lambda_init=0.25, multiplier_per="effort")
+    method.load_state_dict({**method.state_dict(), "lambdas": {"low": 0.125, "high": 0.5}})
+    row = {"step": 1, "leash/mean_length": 9.0, "leash/accuracy": 0.5, "leash/zero_signal_share": 0.0}
+    line = closing_line(method, [row | {"leash/mean_length/low": 6.0, "leash/mean_length/high": 12.0}])
+    assert re.findall(r"lambda=\S+ for \w+", line) == ["lambda=0.5 for high", "lambda=0.125 for low"]
 
 
 def test_the_closing_line_has_accuracy_and_length_in_the_first_and_the_last_batches():

@@ -74,7 +74,13 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
 
     if arguments.run is not None:
         # The recipe of the run comes first, so that a --config of the command line wins.
-        training_words = ["--config", str(Path(arguments.run, RECIPE_FILE)), *training_words]
+        recipe_file = Path(existing_path(arguments.run, "run"), RECIPE_FILE)
+        has_config = any(word.partition("=")[0] == "--config" for word in training_words)
+        if not recipe_file.is_file() and not has_config:
+            raise ValueError(
+                f"--run is {arguments.run!r}, but has no {RECIPE_FILE}; give the folder of one run, or a --config"
+            )
+        training_words = ["--config", str(recipe_file), *training_words]
     # Planning needs no GPU, but transformers would refuse bf16 without one, unless it is told to use the CPU.
     recipe = given_fields(["--use_cpu", "true", *training_words], prog="leash plan")
     _, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)

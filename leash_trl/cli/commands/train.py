@@ -24,6 +24,7 @@ from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves
 from leash_trl.importing import imported
+from leash_trl.length_control.method import LengthControl
 from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.reward_functions import (
     OWN_REWARDS,
@@ -224,16 +225,30 @@ def close_progress_bar(trainer: LeashGRPOTrainer) -> None:
         bar.close()
 
 
+def state_in_words(method: LengthControl, log_history: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the state of a method, such as `"lambda=0.25"`, of each budget that was logged if there are several;
+    empty if the method has no state."""
+    prefix = "leash/mean_length/"  # such as `leash/mean_length/low`
+    keys = {key for entry in log_history for key in entry}
+    budgets = sorted(key.removeprefix(prefix) for key in keys if key.startswith(prefix))
+    if not budgets:
+        return " ".join(f"{name}={value:.4g}" for name, value in method.statistics().items())
+    states = []
+    for budget in budgets:
+        for name, value in method.budget_statistics(budget).items():
+            states.append(f"{name}={value:.4g} for {budget}")
+    return ", ".join(states)
+
+
 def closing_line(
-    statistics: Mapping[str, float], log_history: Sequence[Mapping[str, Any]], length_of: str = "completion"
+    method: LengthControl, log_history: Sequence[Mapping[str, Any]], length_of: str = "completion"
 ) -> str:
     """Returns what a training came to: the state of the method, accuracy and length, or another cost (`length_of`), in
     the first and in the last batches, as in reports, and whether the last batches had no signal.
 
     Where it is not known which answers are correct, the task reward replaces accuracy.
     """
-    # such as "lambda=0.25"; a method without a state has no statistics
-    state = " ".join(f"{name}={value:.4g}" for name, value in statistics.items())
+    state = state_in_words(method, log_history)
     parts = [f"Trained to {state}" if state else "Trained"]
     # The history also has entries of evaluations, without these columns; they are dropped.
     columns = ["step", "leash/mean_length", "leash/accuracy", "leash/task_reward", "leash/zero_signal_share"]
@@ -270,6 +285,6 @@ def main(argv: list[str]) -> int:
     if not recipe.get("model_name_or_path") or not (recipe.get("dataset_name") or recipe.get("datasets")):
         raise UserError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
     trainer = run_training(recipe, *arguments_of(recipe))
-    line = closing_line(trainer.length_control.statistics(), trainer.state.log_history, trainer.args.length_of)
+    line = closing_line(trainer.length_control, trainer.state.log_history, trainer.args.length_of)
     trainer.accelerator.print(f"{line}; model is in {trainer.args.output_dir}")
     return 0
