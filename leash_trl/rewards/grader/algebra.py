@@ -212,7 +212,7 @@ def _solutions(text: str) -> sympy.Set:
     # All letters are called x here, so that y > 1 states the same set as x > 1.
     letter = sympy.Symbol("x", real=True)
     expressions = [letter if is_name else _number(side) for side, is_name in zip(sides, is_letter, strict=True)]
-    # One relation for each sign: 1 < x and x ≤ 2.
+    # One relation for each sign, 1 < x and x ≤ 2, where sympy calls ≤ "<=".
     relations = []
     for left, right, sign in zip(expressions[:-1], expressions[1:], signs, strict=True):
         relations.append(sympy.Rel(left, right, RELATIONS.get(sign, sign)))

@@ -81,7 +81,7 @@ def boxes(text: str) -> list[Box]:
     starts = {match.end() - 1: match.start() for match in BOX_START.finditer(text)}
     first_brace = min(starts, default=len(text))
     open_braces: list[int] = []  # indices in the text, the innermost brace last
-    boxes: list[Box] = []
+    complete_boxes: list[Box] = []
     # The pattern also matches escaped characters, such as \{, which are printed and open or close nothing.
     for brace in BRACE.finditer(text, first_brace):
         if brace[0] == "{":
@@ -89,9 +89,9 @@ def boxes(text: str) -> list[Box]:
         elif brace[0] == "}" and open_braces:
             opened = open_braces.pop()
             # A box that begins before the latest complete one contains it.
-            if opened in starts and (not boxes or boxes[-1].start < starts[opened]):
-                boxes.append(Box(start=starts[opened], content_start=opened + 1, end=brace.start()))
-    return boxes
+            if opened in starts and (not complete_boxes or complete_boxes[-1].start < starts[opened]):
+                complete_boxes.append(Box(start=starts[opened], content_start=opened + 1, end=brace.start()))
+    return complete_boxes
 
 
 def boxed_answer(text: str) -> Answer | None:
@@ -153,6 +153,7 @@ def find_answer(
     """
     # The text after the thinking; it is empty if the completion never ends its thinking.
     text = thinking_markers.visible_text(completion)
+    # A completion that reached its token limit inside its last box has no answer.
     if _is_cut_off(text):
         return None
     if (answer := boxed_answer(text)) is not None:
@@ -164,6 +165,7 @@ def find_answer(
         return stated_answer(TAG_MARK.sub("", after_last_mark).strip("* \t\r"))
     if not lenient:
         return None
+    # The contents of the <answer> tags.
     if tagged := TAG.findall(text):
         return stated_answer(tagged[-1])
     # The answer may stand anywhere in this text, which math-verify searches.

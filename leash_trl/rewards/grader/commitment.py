@@ -136,6 +136,7 @@ def commitment(text: str) -> str | None:
     # A formula without words keeps its font commands and delimiters, unless its base or label was changed.
     if not word_runs(answer):
         return text if answer == plain else answer
+    # Only the sentence with the answer counts, without remarks in brackets and reasons, such as "because 3 > 2".
     answer = without_asides(statement(answer))
     # Words without a number are the answer themselves: "The answer is east" becomes "east".
     if not NUMBER.search(answer):
@@ -195,14 +196,15 @@ def _only_number(text: str) -> str | None:
         return None
     # A point is removed at the end only, because .5 begins with one.
     formula = text[start:end].rstrip(" ,;:=.").lstrip(" ,;:=")
-    # Words after the number are its unit, but "34 is" has a verb there.
+    # Words after the number are its unit, as in 34 "girls", but "34 is" has a verb there.
     unit = text[end:].strip(" .")
     return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
 
 
 def _is_list(text: str, formulas: list[_Span]) -> bool:
     """Returns whether a text has several formulas and no words but "and" or "or" between them."""
-    # "or" also joins the members of a list, while the other bounds, as in "3 to 4", make no list.
+    # "or" also joins the members of a list, while the other bounds, as in "3 to 4", make no list. No other words may
+    # stand between the first number and the last one.
     if len(formulas) < 2 or (BOUNDS - {"or"}) & _words(text):
         return False
     return _words(text[formulas[0].end : formulas[-1].start]) <= JOINERS
@@ -219,6 +221,7 @@ def same_words(answer: str, gold: str) -> bool | None:
         >>> same_words("Even", r"\text{even}"), same_words("odd", "even"), same_words("x", "even")
         (True, False, None)
     """
+    # Both \text{even} and "the even" become even.
     answer_words = ARTICLE.sub("", flat(answer)).strip(' "')
     gold_words = ARTICLE.sub("", flat(gold)).strip(' "')
     if answer_words and answer_words == gold_words:
@@ -226,7 +229,7 @@ def same_words(answer: str, gold: str) -> bool | None:
     # Only words can differ as words: numbers are left to their values, and a gold such as xy may be a product.
     if NUMBER.search(answer + gold) or not (r"\text" in gold or WORDED_GOLD.search(gold_words)):
         return None
-    # Capital letters matter in formulas, but not in words.
+    # Capital letters matter in formulas, but not in words, and a single letter is a variable.
     answer_words = answer_words.casefold()
     gold_words = gold_words.casefold()
     if len(answer_words) < 2 or not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):

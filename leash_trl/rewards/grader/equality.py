@@ -112,6 +112,7 @@ def equal_in_any_order(members: Sequence[Any], gold_members: Sequence[Any], same
     # Empty sets are equal to each other only.
     if not members or not gold_members:
         return not members and not gold_members
+    # Comparing all pairs of long lists would take too long here.
     if len(members) * len(gold_members) > MAX_PAIRS:
         return None
     # A row for each member, with a verdict for each member of the gold: [[False, True], [True, False]] for the answer
@@ -147,6 +148,7 @@ def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComp
     # The keys hold the values, such as (42,) of 52_8, and (5, 1, 2) of "7, 11 (mod 5)".
     if forms in ({"numeral"}, {"residues"}, {"permutation"}):
         return answer.key == gold.key
+    # Residues and permutations equal no other form, and a tuple equals no single value.
     if forms & {"residues", "permutation"} or forms == {"tuple", "value"}:
         return False
     # 7:32 is a time of day, but the ratio 7/32 beside a ratio such as 14:64.

@@ -59,6 +59,7 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
     """
     if answer.text == gold.text:
         return True
+    # Long texts are left to a worker process, which has a time limit.
     if max(len(answer.text), len(gold.text)) > MAX_LENGTH:
         return None
     # `None` if the gold is not the letter of a choice, such as B.

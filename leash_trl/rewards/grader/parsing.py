@@ -201,6 +201,7 @@ def _residues(text: str) -> ParsedAnswer | None:
     if match is None:
         return None
     modulus = int(match[2])
+    # Without "x =", the residues 7 and 11 remain, which are 2 and 1 modulo 5.
     residues = set()
     for part in split_at(LEFT_SIDES.sub("", match[1].strip()), LIST_MARK):
         value = rational(with_plain_numbers(part))
@@ -264,6 +265,7 @@ def _grouped_by_solution(items: tuple[ParsedAnswer, ...]) -> tuple[ParsedAnswer,
     # Of "x=1, y=2 or x=2, y=1", the names are {"x", "y"}, so the items are taken two at a time.
     names = {item.name for item in items}
     size = len(names)
+    # Items without a name, or with names that do not repeat, form one list.
     if "" in names or not 1 < size < len(items):
         return items
     solutions = []
@@ -348,6 +350,7 @@ def _quantity_or_ratio(text: str) -> ParsedAnswer:
 def _quantity(text: str) -> ParsedAnswer:
     """Parses a formula with its unit, which stands after the formula or, for money, before the formula."""
     text = text.strip()
+    # -$5 becomes -5 with the currency $.
     currency = ""
     if money := MONEY.match(text):
         sign, currency = money.groups()

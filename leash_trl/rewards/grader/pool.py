@@ -175,6 +175,7 @@ class GraderPool:
         reply = json.loads(line) if line else None
         if reply is None:
             verdict = Verdict(None, UNFINISHED)
+            # Too many cases that do not end would hold up the training, so the turn then ends for all other cases.
             turn.losses_left -= 1
             if turn.losses_left < 1:
                 turn.given_up = CROWDED_OUT

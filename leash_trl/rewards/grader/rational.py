@@ -77,6 +77,7 @@ def with_plain_numbers(text: str) -> str:
     # Braces keep an exponent and an index apart from the digits after them: x^2 becomes x^{2}.
     braced = SHORT_POWER.sub(r"^{\1}", text)
     braced = SHORT_INDEX.sub(r"_{\1}", braced)
+    # Every number is written as a whole number or a fraction: 1,234 becomes 1234, and 0.5 becomes (\frac{1}{2}).
     plain = NUMBER.sub(lambda number: _as_formula(read_number(number[0])), braced)
     # Two numbers in a row, as in "3 4", or a product after a slash, as in 1/2x.
     if AMBIGUOUS.search(plain):
@@ -105,6 +106,7 @@ def rational(formula: str) -> Fraction | None:
     num_replaced = 1
     while num_replaced:
         text, num_replaced = FRACTION.subn(r"((\1)/(\2))", text)
+    # A letter or another command, such as x or \sqrt, is left, so the value is no fraction or not computed here.
     if not ARITHMETIC.fullmatch(text):
         return None
     # Python parses the formula, but does not evaluate it: 2^{-2}(3) becomes 2**(-2)*(3).

@@ -207,6 +207,7 @@ def _is_same(word: str, other: str) -> bool:
     # "yrs" may be the plural of "yr".
     if PLURAL_ABBREVIATION.fullmatch(short):
         short = short.removesuffix("s")
+    # An abbreviation is shorter than its word, and begins with the same letter.
     if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
         return False
     # The letters of "yr" stand in "year" in the same order.
@@ -268,8 +269,8 @@ class Item:
         """
         words = self.names  # such as {"tom", "appl"}
         other_words = other.names
-        # Two units, such as km and m, may be equal after they are converted, so they do not contradict each other. The
-        # unit of one answer only counts as a word.
+        # Two units, such as km and m, may be equal after they are converted, so they do not contradict each other. If
+        # only one answer has a unit, its unit counts as a word.
         if not (self.units and other.units):
             words = words | self.units
             other_words = other_words | other.units
@@ -346,6 +347,7 @@ def _mark(run: re.Match[str]) -> str:
 
 def _is_proper_name(run: re.Match[str]) -> bool:
     """Returns whether a word with a capital letter stands inside a sentence, or begins it as the subject of a verb."""
+    # A name is a capital letter before small ones, and no unit, no word with a synonym, and no word such as "area".
     word = run[0]
     if not (word[0].isupper() and word[1:].islower()) or _stem(word) in MEANINGS or _stem(word) in NO_NAMES:
         return False
