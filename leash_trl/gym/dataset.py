@@ -20,7 +20,9 @@ def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = Fals
         `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).
     """
     levels = STORY_LEVELS if as_stories else LEVELS
-    rows: dict[str, dict] = {}  # by question, in the order in which they were drawn
+    # By question, in the order in which they were drawn, so that a problem that is drawn again is dropped.
+    rows: dict[str, dict] = {}
+    # The stream of problems never ends.
     for problem in problems(seed, levels, split):
         if len(rows) == size:
             break

@@ -65,13 +65,16 @@ class Story:
     """A sum as a story. A hash of the sum selects people, things and events, so the same sum gives the same story."""
 
     def __init__(self, problem: Problem) -> None:
+        # Unlike Python's hash of text, this one is the same in every process.
         rng = random.Random(zlib.crc32(problem.question.encode()))
         self.problem = problem
         self._person, friend = rng.sample(sorted(PEOPLE), 2)
         self._things = rng.choice(THINGS)
+        # The first term is the number of things at the start, and every other one is a change: "gives 3 to Sam".
         self._changes = []
         for term in problem.terms[1:]:
             change = rng.choice(GAINS if term > 0 else LOSSES)
+            # Changes without a field for the friend ignore the second argument.
             self._changes.append(change.format(abs(term), friend))
 
     @property
@@ -79,7 +82,8 @@ class Story:
         """Returns the story and its question."""
         number = self.problem.terms[0]
         things = self._things.removesuffix("s") if number == 1 else self._things
-        changes = "".join(f"{sentence}." for sentence in self._sentences)  # each begins with a space
+        # Each sentence begins with a space and has no period, such as " She finds 5 more".
+        changes = "".join(f"{sentence}." for sentence in self._sentences)
         return f"{self._person} has {number} {things}.{changes} How many {self._things} does {self._person} have now?"
 
     @property
@@ -94,15 +98,18 @@ class Story:
 
     def _wordings(self, sentence: str, term: int) -> tuple[str, ...]:
         """Returns the texts of one step from full to skip, in which `{before}` and `{total}` are still fields."""
+        # Such as "{before} - 3 = {total}": the totals stay fields, since they depend on the errors of the trace.
         sign = "+" if term > 0 else "-"
         equation = f"{{before}} {sign} {abs(term)} = {{total}}"
         full = f"{sentence}, so that makes {equation}."
         short = f" {equation}."
         terse = " Now {total}."
+        # The fourth style skips the step, so that the next equation includes two changes.
         return full, short, terse, ""
 
     def trace(self, style: TraceStyle, rng: random.Random) -> str:
         """Returns a worked solution, as in [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence."""
+        # Such as 14 things at the start, and the changes 5 and -3.
         start, *changes = self.problem.terms
         steps = []
         for sentence, term in zip(self._sentences, changes, strict=True):
@@ -112,11 +119,14 @@ class Story:
             rechecks=tuple(recheck.format(start) for recheck in RECHECKS),
             confirmation=" Yes, that makes {}.",
             repair=" No, I made a mistake before. That makes {}.",
+            # Like the other texts, both have a field for the total: " So Nora has {} shells now." is the closer, and
+            # "\\boxed{{{}}}" becomes "\\boxed{16}", because double braces stand for braces.
             closer=f" So {self._person} has {{}} {self._things} now.",
-            ending=" The answer is \\boxed{{{}}}.",  # double braces stay as braces
+            ending=" The answer is \\boxed{{{}}}.",
             opening=rng.choice(OPENINGS),
         )
-        return solution_trace(self.problem, style, rng, wording).strip()  # without an opening, it begins with a space
+        # Every step begins with a space, and so does a trace without an opening.
+        return solution_trace(self.problem, style, rng, wording).strip()
 
 
 def stories(seed: int, split: Split) -> Iterator[Story]:

@@ -59,6 +59,7 @@ class Problem:
     @property
     def question(self) -> str:
         first, *others = self.terms
+        # Such as " (a) +5 (b) -3". There are nine labels, but a problem may have fewer terms.
         labeled_terms = "".join(f" ({label}) {term:+d}" for label, term in zip(LABELS, others, strict=False))
         return f"{first}{labeled_terms} = ?"
 
@@ -73,7 +74,7 @@ class Problem:
     @property
     def split(self) -> Split:
         """Returns `"test"` for one eighth of the problems, which a hash of the question selects, else `"train"`."""
-        # unlike Python's hash of text, this one is the same in every process
+        # Unlike Python's hash of text, this one is the same in every process.
         digest = zlib.crc32(self.question.encode())
         return "test" if digest % HELD_OUT_SHARE == 0 else "train"
 
@@ -132,6 +133,8 @@ SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=
 def sample_problem(rng: random.Random, level: int) -> Problem:
     """Samples a problem with `level` operations, 1 to 9. The first term and the digits are drawn uniformly."""
     terms = [rng.randint(1, MAX_FIRST_TERM)]
+    # A digit that would raise the total above 49 is subtracted, and one that would make it negative is added; all
+    # others are added or subtracted with equal probability.
     for _ in range(level):
         digit = rng.randint(1, 9)
         total = sum(terms)
@@ -146,6 +149,7 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
     """Yields an endless stream of problems of one split, with levels drawn uniformly from `levels`."""
     rng = random.Random(seed)
     while True:
+        # A hash of the problem decides its split, so the same problem is never in both.
         problem = sample_problem(rng, rng.choice(levels))
         if problem.split == split:
             yield problem
@@ -155,7 +159,8 @@ def labeled(problem: Problem) -> Wording:
     """Returns the gym's default wording, in which each step names the label of its term."""
     steps = []
     for label, term in zip(LABELS, problem.terms[1:], strict=False):
-        # the total stays a field, since it depends on the trace
+        # Four texts in the styles full, short, terse and skip, such as " (b) -3 = {total}" in the style short. The
+        # total stays a field, since it depends on the errors of the trace.
         steps.append(tuple(text.format(label=label, term=term, total="{total}") for text in STEPS))
     return Wording(
         steps=tuple(steps),
@@ -178,12 +183,14 @@ def _sample_pass(
     problem: Problem, wording: Wording, u: float, skip_share: float, rng: random.Random, slip: Slip | None = None
 ) -> tuple[str, int]:
     """Returns the text of one pass over the terms, and the total that it ends with."""
-    weights = (1, u, u**2, skip_share * u**3)  # of full, short, terse and skip
+    # Relative frequencies of the styles full, short, terse and skip. The smaller u is, the longer is the text.
+    weights = (1, u, u**2, skip_share * u**3)
     text = ""
     total = problem.terms[0]
     for step, (texts, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), start=1):
         before = total
         total += term
+        # The later steps go on from the wrong total.
         if slip is not None and step == slip.step:
             total += slip.error
         (step_text,) = rng.choices(texts, weights)
@@ -194,7 +201,9 @@ def _sample_pass(
 def _sample_slip(problem: Problem, rng: random.Random) -> Slip:
     """Returns a slip at any step, after which no total is negative."""
     step = rng.randint(1, problem.level)
-    totals = list(accumulate(problem.terms))  # the first is that before any step
+    # The total before any step, then the total after each one: [14, 19, 16] of 14 + 5 - 3. The error is added to those
+    # from its step on, and is not drawn if it would make one of them negative.
+    totals = list(accumulate(problem.terms))
     lowest = min(totals[step:])
     errors = [error for error in (-10, -2, -1, 1, 2, 10) if lowest + error >= 0]
     return Slip(step, rng.choice(errors))
@@ -207,14 +216,17 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
     `wording` defaults to [`labeled`], whose traces start after `<think>`.
     """
     wording = wording or labeled(problem)
-    factor = math.exp(rng.gauss(0.0, style.spread))  # of this trace: longer than usual if below 1
+    # All passes of a trace are written in a similar style: a factor below 1 makes them longer than usual.
+    factor = math.exp(rng.gauss(0.0, style.spread))
     slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else None
     text, total = _sample_pass(
         problem, wording, u=factor * style.brevity, skip_share=style.skip_share, rng=rng, slip=slip
     )
 
+    # The weights are those of 0, 1 and 2 rechecks.
     (num_rechecks,) = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)
     for opening in wording.rechecks[:num_rechecks]:
+        # A recheck has no error, so it corrects the total of a first pass with an error.
         working, new_total = _sample_pass(problem, wording, u=factor * style.recheck_brevity, skip_share=0.0, rng=rng)
         verdict = wording.confirmation if new_total == total else wording.repair
         text += opening + working + verdict.format(new_total)

@@ -48,14 +48,18 @@ def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
     last_step = 0
     num_tokens = None
     for entry in log_history:
+        # An entry without a step time, such as that of an evaluation, measures no update.
         if "step_time" not in entry:
             continue
+        # TRL logs the mean over the updates since the entry before, say over 10 updates with `logging_steps=10`.
         seconds += entry["step_time"] * (entry["step"] - last_step)
         last_step = entry["step"]
+        # This count runs from the start of the run; `None` if another trainer wrote the log.
         num_tokens = entry.get("leash/generated_tokens")
     if last_step == 0:
         raise ValueError("its log has no step_time of a policy update; name another folder")
-    return MeasuredUpdate(last_step, seconds / last_step, None if num_tokens is None else num_tokens / last_step)
+    tokens_per_update = None if num_tokens is None else num_tokens / last_step
+    return MeasuredUpdate(last_step, seconds=seconds / last_step, num_tokens=tokens_per_update)
 
 
 def run_lines(
@@ -74,6 +78,7 @@ def run_lines(
         step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
     """
     lines = [f"{size.name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
+    # Words and a length in tokens, such as [("at the target of", 2000), ("at most", 4096)].
     lengths: list[tuple[str, float]] = [("at most", longest)]
     if target_length is not None:
         lengths.insert(0, ("at the target of", target_length))
@@ -84,6 +89,7 @@ def run_lines(
             duration = _duration(num_tokens / tokens_per_second, size.num_gpus)
             line += f", {duration} at {tokens_per_second:,.0f} tokens per second (given)"
         lines.append(line)
+    # The end of each line says whether the user set its rate (given) or a run of a few updates had it (measured).
     if step_seconds is not None:
         duration = _duration(size.num_updates * step_seconds, size.num_gpus)
         lines.append(f"time: {duration} at {step_seconds:g} seconds per update (given)")

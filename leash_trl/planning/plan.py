@@ -70,6 +70,7 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
     """Loads a configuration: from `config_file`, else of a model of the paper, a folder, the gym or the Hub."""
     from transformers import AutoConfig
 
+    # A folder of the same name comes before a model of the paper, as it does in transformers.
     if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
         return AutoConfig.for_model(**PAPER_MODELS[model])
     path = complete_model_path(model) if config_file is None else existing_path(config_file, "model_config")
@@ -90,13 +91,16 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 
+    # Tensors on the meta device have shapes, but no values, so the model takes no memory.
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
+        # All layers have the same sizes.
         layer = model.model.layers[0]
         layer_parameters = sum(parameter.numel() for parameter in layer.parameters())
+        # QLoRA quantizes the matrices of the layers, but neither their norms nor their biases, which are vectors.
         matrix_parameters = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 2)
         num_parameters = model.num_parameters()
-        # last, since it replaces modules of the model
+        # The adapter comes last, since PEFT replaces modules of the model.
         adapter_parameters, _ = get_peft_model(model, peft_config).get_nb_trainable_parameters()
     return Architecture(
         config=config,
@@ -169,6 +173,7 @@ class Settings:
     @property
     def needs_mask(self) -> bool:
         """Returns whether attention keeps a mask of the largest micro-batch. A single trimmed row has no padding."""
+        # A single row has padding only if it is not trimmed to its length. FlashAttention needs no mask.
         is_padded = self.per_device_train_batch_size > 1 or not self.groups_lengths
         return is_padded and "flash" not in self.attn_implementation
 
@@ -202,16 +207,19 @@ def layer_bytes(settings: Settings) -> int:
     size = settings.compute_bytes
     num_heads = config.num_attention_heads
 
-    # bytes of each position
+    # All sizes are bytes of each position, which autograd keeps for the backward pass of the layer.
     norm = (FLOAT32 + settings.forward_weight_bytes) * config.hidden_size + FLOAT32  # input, output and factor
-    num_inputs = 5 if settings.is_autocast else 2  # one for each of q, k, v, gate and up; else one for each norm
+    # Under autocast, the products q, k, v, gate and up cast a copy of their input each; otherwise those behind the
+    # same norm share its output.
+    num_inputs = 5 if settings.is_autocast else 2
     inputs = num_inputs * size * config.hidden_size
     queries_and_output = 2 * size * architecture.query_size
-    # with a mask, sdpa repeats keys and values for each query head
+    # With a mask, `sdpa` repeats keys and values for each query head.
     key_size = architecture.query_size if settings.needs_mask else architecture.kv_size
     keys_and_values = 2 * size * key_size
-    log_sum = FLOAT32 * num_heads
+    log_sum = FLOAT32 * num_heads  # of the softmax of each query head
     feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
+    # Qwen3 normalizes queries and keys: the input in float32, the output, and a float32 factor for each head.
     query_key_norms = 0
     if config.model_type == "qwen3":
         normalized_size = architecture.query_size + architecture.kv_size
@@ -219,7 +227,7 @@ def layer_bytes(settings: Settings) -> int:
     mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
 
     attention = queries_and_output + keys_and_values + log_sum
-    norms = 2 * norm
+    norms = 2 * norm  # before attention, and before the feed-forward layer
     return settings.tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
 
 
@@ -231,7 +239,8 @@ def cast_bytes(settings: Settings, num_layers: int) -> int:
     backward pass. The result is 0 if no weights are cast. Source: `cached_cast` in
     torch's aten/src/ATen/autocast_mode.cpp.
     """
-    if settings.load_in_4bit:  # matrices are dequantized one at a time, so one layer is an upper bound
+    # Matrices in 4 bits are dequantized one at a time, so one layer is an upper bound.
+    if settings.load_in_4bit:
         return settings.compute_bytes * settings.architecture.layer_parameters
     if not settings.is_autocast:
         return 0
@@ -251,15 +260,17 @@ def head_bytes(settings: Settings) -> int:
     hidden_size = config.hidden_size
     weight_size = settings.forward_weight_bytes
 
+    # TRL never holds the logits of all positions and the complete vocabulary, but one tile of them at a time.
     tile = settings.compute_bytes * min(settings.tokens, HEAD_TOKENS) * HEAD_COLUMNS
     head_slice = settings.compute_bytes * min(config.vocab_size, HEAD_COLUMNS) * hidden_size
+    # An adapter leaves the head frozen, without a gradient.
     gradient = 0
     if not settings.adapter_parameters:
-        # accumulated in float32, then cast to the dtype of the weights if that is another
+        # The gradient is accumulated in float32, then cast to the dtype of the weights if that is another.
         gradient_size = FLOAT32 if weight_size == FLOAT32 else FLOAT32 + weight_size
         gradient = gradient_size * config.vocab_size * hidden_size
 
-    # bytes of each position
+    # The other sizes are bytes of each position.
     last_norm = (FLOAT32 + weight_size) * hidden_size + FLOAT32  # input, output and factor
     token_id = 8  # int64
     hidden_states = (2 * weight_size + FLOAT32) * hidden_size  # hidden state, its selection and its float32 gradient
@@ -282,18 +293,24 @@ def activation_peak(settings: Settings) -> int:
     tokens = settings.tokens
     size = settings.compute_bytes
 
-    mask = tokens * settings.max_length if settings.needs_mask else 0  # of booleans
+    # One boolean for each pair of positions of a row.
+    mask = tokens * settings.max_length if settings.needs_mask else 0
     layer = layer_bytes(settings)
     head = head_bytes(settings)
-    # of two tensors of the feed-forward layer and one of the residual stream
+    # The backward pass of a layer holds gradients of two tensors of the feed-forward layer and one of the residual
+    # stream at once.
     layer_gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
+    # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
     if not settings.gradient_checkpointing:
         all_layers = num_layers * layer + cast_bytes(settings, num_layers)
         return mask + all_layers + max(head, layer_gradients)
 
-    # checkpointing keeps the input of each layer, and computes the rest again, one layer at a time
+    # Checkpointing keeps the input of each layer, and computes the rest again, one layer at a time. The peak is then
+    # in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most.
     residual_stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
-    num_cached = 1 if settings.adapter_parameters else num_layers  # autocast does not cache frozen weights
+    # Autocast caches its copies of trained weights only. Those of weights that an adapter leaves frozen are freed
+    # after use, so one layer's are counted.
+    num_cached = 1 if settings.adapter_parameters else num_layers
     last_layer_forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, num_cached)
     one_layer_backward = layer + cast_bytes(settings, 1) + layer_gradients
     return mask + residual_stream + max(last_layer_forward, head, one_layer_backward)
@@ -316,12 +333,15 @@ def state_bytes(settings: Settings) -> StateBytes:
     """
     num_parameters = settings.architecture.num_parameters
     model = float(settings.forward_weight_bytes * num_parameters)
+    # FSDP2 keeps its shards in float32, and casts them when it gathers them.
     if settings.sharding == "fsdp":
-        model = FLOAT32 * num_parameters  # its shards, which are cast when they are gathered
+        model = FLOAT32 * num_parameters
+    # The quantized matrices take 4 bits instead of the bytes counted above.
     if settings.load_in_4bit:
         model -= (settings.forward_weight_bytes - QUANTIZED) * settings.architecture.quantized_parameters
     adapter = FLOAT32 * settings.adapter_parameters
     weights = model + adapter
+    # If there is an adapter, it is all that is trained, and so has all gradients.
     gradients = adapter or model
 
     if settings.sharding == "none":
@@ -334,6 +354,8 @@ def state_bytes(settings: Settings) -> StateBytes:
 def _ddp_state(settings: Settings, weights: float, gradients: float) -> StateBytes:
     """DDP copies the gradients into its buckets, because accelerate leaves `gradient_as_bucket_view` off. AdamW's two
     moments have the dtype of the trained weights."""
+    # Gradients have the dtype of the trained weights, and so have AdamW's two moments and DDP's buckets, into which
+    # it copies the gradients to reduce them.
     buckets = gradients if settings.num_gpus > 1 else 0.0
     return StateBytes(weights, gradients, optimizer=2 * gradients, buffers=buckets)
 
@@ -344,6 +366,8 @@ def _fsdp_state(settings: Settings, weights: float, gradients: float) -> StateBy
     architecture = settings.architecture
     layer = architecture.layer_parameters
     outside_layers = architecture.num_parameters - architecture.config.num_hidden_layers * layer
+    # Embedding and head are gathered, the layer that computes, and the next layer, which is prefetched. The gradients
+    # of one group are reduced while those of the next one are computed.
     gathered_parameters = outside_layers + 2 * layer
     gathered_gradients = outside_layers + layer
     return StateBytes(
@@ -360,12 +384,16 @@ def _deepspeed_state(settings: Settings, weights: float, gradients: float) -> St
     communication, and gathers parameters up to its limit."""
     size = settings.forward_weight_bytes
     buffers = size * min(settings.trained_parameters, DEEPSPEED_BUCKET)
+    # `zero2` and `zero3` share out the gradients among the GPUs, too.
     if settings.sharding != "zero1":
         gradients /= settings.num_gpus
+    # `zero3` also shares out the weights, which it gathers up to a limit, and has a second bucket, since communication
+    # and computation overlap.
     if settings.sharding == "zero3":
         weights /= settings.num_gpus
         live_parameters = min(settings.architecture.num_parameters, DEEPSPEED_LIVE_PARAMETERS)
         buffers = 2 * buffers + size * live_parameters
+    # AdamW's two moments, the master weights and their gradient, all in float32.
     optimizer = 4 * FLOAT32 * settings.trained_parameters / settings.num_gpus
     return StateBytes(weights, gradients, optimizer=optimizer, buffers=buffers)
 
@@ -402,11 +430,14 @@ def vllm_bytes(settings: Settings) -> VllmBytes:
     """
     config = settings.architecture.config
     num_shards = settings.vllm_tensor_parallel_size
+    # The GPUs that share a model by tensor parallelism generate the completions of all of them together.
     num_sequences = settings.per_device_train_batch_size * settings.steps_per_generation * num_shards
     weights = BFLOAT16 * settings.architecture.num_parameters / num_shards
-    # hidden states and residual; gate, up projection and product of the feed-forward layer
+    # Elements of each position: hidden states and residual, then gate, up projection and product of the feed-forward
+    # layer, which the GPUs share.
     width = 2 * config.hidden_size + 3 * config.intermediate_size / num_shards
     layer = VLLM_BATCHED_TOKENS * BFLOAT16 * width
+    # One position of each sequence: the logits in bfloat16, and three tensors of the sampler in float32.
     logits = float(num_sequences * config.vocab_size * (BFLOAT16 + 3 * FLOAT32))
     return VllmBytes(
         reserved=settings.vllm_gpu_memory_utilization * settings.gpu_memory * GIB,
@@ -429,10 +460,13 @@ def memory_table(settings: Settings) -> pd.DataFrame:
     length.
     """
     state = state_bytes(settings)
-    has_reference_model = settings.beta and not settings.use_peft  # with an adapter, TRL turns it off instead
+    # TRL needs a reference model for the KL term, but with an adapter it turns the adapter off instead.
+    has_reference_model = settings.beta and not settings.use_peft
     reference_model = state.weights if has_reference_model else 0.0
     reserved = vllm_bytes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
+    # Positions of the cache of transformers' `generate`, which generates without vLLM.
     num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
+    # Bytes while training and while generating; an item that is freed in one of the two phases is 0 there.
     items = {
         "parameters": (state.weights, state.weights),
         "gradients": (state.gradients, 0.0),
@@ -466,6 +500,7 @@ def refusal(settings: Settings) -> str | None:
     if settings.vllm_mode == "colocate" and vllm_sequences(settings) == 0:
         vllm = vllm_bytes(settings)
         needed_share = (vllm.working + vllm.sequence) / (settings.gpu_memory * GIB)
+        # Rounded up to whole percent, such as 0.35.
         rounded_up = math.ceil(100 * needed_share) / 100
         return (
             f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.working / GIB:.1f} GiB and "
@@ -475,6 +510,7 @@ def refusal(settings: Settings) -> str | None:
     if spare_bytes(settings) >= 0:
         return None
     table = memory_table(settings) / GIB
+    # The columns are "training" and "generating"; the one with the larger sum is named, with its largest row.
     phase = table.sum().idxmax()
     sizes = table[phase]
     return (
@@ -490,6 +526,7 @@ def memory_options(settings: Settings) -> list[dict[str, Any]]:
         {"gradient_checkpointing": True},
         {"attn_implementation": "flash_attention_2"},
     ]
+    # Half the rows in twice as many micro-batches leave the batch of an update, and that of a generation, the same.
     num_rows = settings.per_device_train_batch_size
     if num_rows % 2 == 0:
         half_the_rows = {
@@ -509,10 +546,12 @@ def memory_options(settings: Settings) -> list[dict[str, Any]]:
 
 def memory_lines(settings: Settings) -> list[str]:
     """Returns the lines of the table of memory items of one GPU, in GiB, with their sums."""
+    # Items that take no memory in either phase are left out.
     table = memory_table(settings)
     table = table[table.any(axis=1)]
     table.loc["sum"] = table.sum()
     table.loc["usable"] = usable_bytes(settings)
+    # Names of equal length put the columns at the same place, whichever items a run has.
     table.index = table.index.str.ljust(30)
     cells = (table / GIB).map(lambda size: f"{size:.2f}" if size else "-")
     return cells.rename_axis("GiB per GPU", axis="columns").to_string(col_space=11).splitlines()
@@ -522,8 +561,10 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
     """Returns lines with the sizes of the largest micro-batch, vLLM's cache and the generation batch, in tokens."""
     num_rows = settings.per_device_train_batch_size
     limit = settings.max_completion_length
+    # Completions of all GPUs: those generated at once, and those of one policy update.
     num_generated = settings.num_gpus * num_rows * settings.steps_per_generation
     num_updated = settings.num_gpus * num_rows * settings.gradient_accumulation_steps
+    # Policy updates with each generation batch, which is used `num_iterations` times.
     num_updates = num_iterations * num_generated / num_updated
     lines = [f"largest micro-batch: {settings.tokens:,} tokens, {num_rows} x {settings.max_length:,}"]
     if settings.vllm_mode == "colocate":
@@ -548,11 +589,13 @@ def verdict_lines(settings: Settings) -> list[str]:
         return ["fits"]
 
     lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
+    # Each option is a set of arguments, such as {"use_peft": True, "load_in_4bit": True}.
     for option in memory_options(settings):
         changed = replace(settings, **option)
+        # An option that is set already, or saves nothing here, is left out.
         if spare_bytes(changed) <= spare:
             continue
-        # as on the command line, to be pasted
+        # As on the command line, to be pasted: "--use_peft true --load_in_4bit true".
         words = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
         peak = peak_bytes(changed) / GIB
         fits = refusal(changed) is None

@@ -20,7 +20,8 @@ def with_thinking_markers(functions: Iterable[Any], markers: ThinkingMarkers | S
     prepared = []
     for function in functions:
         if "thinking_markers" in inspect.signature(function).parameters:
-            function = functools.partial(function, thinking_markers=markers)  # which can be pickled
+            # A partial can be pickled, which a nested function cannot.
+            function = functools.partial(function, thinking_markers=markers)
         prepared.append(function)
     return prepared
 
@@ -54,10 +55,12 @@ def reward_table(
                 [0.],
                 [nan]], dtype=torch.float64)
     """
+    # A function returns one float or `None` per completion, and an async function a coroutine that will return them.
     returned = [function(**arguments) for function in functions]
     if any(inspect.isawaitable(rewards) for rewards in returned):
+        # The loop runs in a thread of its own, because the caller's thread may run a loop already, as in a notebook.
         returned = asyncio.run_coroutine_threadsafe(_awaited(returned), event_loop()).result()
-    columns = []
+    columns = []  # of each function, such as [[1.0, nan, -1.0]] for one function and three completions
     for rewards, name in zip(returned, names, strict=True):
         column = [torch.nan if reward is None else float(reward) for reward in rewards]
         if len(column) != num_completions:
@@ -74,7 +77,8 @@ def reward_table(
 def check_finite(rewards_NK: torch.Tensor, names: Sequence[str]) -> None:
     """Raises `TrainingError` if a function returned an infinite reward, with which the loss would become NaN."""
     for rewards_N, name in zip(rewards_NK.T, names, strict=True):
-        if rewards_N.float().isinf().any():  # trainers store rewards in float32
+        # Trainers store rewards in float32, in which a finite float64 such as 1e39 becomes infinite.
+        if rewards_N.float().isinf().any():
             raise TrainingError(
                 f"the reward function {name!r} returned a reward that is infinite in float32, but must return finite "
                 "numbers, with None for what it cannot score"
@@ -83,9 +87,9 @@ def check_finite(rewards_NK: torch.Tensor, names: Sequence[str]) -> None:
 
 async def _awaited(returned: Sequence[Any]) -> list[Any]:
     """Returns what functions returned, after awaiting together, as TRL does, what async functions returned."""
-    results = await asyncio.gather(*(value for value in returned if inspect.isawaitable(value)))
-    remaining = iter(results)
-    return [next(remaining) if inspect.isawaitable(value) else value for value in returned]
+    awaited_rewards = iter(await asyncio.gather(*filter(inspect.isawaitable, returned)))
+    # `gather` keeps the order, so that the next result belongs to the next async function.
+    return [next(awaited_rewards) if inspect.isawaitable(rewards) else rewards for rewards in returned]
 
 
 @functools.cache

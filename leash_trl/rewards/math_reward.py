@@ -11,9 +11,13 @@ from leash_trl.rewards.grader.grading import grade
 
 def _reference_answer(index: int, solution: Any) -> str:
     """Returns a reference answer as text; a missing answer becomes empty text, which cannot be compared."""
-    value: Any = solution.item() if getattr(solution, "ndim", None) == 0 else solution  # scalars of NumPy and torch
+    # Scalars of NumPy and torch, such as `np.float64(7.0)`, are arrays without dimensions.
+    is_scalar_array = getattr(solution, "ndim", None) == 0
+    value: Any = solution.item() if is_scalar_array else solution
+    # pandas writes NaN where a row has no answer.
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
+    # The exact type is compared, because `True` is an instance of `int`, too, but no answer.
     if isinstance(value, str) or type(value) in (int, float):
         return str(value)
     raise ValueError(
@@ -62,8 +66,10 @@ def math_reward(
     references = [_reference_answer(index, answer) for index, answer in enumerate(solution)]
     texts = [completion_text(completion) for completion in completions]
     grades = grade(texts, references, lenient=lenient, thinking_markers=thinking_markers)
+    # `is_correct` is `True`, `False`, or `None` if nobody can decide, for example without a reference answer.
     if log_metric is not None and grades:
         log_metric("grader/unscorable_share", sum(grade.is_correct is None for grade in grades) / len(grades))
+    # `True` becomes 1.0 and `False` becomes -1.0; TRL leaves a completion out whose reward is `None`.
     return [None if grade.is_correct is None else 2.0 * grade.is_correct - 1.0 for grade in grades]
 
 
@@ -74,5 +80,6 @@ def lenient_math_reward(
     **kwargs: Any,
 ) -> list[float | None]:
     """[`math_reward`] that also accepts answers in an `<answer>` tag and bare answers, as in "So it is 12."."""
+    # A column of the data set may be called `lenient`, too, and would then be passed twice.
     kwargs["lenient"] = True
     return math_reward(completions, solution, thinking_markers=thinking_markers, **kwargs)

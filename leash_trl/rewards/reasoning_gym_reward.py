@@ -30,14 +30,18 @@ def reasoning_gym_reward(
     rewards = []
     all_markers = markers_of_completions(thinking_markers, len(completions))
     for completion, reference, markers in zip(completions, reasoning_gym, all_markers, strict=True):
+        # The text after the thinking; it is empty if the completion never ends its thinking.
         visible_text = markers.visible_text(completion_text(completion))
         answer = _answer(visible_text)
+        # The reference names the problem by its number, such as 12 {"task": "countdown", "seed": 0}.
         index, _, settings = reference.partition(" ")
         dataset = procedural_dataset(settings)
         try:
             score = dataset.score_answer(answer, dataset[int(index)])
-        except Exception:  # the task cannot parse the answer
+        # Tasks raise errors of any type for an answer that they cannot parse.
+        except Exception:
             score = 0.0
+        # A task may score a wrong answer above 0, say 0.1 for its form, which becomes a reward of -0.9.
         rewards.append(1.0 if score >= 1.0 else score - 1.0)
     return rewards
 
@@ -45,11 +49,14 @@ def reasoning_gym_reward(
 def _answer(text: str) -> str | None:
     """Returns the answer as it was written: in the last `<answer>` tag, else in the last box, else after the last
     `Answer:`; `None` if there is none."""
+    # Such as ["12", "34"] of "<answer>12</answer> no, <answer>34</answer>".
     if tagged_answers := TAG.findall(text):
         return tagged_answers[-1].strip()
     if boxes_of_text := boxes(text):
         last_box = boxes_of_text[-1]
-        content = text[last_box.content_start : last_box.end]  # without the closing brace
+        # The end is the index of the closing brace, which is left out.
+        content = text[last_box.content_start : last_box.end]
         return content.strip()
-    *before, after = ANSWER_MARK.split(text)
-    return after.strip("* \t\r\n") if before else None
+    # The mark is "Answer:", which may be bold, so the asterisks of "**Answer: 34**" are stripped as well.
+    *before_last_mark, after_last_mark = ANSWER_MARK.split(text)
+    return after_last_mark.strip("* \t\r\n") if before_last_mark else None

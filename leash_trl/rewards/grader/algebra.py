@@ -62,6 +62,7 @@ def _answer_text(expression: str) -> str | None:
     boxed = boxed_answer(expression)
     if boxed is not None:
         return boxed.text
+    # math-verify returns sympy's object and its text, such as (2*x, "2x"), and nothing if it reads nothing.
     texts = [value for value in values(expression) if isinstance(value, str)]
     return texts[-1] if texts else None
 
@@ -69,16 +70,22 @@ def _answer_text(expression: str) -> str | None:
 @functools.lru_cache(maxsize=512)
 def _formula(text: str) -> sympy.Expr | None:
     """Returns a formula as sympy's expression; `None` if the text is no formula, or has no value."""
+    # 30^\circ becomes (\frac{\pi*30}{180}), because sympy's functions take radians.
     in_radians = DEGREES.sub(r"(\\frac{\\pi*\1}{180})", text)
+    # math-verify misreads some names, such as X, which it takes for x.
     with_safe_names = NAME.sub(_safe_name, in_radians)
+    # Such as (2*x, "2x"); the first reading of an equation or a set is no `sympy.Expr`.
     readings = values(f"\\boxed{{{with_safe_names}}}")
     if not readings or not isinstance(readings[0], sympy.Expr):
         return None
     expression = readings[0]
+    # `zoo` is the result of 1/0, and `nan` that of 0/0.
     if expression.has(sympy.zoo, sympy.nan):
         return None
+    # math-verify may read i and e as variables.
     constants = {letter: CONSTANTS[letter.name] for letter in expression.free_symbols if letter.name in CONSTANTS}
-    return sympy.real_root(expression.subs(constants))  # the cube root of -8 is -2, not a complex number
+    # The cube root of -8 is -2 here, while sympy's principal root is a complex number.
+    return sympy.real_root(expression.subs(constants))
 
 
 def _safe_name(match: re.Match[str]) -> str:
@@ -88,18 +95,23 @@ def _safe_name(match: re.Match[str]) -> str:
     if is_command or name in CONSTANTS:
         return name
     if SMALL_LETTER.fullmatch(name):
-        # An index, as below, would also work, but is five times slower.
+        # Braces keep math-verify from reading the m of 3m as a unit, but a lone {m} is read as a word. An index, as
+        # below, would also work, but is five times slower.
         is_whole_formula = match.string.strip() == name
         return name if is_whole_formula else f"{{{name}}}"
+    # Capital letters and letters with an index or a prime become x with the characters' codes as its index: X becomes
+    # x_{88}, which math-verify keeps apart from x.
     index = "".join(str(ord(character)) for character in name)
     return f"x_{{{index}}}"
 
 
 def _value_at(formula: sympy.Expr, letters: list[sympy.Symbol], scale: sympy.Rational) -> sympy.Expr | None:
     """Returns a formula's value where each letter has a number near `scale`; `None` if there is no value."""
+    # The letters get different numbers, such as 37 * 8/7 and 37 * 11/10, at which x - y is not 0.
     numbers = {}
     for index, letter in enumerate(letters):
         numbers[letter] = scale * (1 + sympy.Rational(1, 7 + 3 * index))
+    # `is_number` is false if sympy could not compute the formula, and `is_finite` is `None` if sympy does not know.
     value = formula.xreplace(numbers).evalf(DIGITS)
     return value if value.is_number and value.is_finite and not value.has(sympy.nan) else None
 
@@ -112,6 +124,7 @@ def formulas_equal(left: str, right: str) -> bool | None:
         (True, False)
         >>> formulas_equal("x=1", "x=1")  # not a formula
     """
+    # An equation has no value to compute.
     if "=" in left or "=" in right:
         return None
     left_formula = _formula(left)
@@ -120,24 +133,27 @@ def formulas_equal(left: str, right: str) -> bool | None:
         return None
     letters = sorted(left_formula.free_symbols | right_formula.free_symbols, key=str)
     if not letters:
+        # Fractions are compared exactly, because 2^1000000 and 2^1000000 + 1 agree to 50 digits.
         difference = (left_formula - right_formula).doit()
         if difference.is_Rational:
-            return bool(difference == 0)  # 2^1000000 and 2^1000000 + 1 agree to 50 digits
+            return bool(difference == 0)
     pairs = _pairs_of_values(left_formula, right_formula, letters)
     verdicts = {_agree(left_value, right_value) for left_value, right_value in pairs}
+    # Formulas that agree at some points only are undecided, such as \sqrt{x^2} and x, which agree where x > 0.
     return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _pairs_of_values(left: sympy.Expr, right: sympy.Expr, letters: list[sympy.Symbol]) -> list[tuple[Any, Any]]:
     """Returns the values of two formulas at each point where both have one; only real values, if any pair is real."""
     pairs = []
-    scales = SCALES if letters else SCALES[:1]  # without letters, there is a single value
+    # A formula without letters has the same value at every scale, so that one of them is enough.
+    scales = SCALES if letters else SCALES[:1]
     for scale in scales:
         left_value = _value_at(left, letters, sympy.Rational(scale))
         right_value = _value_at(right, letters, sympy.Rational(scale))
         if left_value is not None and right_value is not None:
             pairs.append((left_value, right_value))
-    # a root or a logarithm may have complex values at some points only, by conventions that differ
+    # Where a root or a logarithm is complex, its value depends on a convention, so real values, if any, count alone.
     real_pairs = [pair for pair in pairs if all(value.is_real for value in pair)]
     return real_pairs or pairs
 
@@ -147,6 +163,7 @@ def _agree(left: Any, right: Any) -> bool:
 
 
 def _number(text: str) -> sympy.Expr:
+    """Returns the value of a formula without letters, which is real or infinite, as an end of an interval may be."""
     value = _formula(with_plain_numbers(text))
     if value is None or not value.is_extended_real or value.free_symbols:
         raise Unreadable
@@ -159,6 +176,7 @@ def _real_set(text: str) -> sympy.Set:
     member = MEMBER.fullmatch(text)
     if member:  # x \in [0, 1), or «x | 0 < x < 1», where «» are the braces of a set
         return _real_set(member["set"] or member["condition"])
+    # Such as (the pattern of "or" and \cup, `sympy.Union`). The loosest operation splits the text first.
     for operator, combine in SET_OPERATORS:
         operands = split_at(text, operator)
         if len(operands) > 1:  # [0, 1] \cup [2, 3]
@@ -174,6 +192,7 @@ def _real_set(text: str) -> sympy.Set:
 
 def _interval(text: str) -> sympy.Interval:
     """Reads an interval such as `[0, 1)` or `[0, 1[`."""
+    # In [0, 1[ and ]0, 1], a bracket that points away from the numbers leaves its end out, as a round one does.
     ends = split_at(text[1:-1], COMMA)
     if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
         raise Unreadable
@@ -183,14 +202,17 @@ def _interval(text: str) -> sympy.Interval:
 
 def _solutions(text: str) -> sympy.Set:
     """Returns the numbers that satisfy inequalities of one letter, such as `1 < x ≤ 2`."""
+    # The pattern has a group, so the split keeps the signs: ["1", "<", "x", "≤", "2"].
     sides_and_signs = ORDER.split(text)
     sides = sides_and_signs[::2]
     signs = sides_and_signs[1::2]
     is_letter = [SIMPLE_NAME.fullmatch(side) is not None for side in sides]
     if is_letter.count(True) != 1:
         raise Unreadable
+    # All letters are called x here, so that y > 1 states the same set as x > 1.
     letter = sympy.Symbol("x", real=True)
     expressions = [letter if is_name else _number(side) for side, is_name in zip(sides, is_letter, strict=True)]
+    # One relation for each sign, 1 < x and x ≤ 2, where sympy calls ≤ "<=".
     relations = []
     for left, right, sign in zip(expressions[:-1], expressions[1:], signs, strict=True):
         relations.append(sympy.Rel(left, right, RELATIONS.get(sign, sign)))
@@ -198,8 +220,14 @@ def _solutions(text: str) -> sympy.Set:
 
 
 def _same_reals(answer: str, gold: str) -> bool:
+    """Returns whether two texts state the same set of real numbers.
+
+    Raises:
+        [`Unreadable`]: If one of the texts states no such set.
+    """
     answer_set = _real_set(normalized(answer))
     gold_set = _real_set(normalized(gold))
+    # Equal sets may be written differently, as (0, 1) and the union of (0, 1/2] and (1/2, 1).
     return answer_set == gold_set or bool(answer_set.symmetric_difference(gold_set).is_empty)
 
 
@@ -215,8 +243,9 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         verdict = _verdict_by_rules(answer_text, gold_text)
         if verdict is not None:
             return verdict
+    # math-verify would drop a command that it does not know, such as \triangle, and find different answers equal.
     if UNREAD.search(normalized(f"{answer_text} {gold_text}")):
-        return False  # math-verify would drop this sign
+        return False
     # Quotes are this package's marks of words, which math-verify does not know.
     gold_values = values(gold.replace('"', " "))
     answer_values = values(answer.replace('"', " "))
@@ -233,7 +262,8 @@ def _verdict_by_rules(answer: str, gold: str) -> bool | None:
         _same_reals,
     ]
     for compare in rules:
-        # sympy raises errors of many types for what it cannot compute
+        # A rule raises `Unreadable`, which is a `ValueError`, and sympy raises errors of many types for what it cannot
+        # compute; the next rule then decides.
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
             verdict = compare(answer, gold)
             if verdict is not None:

@@ -44,6 +44,7 @@ class Answer:
     @property
     def expression(self) -> str:
         r"""Returns the input for math-verify, such as `\boxed{34}`: math-verify reads a bare `2\sqrt{3}` as 2."""
+        # A text with delimiters, such as "the largest $n$ is $34$", tells math-verify itself where its formulas stand.
         is_formula = self.is_found and not OPENING_DELIMITER.search(self.text)
         if is_formula:
             return f"\\boxed{{{self.text}}}"
@@ -62,29 +63,35 @@ def completion_text(completion: str | list[dict]) -> str:
     """Returns the model's text of a completion in either of TRL's formats, without the output of tools."""
     if isinstance(completion, str):
         return completion
+    # Messages, such as {"role": "assistant", "content": "It is 7."}; a tool's output has the role "tool".
     texts = []
     for message in completion:
         if message["role"] == "assistant":
+            # The content is `None` if the message only calls tools, and a list if it has blocks such as
+            # {"type": "text", "text": "It is 7."}; an image is a block without a text.
             content = message.get("content") or ""
-            blocks = [{"text": content}] if isinstance(content, str) else content  # images are blocks without a text
+            blocks = [{"text": content}] if isinstance(content, str) else content
             texts.append("".join(block.get("text") or "" for block in blocks))
     return "\n".join(texts)
 
 
 def boxes(text: str) -> list[Box]:
     """Returns each complete box without inner boxes, with balanced braces."""
-    starts = {match.end() - 1: match.start() for match in BOX_START.finditer(text)}  # by the place of the brace
-    open_braces: list[int] = []
-    boxes: list[Box] = []
-    for brace in BRACE.finditer(text, min(starts, default=len(text))):
+    # Index of each box's backslash, by the index of its opening brace: {6: 0} for "\boxed{1}".
+    starts = {match.end() - 1: match.start() for match in BOX_START.finditer(text)}
+    first_brace = min(starts, default=len(text))
+    open_braces: list[int] = []  # indices in the text, the innermost brace last
+    complete_boxes: list[Box] = []
+    # The pattern also matches escaped characters, such as \{, which are printed and open or close nothing.
+    for brace in BRACE.finditer(text, first_brace):
         if brace[0] == "{":
             open_braces.append(brace.start())
         elif brace[0] == "}" and open_braces:
             opened = open_braces.pop()
             # A box that begins before the latest complete one contains it.
-            if opened in starts and (not boxes or boxes[-1].start < starts[opened]):
-                boxes.append(Box(start=starts[opened], content_start=opened + 1, end=brace.start()))
-    return boxes
+            if opened in starts and (not complete_boxes or complete_boxes[-1].start < starts[opened]):
+                complete_boxes.append(Box(start=starts[opened], content_start=opened + 1, end=brace.start()))
+    return complete_boxes
 
 
 def boxed_answer(text: str) -> Answer | None:
@@ -96,8 +103,11 @@ def boxed_answer(text: str) -> Answer | None:
         >>> boxed_answer(r"\boxed{1} or \boxed{2}").text
         '1, 2'
     """
+    # \boxed 34 becomes \boxed{34}.
     text = BRACELESS_BOX.sub(r"\\boxed{\1}", text)
-    joined: list[Box] = []  # from the last one
+    # Boxes that only a comma, "and" or the like separates belong together. They are collected from the last one on,
+    # until other text stands between two boxes.
+    joined: list[Box] = []
     for box in reversed(boxes(text)):
         if joined and not BETWEEN_BOXES.fullmatch(text, box.end + 1, joined[-1].start):
             break
@@ -115,10 +125,12 @@ def _is_cut_off(text: str) -> bool:
 def _bare(text: str) -> str:
     """Returns a text with its signs as LaTeX commands, without its outer math delimiters and its full stop."""
     text = with_commands(text).strip()
-    if not text.endswith(".."):  # dots say that a list goes on
+    # Two dots and more are no full stop: "1, 2, ..." says that a list goes on.
+    if not text.endswith(".."):
         text = text.removesuffix(".").rstrip()
     for opening, closing in MATH_DELIMITERS:
         inside = text[len(opening) : -len(closing)]
+        # $34$ becomes 34, but "$3$ and $4$" keeps its delimiters, which enclose two formulas.
         if text == f"{opening}{inside}{closing}" and opening not in inside and closing not in inside:
             return inside.strip()
     return text
@@ -139,18 +151,24 @@ def find_answer(
         >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
         '34'
     """
+    # The text after the thinking; it is empty if the completion never ends its thinking.
     text = thinking_markers.visible_text(completion)
+    # A completion that reached its token limit inside its last box has no answer.
     if _is_cut_off(text):
         return None
     if (answer := boxed_answer(text)) is not None:
         return answer
+    # What follows "Answer:" on each line with this mark, such as ["$34$"]; a line may repeat the mark.
     if lines := ANSWER_LINE.findall(text):
         after_last_mark = ANSWER_MARK.split(lines[-1])[-1]
+        # Bold type leaves asterisks at the ends, as in "**Answer: 34**".
         return stated_answer(TAG_MARK.sub("", after_last_mark).strip("* \t\r"))
     if not lenient:
         return None
+    # The contents of the <answer> tags.
     if tagged := TAG.findall(text):
         return stated_answer(tagged[-1])
+    # The answer may stand anywhere in this text, which math-verify searches.
     bare = _bare(text)
     return Answer(bare, is_found=False, source=text) if bare else None
 

@@ -84,7 +84,8 @@ def flat(text: str) -> str:
         >>> flat(r"**12**\text{ boys}")
         '12 boys'
     """
-    for _ in range(3):  # commands may stand in each other
+    # Each pass removes the innermost commands: \boxed{\text{34}} takes two.
+    for _ in range(3):
         text = WRAPPED_TEXT.sub(r" \1 ", text)
     text = SPACING.sub(" ", text.strip()).strip()
     text = MARKUP.sub("", text).replace("per cent", "percent")
@@ -93,6 +94,7 @@ def flat(text: str) -> str:
 
 def is_word(letters: str) -> bool:
     """Returns whether a run of letters is a word, rather than a product such as `xy`."""
+    # cm^2 becomes cm, and "sq." becomes "sq".
     letters = POWER_AT_END.sub("", letters).rstrip(".").lower()
     if len(letters) > 3 or not letters.isascii() or "." in letters:
         return True
@@ -101,6 +103,8 @@ def is_word(letters: str) -> bool:
 
 def word_runs(text: str) -> list[re.Match[str]]:
     """Returns the runs of letters in a text that are words."""
+    # Beside a long word that is no unit, as in "5 big apples", short runs of letters such as "big" are words, too;
+    # otherwise they may be products, such as the xy of 5xy.
     runs = list(WORD.finditer(text))
     is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_of(run[0]) for run in runs)
     return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
@@ -119,26 +123,35 @@ def commitment(text: str) -> str | None:
         >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
         ('34 "girls"', None, 'x = 3')
     """
-    if r"\begin" in text:  # a matrix is kept as written
+    # A matrix is kept as written, because its entries are no list.
+    if r"\begin" in text:
         return text
     plain = flat(text)
+    # "52 (base 8)" becomes 52_{8}.
     answer = BASE.sub(r"_{\1}", plain)
+    # "(B) 34" becomes 34, but "(B) 34 or (C) 35" names a second option, and is a hedge.
     answer, num_labels = OPTION_LABEL.subn("", answer)
     if num_labels and ANY_LABEL.search(answer):
-        return None  # a second option
+        return None
+    # A formula without words keeps its font commands and delimiters, unless its base or label was changed.
     if not word_runs(answer):
         return text if answer == plain else answer
+    # Only the sentence with the answer counts, without remarks in brackets and reasons, such as "because 3 > 2".
     answer = without_asides(statement(answer))
+    # Words without a number are the answer themselves: "The answer is east" becomes "east".
     if not NUMBER.search(answer):
         return HEAD.sub("", answer)
+    # "34 is wrong" commits to nothing.
     if JUDGED.search(answer):
         return None
+    # "34, not 35" commits to 34, and "not 34" to nothing.
     before_denial = NEGATION.split(answer)[0]
     return _only_number(before_denial) if NUMBER.search(before_denial) else None
 
 
 def statement(text: str) -> str:
     """Returns the sentences that have a number; if any has "answer is", only the rest of the last such sentence."""
+    # Of "It has 3 sides. So the answer is 34", the sentences are both, and the answers are [" 34"].
     sentences = [sentence for sentence in SENTENCE_END.split(text) if NUMBER.search(sentence)]
     answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
     return ". ".join(answers[-1:] or sentences) or text
@@ -153,6 +166,7 @@ class _Span(NamedTuple):
 
 def _formulas(text: str) -> list[_Span]:
     """Returns each part between words that has a number."""
+    # The parts before, between and after the words: "12 ", " ", " 34 " and "" of "12 boys and 34 girls".
     words = word_runs(text)
     starts = [0, *(word.end() for word in words)]
     ends = [*(word.start() for word in words), len(text)]
@@ -163,6 +177,7 @@ def _formulas(text: str) -> list[_Span]:
 def _only_number(text: str) -> str | None:
     """Returns the only number with its unit, or the only list, of a text or of its part after the first verb."""
     formulas = _formulas(text)
+    # Of several numbers, only those after the first verb count: 7 of "3 and 4 together are 7".
     if len(formulas) > 1 and not _is_list(text, formulas):
         verb = VERB.search(text)
         if verb:
@@ -170,19 +185,26 @@ def _only_number(text: str) -> str | None:
         formulas = _formulas(text)
     if _is_list(text, formulas):
         return text[formulas[0].start :]
+    # Several numbers with other words between them are a hedge.
     if len(formulas) != 1:
         return None
     start, end = formulas[0]
+    # "at least 34" and "between 3 and 4" give bounds, and "half of 15" changes the value. A changed number before the
+    # last verb does not matter, as in "half of the boys are 15".
     after_last_verb = VERB.split(text[:end])[-1] + text[end:]
     if BOUNDS & _words(text) or CHANGED.search(after_last_verb):
         return None
-    formula = text[start:end].rstrip(" ,;:=.").lstrip(" ,;:=")  # the point of .5 stays
+    # A point is removed at the end only, because .5 begins with one.
+    formula = text[start:end].rstrip(" ,;:=.").lstrip(" ,;:=")
+    # Words after the number are its unit, as in 34 "girls", but "34 is" has a verb there.
     unit = text[end:].strip(" .")
     return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
 
 
 def _is_list(text: str, formulas: list[_Span]) -> bool:
     """Returns whether a text has several formulas and no words but "and" or "or" between them."""
+    # "or" also joins the members of a list, while the other bounds, as in "3 to 4", make no list. No other words may
+    # stand between the first number and the last one.
     if len(formulas) < 2 or (BOUNDS - {"or"}) & _words(text):
         return False
     return _words(text[formulas[0].end : formulas[-1].start]) <= JOINERS
@@ -199,12 +221,15 @@ def same_words(answer: str, gold: str) -> bool | None:
         >>> same_words("Even", r"\text{even}"), same_words("odd", "even"), same_words("x", "even")
         (True, False, None)
     """
+    # Both \text{even} and "the even" become even.
     answer_words = ARTICLE.sub("", flat(answer)).strip(' "')
     gold_words = ARTICLE.sub("", flat(gold)).strip(' "')
     if answer_words and answer_words == gold_words:
         return True
+    # Only words can differ as words: numbers are left to their values, and a gold such as xy may be a product.
     if NUMBER.search(answer + gold) or not (r"\text" in gold or WORDED_GOLD.search(gold_words)):
         return None
+    # Capital letters matter in formulas, but not in words, and a single letter is a variable.
     answer_words = answer_words.casefold()
     gold_words = gold_words.casefold()
     if len(answer_words) < 2 or not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):

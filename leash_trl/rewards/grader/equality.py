@@ -49,11 +49,14 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
     parsed_gold = parse(gold)
     if parsed_answer is None or parsed_gold is None:
         return _same_signs(normalized(answer), normalized(gold))
+    # An answer such as 3 h has two readings, of which any may equal the gold; otherwise the last verdict holds.
     verdict: bool | None = None
     for reading in (parsed_answer, *_other_readings(answer, parsed_answer, parsed_gold)):
         verdict = _parsed_equal(reading, parsed_gold, compare)
         if verdict is True:
             return True
+    # A gold such as 0.3333333 may be a rounded 1/3, so an exact answer is rounded to as many decimals. An answer with
+    # decimals of its own must have the gold's value.
     rounded_gold = ROUNDED.fullmatch(gold.strip())
     if verdict is False and rounded_gold and "." not in answer and len(parsed_answer.items) == 1:
         value = rational(parsed_answer.items[0].formula)
@@ -67,12 +70,15 @@ def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> li
     which is a list as written."""
     texts = []
     match = LETTER_UNIT.fullmatch(answer)
-    # letters are factors in 3h without a blank, unless the gold has a unit, and wherever the gold has letters itself
+    # The h of "3 h" may be a unit, unless the gold has letters itself and so may be a formula of h. The h of "3h" is
+    # a factor, unless the gold has a unit.
     gold_has_unit = any(item.unit for item in gold.items)
     gold_has_letters = not all(item.is_closed for item in gold.items)
     if match and not gold_has_letters and (match["blanks"] or gold_has_unit):
         unit = match["unit"].replace(".", "")
+        # The parser reads letters in quotes as words: 3 "h".
         texts.append(f'{match["number"]} "{unit}"')
+    # "3,5" is a list of 3 and 5 as written, but may be 3.5 if the gold is a single value, and 1.234,5 is then 1234.5.
     if len(parsed.items) == 2 and len(gold.items) == 1 and DECIMAL_COMMA.fullmatch(answer):
         texts.append(answer.replace(".", "").replace(",", "."))
     readings = [parse(text) for text in texts]
@@ -87,6 +93,7 @@ def _all_equal(verdicts: Sequence[bool | None]) -> bool | None:
 
 
 def _any_equal(verdicts: Sequence[bool | None]) -> bool | None:
+    """Returns whether any verdict is true; `None` if this is undecided."""
     if True in verdicts:
         return True
     return None if None in verdicts else False
@@ -102,16 +109,20 @@ def equal_in_order(members: Sequence[Any], gold_members: Sequence[Any], same: Co
 
 def equal_in_any_order(members: Sequence[Any], gold_members: Sequence[Any], same: Comparison) -> bool | None:
     """Returns whether each member of two sequences is a member of the other one, too; `None` if this is undecided."""
+    # Empty sets are equal to each other only.
     if not members or not gold_members:
         return not members and not gold_members
+    # Comparing all pairs of long lists would take too long here.
     if len(members) * len(gold_members) > MAX_PAIRS:
         return None
-    table = []  # a row for each member, a column for each member of the gold
+    # A row for each member, with a verdict for each member of the gold: [[False, True], [True, False]] for the answer
+    # "1, 2" and the gold "2, 1".
+    table = []
     for member in members:
         table.append([same(member, gold_member) for gold_member in gold_members])
-    of_rows = [_any_equal(row) for row in table]
-    of_columns = [_any_equal(column) for column in zip(*table, strict=True)]
-    return _all_equal(of_rows + of_columns)
+    members_in_gold = [_any_equal(row) for row in table]
+    gold_in_members = [_any_equal(column) for column in zip(*table, strict=True)]
+    return _all_equal(members_in_gold + gold_in_members)
 
 
 def _same_signs(answer: str, gold: str) -> bool | None:
@@ -125,29 +136,38 @@ def _same_signs(answer: str, gold: str) -> bool | None:
 def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
     """Compares two parsed answers by their forms; the first rule that holds for both forms decides."""
     forms = {answer.form, gold.form}
+    # A false equation, such as 2 + 3 = 12, is wrong as an answer, and no answer can be compared with it as a gold.
     if "nothing" in forms:
         return None if gold.form == "nothing" else False
-    if "reals" in forms:  # (0, 1) and {0, 1} may be written for a set of real numbers
+    # A set of real numbers, such as x > 1, is compared in the worker process. It may equal the interval (0, 1) or the
+    # set {0, 1}, which are parsed as a tuple and a set, but no value and no list.
+    if "reals" in forms:
         return None if forms <= {"reals", "tuple", "set"} else False
     if forms == {"time"}:
         return _same_time(answer, gold)
+    # The keys hold the values, such as (42,) of 52_8, and (5, 1, 2) of "7, 11 (mod 5)".
     if forms in ({"numeral"}, {"residues"}, {"permutation"}):
         return answer.key == gold.key
+    # Residues and permutations equal no other form, and a tuple equals no single value.
     if forms & {"residues", "permutation"} or forms == {"tuple", "value"}:
         return False
+    # 7:32 is a time of day, but the ratio 7/32 beside a ratio such as 14:64.
     if forms == {"time", "value"} and not _may_be_ratios(answer, gold):
         return False
     if "value" in forms and forms <= {"value", "time"}:
         return _same_quantity(answer, gold, compare)
+    # 52_8 and 42 have the same value in different forms, which is left to math-verify.
     if "numeral" in forms:
         return None
     if forms == {"tuple"}:
         return _same_tuple(answer, gold, compare)
+    # A tuple beside a list may be a list in brackets. A single value is compared as a list of one item.
     return None if "tuple" in forms else _same_list(answer, gold, compare)
 
 
 def _same_time(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     """Returns whether two times are the same; a half of the day that only one names does not matter."""
+    # Such as (452, "p") of 7:32 p.m., and (452, "") of 7:32: minutes after midnight or noon, and half of the day.
     answer_minute, answer_half = answer.key
     gold_minute, gold_half = gold.key
     same_half = answer_half == gold_half or not answer_half or not gold_half
@@ -163,13 +183,15 @@ def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCompar
     """Compares the members of two tuples in their order."""
     if _names_differ(answer.name, gold.name):
         return False
-    if answer.key != gold.key:  # (1, 2) and [1, 2]
+    # The keys are the opening brackets. (1, 2) may be a point or an interval, and [1, 2] another interval.
+    if answer.key != gold.key:
         return None
     return equal_in_order(answer.items, gold.items, same=partial(_parsed_equal, compare=compare))
 
 
 def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
     """Compares lists, sets and single values: x=1, y=2 by the names of the members, all others in any order."""
+    # By name, such as {"x": the answer 1, "y": the answer 2}; empty if an item has no name, or two share a name.
     values = _by_name(answer)
     gold_values = _by_name(gold)
     same = partial(_parsed_equal, compare=compare)
@@ -188,6 +210,8 @@ def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
 
 def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
     """Compares two values; a unit that only one of them names does not matter, and 7 % is 7 or 0.07."""
+    # The equation \cos x = 1 is not solved for a name, and is left to math-verify. If the gold has no name, the answer
+    # 3*4 = 12 counts as 12.
     if not gold.is_solved or (gold.name and not answer.is_solved):
         return None
     if _names_differ(answer.name, gold.name):
@@ -195,14 +219,17 @@ def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCom
     if answer.unit and gold.unit:
         if answer.unit.dimension != gold.unit.dimension:
             return False
+        # Both values in the unit of size 1: 3 km and 3000 meters are both 3000 m.
         return compare(times(answer.formula, answer.unit.size), times(gold.formula, gold.unit.size))
+    # One unit is missing. 5 and 5 km are equal as written, while 7 % may also be written as the share 0.07.
     as_written = compare(answer.formula, gold.formula)
     percent = Fraction(1, 100)
     if answer.unit and answer.unit.dimension == PERCENT:
         as_share = compare(times(answer.formula, percent), gold.formula)
         gold_value = rational(gold.formula)
+        # A gold below 1 is a share: 0.07 is 7 %, not 0.07 %.
         if gold_value is not None and abs(gold_value) < 1:
-            return as_share  # 0.07 is 7 %, not 0.07 %
+            return as_share
     elif gold.unit and gold.unit.dimension == PERCENT:
         as_share = compare(answer.formula, times(gold.formula, percent))
     else:
@@ -212,12 +239,15 @@ def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCom
 
 def _names_differ(name: str, gold_name: str) -> bool:
     """Returns whether two names differ; `y` may be called `f(x)`, and an index or an argument may be left out."""
-    if not name.strip(":") or not gold_name.strip(":"):  # a colon stands for a ratio
+    # The name of a ratio is a colon, which is no name that could differ.
+    if not name.strip(":") or not gold_name.strip(":"):
         return False
+    # f(x) = 2x and y = 2x name the same function.
     if FUNCTION.search(name) or FUNCTION.search(gold_name):
         return False
-    name = re.sub(r"[\s{}]", "", name).casefold()
-    gold_name = re.sub(r"[\s{}]", "", gold_name).casefold()
+    name = LAYOUT.sub("", name).casefold()
+    gold_name = LAYOUT.sub("", gold_name).casefold()
+    # The h of h(1), and the x of x_1; one answer may write h where the other writes h(1).
     short_name = ARGUMENT_OR_INDEX.split(name)[0]
     short_gold_name = ARGUMENT_OR_INDEX.split(gold_name)[0]
     return name != gold_name and name != short_gold_name and gold_name != short_name

@@ -59,16 +59,22 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
     """
     if answer.text == gold.text:
         return True
+    # Long texts are left to a worker process, which has a time limit.
     if max(len(answer.text), len(gold.text)) > MAX_LENGTH:
         return None
+    # `None` if the gold is not the letter of a choice, such as B.
     same_letter = choice_verdict(answer.text, gold.text)
+    # The text of an unmarked answer is a whole completion. It may name the letter; otherwise math-verify searches it.
     if not answer.is_found:
-        return same_letter or None  # any other answer is left to math-verify, which searches the text
+        return same_letter or None
     if same_letter is not None:
         return same_letter
+    # 15 girls are not 15 boys; `None` if the words do not decide.
     same_meaning = words_verdict(answer.text, gold.text)
     if same_meaning is not None:
         return same_meaning
+    # The only number, list or word of a text: 34 of "34, not 35". `None` stands for a hedge, such as "34 or more",
+    # which is wrong as an answer, while a gold of this kind is left to math-verify.
     gold_commitment = commitment(gold.text)
     if gold_commitment is None:
         return None
@@ -97,11 +103,13 @@ def grade(
         find_answer(completion, lenient, markers) for completion, markers in zip(completions, all_markers, strict=True)
     ]
     grades = []
-    undecided: dict[int, Case] = {}  # by index of the completion
+    # By index of the completion, such as {3: (r"\boxed{\ln 4}", r"\boxed{2\ln 2}")}.
+    undecided: dict[int, Case] = {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
         if answer is None:
             grades.append(Grade(answer=None, is_correct=False))
             continue
+        # `None` until a worker process decides, and for good if there is no reference answer.
         is_correct = None
         if gold is not None:
             is_correct = quick_verdict(answer, gold)
@@ -116,6 +124,7 @@ def grade(
 
 def _expression(answer: Answer) -> str:
     """Returns the input for math-verify: the formula among the words if there is exactly one, else the answer."""
+    # Of "34 girls, not 35", math-verify gets 34 "girls". It searches an unmarked answer itself.
     if answer.is_found and len(answer.text) <= MAX_LENGTH:
         formula = commitment(answer.text)
         if formula is not None and formula != answer.text:
@@ -125,16 +134,20 @@ def _expression(answer: Answer) -> str:
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
     """Returns the faults of reference answers that the grader can compare with no answer, by row number from 0."""
-    faults = {}
-    undecided: dict[int, Case] = {}  # by row
+    faults = {}  # such as {4: "is empty"}
+    undecided: dict[int, Case] = {}
     for row, gold in enumerate(map(gold_answer, solutions)):
         if gold is None:
             faults[row] = "is empty"
+        # A letter or an answer that this package can parse is readable. A long text is left to a worker process, which
+        # has a time limit.
         elif len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse(gold.text)):
-            undecided[row] = (None, gold.expression)  # asks only whether math-verify can read the gold
+            # Without an answer, a case asks only whether math-verify can read the gold.
+            undecided[row] = (None, gold.expression)
     verdicts = _pool().verdicts(list(undecided.values()))
     for row, verdict in zip(undecided, verdicts, strict=True):
         is_readable = verdict.is_equal
         if not is_readable:
             faults[row] = verdict.failure or "cannot be read by math-verify"
+    # Those of the worker processes were added last.
     return dict(sorted(faults.items()))

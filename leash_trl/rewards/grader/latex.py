@@ -144,6 +144,7 @@ PATTERNS = [(re.compile(pattern), replacement) for pattern, replacement in RESPE
 
 
 def _vulgar_fraction(match: re.Match[str]) -> str:
+    # NFKC writes ½ as 1 and 2 with Unicode's fraction slash between them, which is not the slash of ASCII.
     numerator, denominator = unicodedata.normalize("NFKC", match[0]).split("⁄")
     return rf"\frac{{{numerator}}}{{{denominator}}}"
 
@@ -162,6 +163,7 @@ def _root(match: re.Match[str]) -> str:
 
 def _repeating_decimal(match: re.Match[str]) -> str:
     r"""Returns a fraction: 0.1(6) is (1 * 9 + 6) / (9 * 10)."""
+    # 0.1\overline{6} and 0.1(6) have the decimals 1 and the period 6.
     whole = match[1] or "0"
     decimals = match[2]
     period = match[3] or match[4]
@@ -179,22 +181,35 @@ def with_commands(text: str) -> str:
         ('2\\sqrt{3} - x^{2}', '1\\frac{1}{2}', '\\frac{3}{9}')
     """
     text = INVISIBLE.sub("", text)
+    # ½ becomes \frac{1}{2}.
     text = VULGAR_FRACTION.sub(_vulgar_fraction, text)
+    # x² becomes x^{2}, and x₁ becomes x_{1}.
     text = SCRIPTS.sub(_script, text)
+    # π becomes \pi, and a minus sign of Unicode that of ASCII.
     text = text.translate(SIGNS)
+    # x**2 becomes x^2.
     text = PYTHON_POWER.sub("^", text)
+    # √3 and sqrt(3) become \sqrt{3}.
     text = ROOT.sub(_root, text)
+    # sin(x) becomes \sin(x).
     text = BARE_FUNCTION.sub(r"\\\1", text)
+    # 0.1(6) becomes \frac{15}{90}.
     return REPEATING_DECIMAL.sub(_repeating_decimal, text)
 
 
 def normalized(text: str) -> str:
     """Returns a text in one spelling, with words in quotes, sets in guillemets, and no spacing commands."""
+    # 1{,}234 becomes 1'234, since a comma would separate the members of a list.
     text = THOUSANDS_MARK.sub("'", text)
+    # Sizes, colors and the like, as in \left( and \displaystyle.
     text = LAYOUT.sub("", text)
+    # The \{ of a set becomes «, and <= becomes ≤.
     for sign, replacement in ESCAPED_SIGNS.items():
         text = text.replace(sign, replacement)
+    # \dfrac becomes \frac, \leq becomes ≤, and other commands stay.
     text = COMMAND.sub(lambda command: SPELLING.get(command[1], command[0]), text)
+    # Each pattern has an example in `RESPELLINGS`, such as \text{ girls}, which becomes "girls" with its quotes.
     for pattern, replacement in PATTERNS:
         text = pattern.sub(replacement, text)
+    # A point is removed at the end only, because .5 begins with one.
     return text.rstrip(" .,;").lstrip()

@@ -38,9 +38,11 @@ def choice_letter(text: str) -> str | None:
         >>> choice_letter(r"\text{(C)}"), choice_letter("D. carbon"), choice_letter("A + B"), choice_letter("A, B")
         ('C', 'D', None, None)
     """
+    # An answer of several lines is a table or a text.
     if "\n" in text.strip():
         return None
     answer = without_asides(flat(text))
+    # In "So the answer is (C) carbon", the match is "So the answer is (C)", its group is C, and the rest is " carbon".
     choice = CHOICE.match(answer)
     if choice is None:
         return None
@@ -48,11 +50,16 @@ def choice_letter(text: str) -> str | None:
     rest = answer[choice.end() :].rstrip(" .,*(")
     if not rest:
         return letter
+    # In "C. carbon", a mark separates the letter from the text of its option. Without brackets or such a mark, the
+    # letter begins a formula, as in "E = mc^2", or a sentence.
     is_in_brackets = choice[0][-1] in ")]"
     if not is_in_brackets and not BEFORE_OPTION.match(rest):
-        return None  # the letter begins a formula or a sentence
+        return None
+    # Roman numerals after the letter stand for statements, as in "(B) I and II only", and are no further choices. In
+    # "I, II", however, the first I is a statement itself.
     if letter != "I" and STATEMENTS.match(rest):
         return letter
+    # "B or C" is a hedge.
     names_second_choice = SECOND_CHOICE.match(rest) or ANY_LABEL.search(rest)
     return None if names_second_choice else letter
 
@@ -67,6 +74,7 @@ def choice_verdict(answer: str, gold: str) -> bool | None:
     letter = choice_letter(gold)
     if letter is None:
         return None
+    # A lone b names the choice B, while a small letter beside other signs is a variable.
     if len(answer) == 1:
-        answer = answer.upper()  # elsewhere a small letter is a variable
+        answer = answer.upper()
     return choice_letter(answer) == letter

@@ -102,6 +102,7 @@ class ParsedAnswer:
     @property
     def is_closed(self) -> bool:
         """Returns whether the answer consists of formulas without letters."""
+        # A single value has no items.
         return all(item.formula and not LETTER.search(item.formula) for item in self.items or (self,))
 
 
@@ -116,9 +117,10 @@ def _depth_change(sign: str) -> int:
 def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
     """Returns the parts of a text, split at the marks outside all brackets."""
     parts = []
-    part_start = position = depth = 0
+    part_start = position = depth = 0  # the depth counts the brackets that are open at the position
     while position < len(text):
         match = mark.match(text, position) if depth == 0 else None
+        # A mark that matches the empty text would be found at the same position for ever.
         if match and match[0]:
             parts.append(text[part_start:position])
             part_start = position = match.end()
@@ -132,6 +134,7 @@ def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
 def inside_brackets(text: str, brackets: str) -> bool:
     """Returns whether one pair of the given brackets encloses the complete text."""
     text = text.strip()
+    # The depths of "(1)(2)" are [1, 1, 0, 1, 1, 0]; those of a text in one pair of brackets are 0 at its end only.
     depths = list(itertools.accumulate(map(_depth_change, text)))
     is_closed_at_end_only = 0 in depths and depths.index(0) == len(depths) - 1
     return is_closed_at_end_only and text[0] + text[-1] == brackets
@@ -152,6 +155,7 @@ def parse(text: str) -> ParsedAnswer | None:
 
 
 def _parse(text: str) -> ParsedAnswer:
+    """Returns the parsed answer of a normalized text, by the first form that fits."""
     for read in (_numeral, _time, _residues, _permutation):
         answer = read(text)
         if answer is not None:
@@ -166,8 +170,10 @@ def _numeral(text: str) -> ParsedAnswer | None:
     match = NUMERAL.fullmatch(text)
     if match is None:
         return None
+    # Such as "52" and "8" of 52_8, or "101" and "two" of 101_{two}.
     digits, base = match.groups()
     base = BASES.get(base.lower(), base)
+    # Other bases, and indices such as the n of a_n, make no numeral.
     if not base.isdigit() or not 2 <= int(base) <= 36:
         return None
     return ParsedAnswer("numeral", key=(int(digits, int(base)),))
@@ -180,18 +186,22 @@ def _time(text: str) -> ParsedAnswer | None:
         return None
     hour = int(match[1])
     minutes = match[2]
-    half_of_day = (match[3] or "").lower()
-    may_be_ratio = not half_of_day and not minutes.startswith("0")  # 7:32, but not 7:05
+    half_of_day = (match[3] or "").lower()  # "a" of a.m., "p" of p.m., or empty text
+    # 7:32 may be a ratio, but 7:05 may not.
+    may_be_ratio = not half_of_day and not minutes.startswith("0")
     ratio = f"({hour})/({minutes})" if may_be_ratio else ""
+    # The minute counts from midnight or noon, so 19:32 and 7:32 p.m. have the same one.
     return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(minutes), half_of_day))
 
 
 def _residues(text: str) -> ParsedAnswer | None:
     r"""Returns the residues of a congruence such as `x = 7, 11 (mod 5)`, each from 0 to the modulus."""
+    # Of "x = 7, 11 (mod 5)", the groups are "x = 7, 11" and "5". A \text{mod} is in quotes here.
     match = MODULUS.fullmatch(text.replace('"', " "))
     if match is None:
         return None
     modulus = int(match[2])
+    # Without "x =", the residues 7 and 11 remain, which are 2 and 1 modulo 5.
     residues = set()
     for part in split_at(LEFT_SIDES.sub("", match[1].strip()), LIST_MARK):
         value = rational(with_plain_numbers(part))
@@ -203,6 +213,7 @@ def _residues(text: str) -> ParsedAnswer | None:
 
 def _permutation(text: str) -> ParsedAnswer | None:
     """Returns a permutation in cycles, such as `(1 3 2)(4 5)`."""
+    # The numbers in each pair of brackets, such as ["1 3 2", "4 5"]; nothing else may stand in the text.
     cycles = CYCLE.findall(text)
     if not cycles or CYCLE.sub("", text).strip():
         return None
@@ -219,12 +230,14 @@ def _cycle(text: str) -> tuple[int, ...]:
 def _collection_or_value(text: str) -> ParsedAnswer:
     """Parses a list, a tuple, a set, or a single item."""
     text = text.strip()
+    # A normalized text has « and » for the braces of a set, unlike those of LaTeX's arguments.
     if text in ("«»", r"\emptyset"):
         return ParsedAnswer("set")
     inner = text[1:-1]
     if inside_brackets(text, "«»"):
         return replace(_list(inner), form="set")
     if inside_brackets(text, "()") or inside_brackets(text, "[]"):
+        # Without a comma, as in (x+1), the brackets belong to a formula.
         parts = split_at(inner, COMMA)
         if len(parts) > 1:
             return ParsedAnswer("tuple", tuple(map(_collection_or_value, parts)), key=(text[0],))
@@ -232,13 +245,16 @@ def _collection_or_value(text: str) -> ParsedAnswer:
 
 
 def _list(text: str) -> ParsedAnswer:
+    """Parses a list, such as `2, 3 and 5`, or its only item, which becomes a list of one value."""
     parts = [part.strip() for part in split_at(text, LIST_MARK) if part.strip()]
     if not parts:
         raise Unreadable
     items = []
     for part in parts:
+        # The parts of "(1, 2), (3, 4)" are tuples. A single part was no collection, or would not be parsed here.
         is_collection = len(parts) > 1 and part[0] in OPENING_BRACKETS
         items.append(_collection_or_value(part) if is_collection else _item(part))
+    # A point such as K(4,9), a ratio such as 1:2:3, or a false equation is no list.
     if len(items) == 1 and items[0].form != "value":
         return items[0]
     return ParsedAnswer("list", _grouped_by_solution(tuple(items)))
@@ -246,8 +262,10 @@ def _list(text: str) -> ParsedAnswer:
 
 def _grouped_by_solution(items: tuple[ParsedAnswer, ...]) -> tuple[ParsedAnswer, ...]:
     """Returns a tuple for each solution if items such as `x=1, y=2 or x=2, y=1` repeat their names, else the items."""
+    # Of "x=1, y=2 or x=2, y=1", the names are {"x", "y"}, so the items are taken two at a time.
     names = {item.name for item in items}
     size = len(names)
+    # Items without a name, or with names that do not repeat, form one list.
     if "" in names or not 1 < size < len(items):
         return items
     solutions = []
@@ -255,6 +273,7 @@ def _grouped_by_solution(items: tuple[ParsedAnswer, ...]) -> tuple[ParsedAnswer,
         solution = items[start : start + size]
         if {item.name for item in solution} != names:
             return items
+        # In the order of the names, so that "y=2, x=1" becomes the same tuple as "x=1, y=2".
         by_name = sorted(solution, key=lambda item: item.name)
         solutions.append(ParsedAnswer("tuple", tuple(by_name), key=("(",)))
     return tuple(solutions)
@@ -264,43 +283,52 @@ def _item(text: str) -> ParsedAnswer:
     """Parses a quantity, a ratio, an equation, or a tuple with its name."""
     sides = [side.strip() for side in split_at(text, EQUALS)]
     if len(sides) == 1:
+        # K(4,9) is the tuple (4, 9) with the name K.
         if point := NAMED_POINT.fullmatch(text):
             name, coordinates = point.groups()
             return replace(_collection_or_value(coordinates), name=name)
         return _quantity_or_ratio(text)
+    # P = (1, 2) has the name P, while the left side of (x, y) = (1, 2) is no name.
     if inside_brackets(sides[-1], "()") and "," in sides[-1]:
-        name = sides[0] if SIMPLE_NAME.fullmatch(sides[0]) else ""  # not in (x, y) = (1, 2)
+        name = sides[0] if SIMPLE_NAME.fullmatch(sides[0]) else ""
         return replace(_collection_or_value(sides[-1]), name=name)
     return _equation(sides, is_exact="≈" not in text)
 
 
 def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     r"""Returns the value that an equation such as `\cos x = 1` states for its other side; `NOTHING` if false."""
-    readings = [_readable(side) for side in sides]
+    readings = [_readable(side) for side in sides]  # `None` for a side that cannot be read
+    # Sides without letters, which have values: 2+3 and 12 of 2+3 = 12, which is false.
     closed = [reading for reading in readings if reading and reading.is_closed]
     if is_exact and _differ(closed):
         return NOTHING
     left = re.sub(r"\s", "", sides[0])
     right = re.sub(r"\s", "", sides[-1])
+    # x = 5 and f(x) = 2x state the right side for a name.
     if readings[-1] and SIMPLE_NAME.fullmatch(left):
         return replace(readings[-1], name=left)
     if not closed:
         raise Unreadable
+    # The first side with a value states it for the side at the other end, as 5 = x and \cos x = 1 do.
     value = closed[0]
     name = right if value is readings[0] else left
-    if LINEAR.fullmatch(name):  # as in 2x = 10
+    # 2x = 10 is not solved for x, so it is no answer.
+    if LINEAR.fullmatch(name):
         return NOTHING
+    # An equation between formulas, such as \cos x = 1, is not solved for its name.
     are_formulas = all(reading and reading.formula and not reading.unit for reading in readings)
     return replace(value, name=name, is_solved=not are_formulas)
 
 
 def _differ(closed: list[ParsedAnswer]) -> bool:
     """Returns whether two of several formulas without letters have different values."""
+    # A formula such as \sqrt{2} has the value `None`, since it is no fraction.
     values = {rational(reading.formula) for reading in closed if not reading.unit}
     return len(values - {None}) > 1
 
 
 def _readable(text: str) -> ParsedAnswer | None:
+    """Returns a quantity or a ratio; `None` if the text cannot be read."""
     try:
         return _quantity_or_ratio(text)
     except (Unreadable, ArithmeticError):
@@ -312,6 +340,7 @@ def _quantity_or_ratio(text: str) -> ParsedAnswer:
     first, *others = [_quantity(part) for part in split_at(text, RATIO)]
     if not others:
         return first
+    # 1:2 becomes (1)/(2), and 1:2:3 becomes a tuple of (1)/(2) and (1)/(3).
     ratios = [replace(part, formula=f"({first.formula})/({part.formula})", name=":") for part in others]
     if len(ratios) == 1:
         return ratios[0]
@@ -321,25 +350,30 @@ def _quantity_or_ratio(text: str) -> ParsedAnswer:
 def _quantity(text: str) -> ParsedAnswer:
     """Parses a formula with its unit, which stands after the formula or, for money, before the formula."""
     text = text.strip()
+    # -$5 becomes -5 with the currency $.
     currency = ""
     if money := MONEY.match(text):
         sign, currency = money.groups()
         text = sign + text[money.end() :]
+    # Such as "3 " and "million dollars".
     text, words = _split_before_words(text)
     words = words.replace('"', " ").strip()
     text = text.rstrip(" .,;")
+    # The only commands of a quantity are those of formulas, such as \frac and \sqrt.
     if not text or "\\" in FORMULA_COMMAND.sub("", text):
         raise Unreadable
     formula = with_plain_numbers(text)
     first_word, _, other_words = words.partition(" ")
+    # 3 million dollars and $3 million become (3)*(\frac{1000000}{1}) with the unit of the rest.
     multiplier = UNITS.get(unit_of(first_word))
-    if multiplier and multiplier.dimension == "times":  # 3 million dollars, $3 million
+    if multiplier and multiplier.dimension == "times":
         formula = times(formula, multiplier.size)
         words = other_words
     words = f"{currency} {words}".strip()
     first_word = words.partition(" ")[0]
+    # The unit of "5 hours later" is its first word. The "in" of "5 in total" does not stand for inches.
     unit = read_unit(words)
-    if unit is None and first_word != "in":  # 5 hours later, but not 5 in total
+    if unit is None and first_word != "in":
         unit = read_unit(first_word)
     return ParsedAnswer("value", formula=formula, unit=unit)
 
@@ -352,11 +386,13 @@ def _split_before_words(text: str) -> tuple[str, str]:
     """
     for match in WORDS.finditer(text):
         word = match[0].strip('" ')
+        # The ab of 3ab is a product, and the degrees of \sin 30^\circ belong to the formula.
         is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
         is_angle = "circ" in word and ANGLE.search(text)
         if is_product or is_angle:
             continue
         words = text[match.start() :]
+        # The 2 of cm^2 is no number after the words, while "3 boys 4 girls" has two numbers.
         if re.search(r"\d", POWER.sub("", words)):
             raise Unreadable
         return text[: match.start()], words

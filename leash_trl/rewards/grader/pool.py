@@ -53,9 +53,11 @@ class _Worker:
 
     def __init__(self) -> None:
         variables = {
-            "OMP_NUM_THREADS": "1",  # the trainer needs the other cores,
-            "CUDA_VISIBLE_DEVICES": "",  # and the GPU
-            "PYTHONPATH": os.pathsep.join(sys.path),  # both processes load the same modules
+            # The trainer needs the other cores and the GPU.
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            # The worker process loads the same modules as this one.
+            "PYTHONPATH": os.pathsep.join(sys.path),
         }
         self.process = subprocess.Popen(
             # -P keeps files of the working directory from standing in for modules.
@@ -64,7 +66,8 @@ class _Worker:
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | variables,
-            process_group=0,  # Ctrl-C stops only the parent process
+            # A process group of its own keeps Ctrl-C, which is sent to the group, from the worker process.
+            process_group=0,
         )
 
     def ask(self, request: str, seconds: float) -> str | None:
@@ -76,15 +79,19 @@ class _Worker:
         poll = select.poll()
         poll.register(answers, select.POLLIN)
         milliseconds = 1000 * seconds
+        # `poll` returns an empty list after this time. `readline` returns empty text once the process has ended.
         return answers.readline() if poll.poll(milliseconds) else None
 
     def end(self) -> int:
         """Ends the worker process and the process that it forked, and returns the exit code of the worker process."""
+        # A process that stops with an error needs a moment to end, and its exit code tells of the error.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended; macOS raises the second error
+        # If no process of the group is left, Linux raises the first error, and macOS the second.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):  # the process never read its request
+        # `communicate` closes the pipes, and raises an error if the process never read its request.
+        with contextlib.suppress(OSError):
             self.process.communicate()
         return self.process.returncode
 
@@ -129,16 +136,19 @@ class GraderPool:
         whether the reference answer can be read. The first failure of each kind is a warning. Raises `RuntimeError` if
         no worker process ever answered and one stopped with an error, as without math-verify.
         """
+        # `None` for a new case, as for cases that never ended and lost their worker processes.
         remembered = {case: self._remembered.get(hash(case)) for case in cases}
         unfinished = [case for case, verdict in remembered.items() if verdict is None]
         new: dict[Case, Verdict] = {}
+        # First a twentieth of the limit, then the full limit for the cases that need it.
         for share in TURNS:
             if unfinished:
                 new |= self._take_turn(unfinished, share)
                 unfinished = [case for case in unfinished if new[case].failure == UNFINISHED]
         for case, verdict in new.items():
             if verdict.failure is not None and verdict.failure not in self._reported:
-                self._reported.add(verdict.failure)  # `grader/unscorable_share` shows later ones
+                # The log key `grader/unscorable_share` shows later failures of this kind.
+                self._reported.add(verdict.failure)
                 message = "a comparison %s, and its answer is unscorable: %.80r against %.80r"
                 logger.warning(message, verdict.failure, *case)
         return [new.get(case) or cast(Verdict, remembered[case]) for case in cases]
@@ -152,22 +162,28 @@ class GraderPool:
             return dict(zip(cases, verdicts, strict=True))
 
     def _verdict(self, case: Case, turn: _Turn) -> Verdict:
+        """Returns the verdict on a case, or the failure for which its turn was given up, and remembers the verdict."""
         if turn.given_up:
             return Verdict(None, turn.given_up)
+        # A line of JSON, `""` if the worker process has ended, or `None` if no line came in two minutes.
         line = self._answer_of_worker(case, turn.seconds)
         if line is None:
             turn.given_up = STARVED
             return Verdict(None, STARVED)
         self._has_answered = self._has_answered or line != ""
-        reply = json.loads(line) if line else None  # `null` from a worker process whose fork has ended
+        # Such as [true, null] or [null, "raised ValueError"]; `null` if the comparison exceeded its limits.
+        reply = json.loads(line) if line else None
         if reply is None:
             verdict = Verdict(None, UNFINISHED)
+            # Too many cases that do not end would hold up the training, so the turn then ends for all other cases.
             turn.losses_left -= 1
             if turn.losses_left < 1:
                 turn.given_up = CROWDED_OUT
         else:
             is_equal, failure = reply
             verdict = Verdict(is_equal, failure)
+        # A comparison that did not end is tried again, unless it has used the full limit. If the whole worker process
+        # has ended, something else may have stopped it.
         has_used_full_limit = line != "" and turn.seconds == self._seconds
         if reply is not None or has_used_full_limit:
             self._remember(case, verdict)
@@ -177,13 +193,17 @@ class GraderPool:
         """Sends a case to a free worker process and returns its line; `""` if the process has ended, `None` if no line
         comes in time."""
         request = json.dumps([*case, seconds]) + "\n"
+        # `None` if the free process is not running yet, or was ended.
         worker = self._free.get()
         line: str | None = ""
-        with contextlib.suppress(OSError):  # the pipe is broken, or the system cannot start a process
+        # An `OSError` means that the pipe is broken, or that the system cannot start a process.
+        with contextlib.suppress(OSError):
             worker = worker or _Worker()
             line = worker.ask(request, MAX_WAIT)
+        # A process without a line has ended or hangs; the next case starts another.
         self._free.put(worker if line else None)
         if worker and not line:
+            # If no process has answered so far, an error such as a missing package will stop every other one, too.
             exit_code = worker.end()
             if exit_code == BROKEN and not self._has_answered:
                 raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")

@@ -46,12 +46,15 @@ def read_number(text: str) -> Fraction:
         >>> read_number("1 234"), read_number("1.5e-3")
         (Fraction(1234, 1), Fraction(3, 2000))
     """
+    # 3\frac{1}{2} and 1 1/2 are matched by different groups, and those of the other form are `None`.
     if mixed := MIXED_NUMBER.fullmatch(text):
         whole, numerator, denominator = (read_number(part) for part in mixed.groups() if part)
         return whole + numerator / denominator
     mantissa, _, exponent = text.lower().partition("e")
-    if mantissa.count(".") > 1:  # the points separate groups of digits
+    # The points of 1.234.567 separate groups of digits.
+    if mantissa.count(".") > 1:
         mantissa = mantissa.replace(".", "")
+    # So do the other marks of 1 234, 1'234 and 1,234.
     return Fraction(re.sub("[ ',]", "", mantissa)) * Fraction(10) ** int(exponent or 0)
 
 
@@ -65,15 +68,18 @@ def with_plain_numbers(text: str) -> str:
         >>> with_plain_numbers("x + 1 234.5")
         'x + (\\frac{2469}{2})'
     """
+    # Most answers are whole numbers: "- 073" becomes "-73".
     if whole := WHOLE_NUMBER.fullmatch(text):
         sign, digits = whole.groups()
         return f"{sign}{int(digits)}"
     if len(text) > MAX_LENGTH:
         raise Unreadable
-    # Braces keep an exponent and an index apart from the digits after them.
+    # Braces keep an exponent and an index apart from the digits after them: x^2 becomes x^{2}.
     braced = SHORT_POWER.sub(r"^{\1}", text)
     braced = SHORT_INDEX.sub(r"_{\1}", braced)
+    # Every number is written as a whole number or a fraction: 1,234 becomes 1234, and 0.5 becomes (\frac{1}{2}).
     plain = NUMBER.sub(lambda number: _as_formula(read_number(number[0])), braced)
+    # Two numbers in a row, as in "3 4", or a product after a slash, as in 1/2x.
     if AMBIGUOUS.search(plain):
         raise Unreadable
     return plain
@@ -95,12 +101,15 @@ def rational(formula: str) -> Fraction | None:
     """
     if WHOLE_NUMBER.fullmatch(formula):
         return Fraction(formula.replace(" ", ""))
+    # \frac{1}{2} becomes ((1)/(2)). Each pass replaces the innermost fractions, until there is none.
     text = formula
     num_replaced = 1
-    while num_replaced:  # a fraction of fractions is replaced from the inside
+    while num_replaced:
         text, num_replaced = FRACTION.subn(r"((\1)/(\2))", text)
+    # A letter or another command, such as x or \sqrt, is left, so the value is no fraction or not computed here.
     if not ARITHMETIC.fullmatch(text):
         return None
+    # Python parses the formula, but does not evaluate it: 2^{-2}(3) becomes 2**(-2)*(3).
     python_expression = text.strip().replace("^", "**").translate(ROUND_BRACKETS)
     python_expression = IMPLIED_PRODUCT.sub("*", python_expression)
     try:
@@ -110,6 +119,11 @@ def rational(formula: str) -> Fraction | None:
 
 
 def _value(node: ast.expr) -> Fraction:
+    """Returns the exact value of a parsed expression of whole numbers.
+
+    Raises:
+        [`Unreadable`]: If the expression has another operation, or too large a power.
+    """
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(node.value)
     if isinstance(node, ast.UnaryOp):
@@ -121,7 +135,9 @@ def _value(node: ast.expr) -> Fraction:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    """Returns a power with a whole exponent, unless it would have too many bits to be computed at once."""
     size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    # The square root of 2 is no fraction, and 9^{9^9} would fill the memory.
     if exponent.denominator != 1 or abs(exponent) * size > MAX_BITS:
         raise Unreadable
     return base ** int(exponent)

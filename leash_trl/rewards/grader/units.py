@@ -111,17 +111,20 @@ def read_unit(text: str) -> Unit | None:
         >>> read_unit("km/h")
         Unit(dimension='length 1 / time 1', size=Fraction(5, 18))
     """
+    # mph becomes mi/h, and "daily" becomes "per day".
     quotient = ABBREVIATED_UNITS.get(text.strip(' "').lower(), text)
     for pattern, replacement in RATES:
         quotient = pattern.sub(replacement, quotient)
+    # "km/h", "km per hour" and "km an hour" have the parts km and the unit of time; km/h/s has three and is not read.
     parts = PER.split(quotient)
     if len(parts) > 2:
         return None
     numerator = _read_power(parts[0])
     if len(parts) == 1:
         return numerator
+    # "per hour" counts something without a unit, as in "50 per hour".
     if numerator is None and quotient.split()[0].lower() == "per":
-        numerator = Unit("number", Fraction(1))  # "per hour", where words that are no units stand before
+        numerator = Unit("number", Fraction(1))
     denominator = _read_power(parts[1])
     if numerator is None or denominator is None:
         return None
@@ -130,16 +133,19 @@ def read_unit(text: str) -> Unit | None:
 
 def _read_power(text: str) -> Unit | None:
     """Returns a unit or its second or third power, such as `square feet`; `None` if the unit is not known."""
+    # ^\circ becomes " degree ", and "sq." becomes "sq".
     text = DEGREE_SIGN.sub(" degree ", text.lower().replace(".", " "))
     power = 1
     if SECOND_POWER.search(text):
         power = 2
     elif THIRD_POWER.search(text):
         power = 3
+    # Without its power, "square feet" is "feet", and cm^2 is cm.
     name = unit_of(ANY_POWER.sub(" ", text).strip())
     if not name:
         return None
     unit = UNITS[name]
+    # Such as ("length 2", 1/10000) of cm^2, relative to square meters.
     return Unit(f"{unit.dimension} {power}", unit.size**power)
 
 

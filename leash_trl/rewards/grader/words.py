@@ -183,13 +183,16 @@ MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 def _stem(word: str) -> str:
     """Returns a word in small letters and American spelling, without the suffix of its plural or tense."""
     word = word.lower()
+    # "puppies" becomes "puppi", as "puppy" does below.
     if word.endswith(("ies", "ied")):
         return word[:-2]
+    # The first suffix that fits is cut off if three letters or more remain: "girls" becomes "girl", and "is" stays.
     if not word.endswith("ss"):
         for suffix in SUFFIXES:
             if word.endswith(suffix) and len(word) - len(suffix) > 2:
                 word = word.removesuffix(suffix)
                 break
+    # "colour" becomes "color", and the "stopp" of "stopped" becomes "stop".
     for pattern, replacement in STEM_ENDINGS:
         word = pattern.sub(replacement, word)
     return word
@@ -199,11 +202,15 @@ def _is_same(word: str, other: str) -> bool:
     """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
     if word == other:
         return True
+    # `_mark` writes a letter that is a name as "A_".
     short, long = sorted((word.rstrip("_"), other.rstrip("_")), key=len)
+    # "yrs" may be the plural of "yr".
     if PLURAL_ABBREVIATION.fullmatch(short):
         short = short.removesuffix("s")
+    # An abbreviation is shorter than its word, and begins with the same letter.
     if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
         return False
+    # The letters of "yr" stand in "year" in the same order.
     letters_in_order = ".*".join(map(re.escape, short))
     return re.search(letters_in_order, long) is not None
 
@@ -224,8 +231,10 @@ NO_NAMES = frozenset(map(_stem, COMMON_WORDS))
 def _meaning(word: str) -> str:
     """Returns the word that stands for all of its synonyms; empty text if it tells no quantity from another."""
     stem = _stem(word)
+    # The meaning of "kids" is "child", and that of "the" is empty text.
     if stem in MEANINGS:
         return MEANINGS[stem]
+    # Other words mean themselves. Words in other alphabets are not compared, because they have no stem here.
     return stem if stem.isascii() else ""
 
 
@@ -258,16 +267,20 @@ class Item:
 
         A proper name contradicts only proper names: "Tom is 12" and "12 years old" may both hold.
         """
-        words = self.names
+        words = self.names  # such as {"tom", "appl"}
         other_words = other.names
-        if not (self.units and other.units):  # else their values decide
+        # Two units, such as km and m, may be equal after they are converted, so they do not contradict each other. If
+        # only one answer has a unit, its unit counts as a word.
+        if not (self.units and other.units):
             words = words | self.units
             other_words = other_words | other.units
         only_here = words - other_words
         only_there = other_words - words
+        # A proper name may contradict another one, but no other word.
         if not (self.subjects and other.subjects):
             only_here -= self.subjects
             only_there -= other.subjects
+        # An abbreviation on one side may stand for a word of the other one.
         return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
 
 
@@ -283,17 +296,21 @@ def _marked(text: str) -> str:
         >>> _marked("Tom has 12 apples"), _marked("option A"), _marked('15 "km"')
         ('‹Tom*› ‹has› 12 ‹apples›', '‹option› ‹A_› ', '15 "km"')
     """
-    text = DOTTED.sub(r"\1\2", text)  # a.m. -> am
-    text = SHORT_ASIDE.sub(r' ("\1")', text)  # 5 (max) -> 5 ("max")
-    # `normalized` puts the words of \text{...} in double quotes, so every second piece stood in quotes
+    # a.m. becomes am.
+    text = DOTTED.sub(r"\1\2", text)
+    # 5 (max) becomes 5 ("max"), since a run of three letters such as max may be a product without quotes.
+    text = SHORT_ASIDE.sub(r' ("\1")', text)
+    # `normalized` puts the words of \text{...} in double quotes, so every second piece stood in quotes.
     pieces = text.split('"')
     for index, piece in enumerate(pieces):
         is_quoted = index % 2 == 1
         pieces[index] = _with_marked_quotation(piece) if is_quoted else _with_marked_words(piece)
     marked = " ".join("".join(pieces).split())
-    marked = CURRENCY.sub(r" ‹\g<0>› ", marked)  # a sign is a word: 5€
-    marked = LETTER_NAME.sub(r"‹\1_› ", marked)  # a letter after a word is a name: option A
-    # a unit in brackets is a word: 12 (kg)
+    # The sign of 5€ becomes a word. Angle quotes enclose each word, and double quotes each unit.
+    marked = CURRENCY.sub(r" ‹\g<0>› ", marked)
+    # A letter after a marked word, as in "option A", becomes a name, which ends with an underscore.
+    marked = LETTER_NAME.sub(r"‹\1_› ", marked)
+    # A unit in brackets, as in 12 ("kg"), becomes a word without brackets.
     return ASIDE.sub(lambda aside: UNIT_QUOTES.sub(r"‹\1›", aside[1]), marked)
 
 
@@ -303,7 +320,9 @@ def _with_marked_quotation(text: str) -> str:
 
 
 def _with_marked_words(text: str) -> str:
-    for run in reversed(word_runs(text)):  # from the last one, so that the places of the others stay
+    """Marks the words of a text that stood outside of quotes."""
+    # From the last word on, because a mark moves only the words after it.
+    for run in reversed(word_runs(text)):
         text = text[: run.start()] + _mark(run) + text[run.end() :]
     return text
 
@@ -312,10 +331,13 @@ def _mark(run: re.Match[str]) -> str:
     """Returns a word with its marks; a capital letter is a name, except for the article at the beginning."""
     word = run[0]
     before = run.string[: run.start()].rstrip()
+    # "and" and "or" stay unmarked, because the list is split at them later.
     if word.lower() in JOINERS:
         return f" {word} "
+    # A unit follows a number or begins the text. A word such as "percent" has no meaning, and is no unit here.
     if read_unit(word) and _meaning(word) and BEFORE_UNIT.search(before):
         return f' "{word}" '
+    # The A of "Team A" is a name, while a text may begin with the article A or with the pronoun I.
     if len(word) == 1 and word.isupper() and (before or word not in "AI"):
         word += "_"
     elif _is_proper_name(run):
@@ -325,18 +347,22 @@ def _mark(run: re.Match[str]) -> str:
 
 def _is_proper_name(run: re.Match[str]) -> bool:
     """Returns whether a word with a capital letter stands inside a sentence, or begins it as the subject of a verb."""
+    # A name is a capital letter before small ones, and no unit, no word with a synonym, and no word such as "area".
     word = run[0]
     if not (word[0].isupper() and word[1:].islower()) or _stem(word) in MEANINGS or _stem(word) in NO_NAMES:
         return False
+    # Inside a sentence, a small letter stands before the word. "the number of Apples" has a plural, which is no name.
     is_inside = run.string[: run.start()].rstrip()[-1:].islower()
     if is_inside:
-        return not word.endswith("s")  # a plural is no name: "the number of Apples"
+        return not word.endswith("s")
+    # "Tom has 12 apples" begins with a name, and "Apples are 12" does not.
     return SINGULAR_VERB.match(run.string, run.end()) is not None
 
 
 @functools.lru_cache(maxsize=4096)
 def _items(text: str) -> list[Item]:
     """Returns the items with formulas of the list that a normalized text is, or its only item."""
+    # Of "3 boys and 4 girls", the parts are "3 boys" and "4 girls", with both words in angle quotes.
     parts = split_at(_marked(without_group_commas(text)), LIST_MARK)
     items = [_item(part) for part in parts]
     return [item for item in items if item.formulas]
@@ -351,6 +377,8 @@ def _claim(text: str) -> Item:
 
 def _item(text: str) -> Item:
     """Returns an item of a marked text."""
+    # Words stand in angle quotes, proper names with an asterisk, and units in double quotes. Of "Tom* has 12 apples",
+    # the names are {"tom", "appl"}, the stems of its words without fillers, and the subjects are {"tom"}.
     names: set[str] = set()
     subjects: set[str] = set()
     for word in MARKED_WORD.findall(text):
@@ -361,9 +389,10 @@ def _item(text: str) -> Item:
     units: set[str] = set()
     for unit in MARKED_UNIT.findall(text):
         units |= _meanings(unit.strip('"').replace(r"\circ", "°"))
+    # Of "5 to 12", the formulas are ["5", "12"], and between them stands ["to"].
     formulas: list[str] = []
     between: list[str] = []
-    words = ""
+    words = ""  # before the next formula
     # The pattern has a group, so every second part consists of words.
     for index, part in enumerate(MARKED_WORDS.split(text)):
         formula = part.strip(" =:.,;")
@@ -385,12 +414,15 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         (False, True)
         >>> words_verdict("So there are 15.", "15 boys")
     """
+    # The entries of a matrix are no quantities with words.
     if max(len(answer), len(gold)) > MAX_LENGTH or r"\begin" in answer + gold:
         return None
+    # If one answer has no words, nothing contradicts the words of the other one: "15" equals "15 boys".
     if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
         return None
     answer = _respelled(answer)
     gold = _respelled(gold)
+    # First all words of each answer are compared, then those of each item of their lists.
     if _claim(answer).contradicts(_claim(gold)):
         return False
     items = _items(answer)
@@ -398,9 +430,11 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
     if not items or len(items) != len(gold_items):
         return None
     same = functools.partial(_same_item, compare=compare)
-    has_same_order = len(items) == 1 and items[0].between and items[0].between == gold_items[0].between  # 5 to 12
+    # The word between the numbers of "5 to 12" fixes their order, and so does "respectively" in a list.
+    has_same_order = len(items) == 1 and items[0].between and items[0].between == gold_items[0].between
     if has_same_order or ("respectively" in answer and "respectively" in gold):
         return equal_in_order(items, gold_items, same)
+    # "3 boys, 4 girls" binds each number to a word, while "3, 4" is left to the comparison of values.
     are_named = [bool(item.names or item.units) for item in items + gold_items]
     if len(items) < 2 or not all(are_named):
         return None
@@ -409,12 +443,14 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
 
 def _respelled(text: str) -> str:
     """Returns a normalized text in which phrases of one meaning are written alike."""
+    # "7:05 in the morning" becomes "7:05 am", and "60 wpm" becomes "60 words per minute".
     for pattern, replacement in PHRASES:
         text = pattern.sub(replacement, text)
     return normalized(MARKUP.sub("", text))
 
 
 def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
+    """Returns whether two items have the same formulas, and words that do not contradict each other."""
     if item.contradicts(gold):
         return False
     return equal_in_order(item.formulas, gold.formulas, same=functools.partial(are_equal, compare=compare))

@@ -22,16 +22,21 @@ TYPICAL = (r"2\sqrt{3}+\frac{1}{2}", r"(3,\frac{\pi}{2})", r"(-\infty,2]\cup[3,\
 
 
 def _serve(answers: IO[str]) -> None:
+    """Answers the lines of the input, one by one, until the input ends."""
     for line in sys.stdin:
         answer, gold, seconds = json.loads(line)
         is_equal = None
         failure = None
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # the system ends this process after this much processor time
+        # After this much processor time, the system sends a signal that ends this process, even inside C code.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
+            # Without an answer, the case asks whether math-verify can read the reference answer.
             is_equal = bool(values(gold)) if answer is None else are_equivalent(answer, gold)
-        except MemoryError:  # earlier cases may have left too little memory, so a fresh process tries again
+        # Earlier cases may have left too little memory, so a fresh process tries again.
+        except MemoryError:
             os._exit(1)
-        except Exception as error:  # no answer may end a training run
+        # No answer may end a training run.
+        except Exception as error:
             failure = f"raised {type(error).__name__}"
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps([is_equal, failure]), file=answers, flush=True)
@@ -43,21 +48,27 @@ def main() -> None:
     If `answer` is `null`, `is_equal` tells whether the reference answer can be read. A forked process does the
     comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
     """
+    # The output of libraries goes to the error stream, so that the pool does not read it as an answer.
     answers = sys.stdout
-    sys.stdout = sys.stderr  # the output of libraries must not be read as an answer
+    sys.stdout = sys.stderr
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     parent = os.getppid()
-    with contextlib.suppress(ValueError, OSError):  # macOS may refuse this limit; the time limit still holds
+    # macOS may refuse this limit; the time limit still holds.
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
-    for expression in TYPICAL:  # math-verify is several times slower on the first formula of a kind
+    # math-verify is several times slower on the first formula of a kind, so the forked processes inherit a warm one.
+    for expression in TYPICAL:
         are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may have blocked the signal
+    # A thread of the parent may have blocked the signal of the time limit, and this process inherits its mask.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     while True:
         child = os.fork()
         if child == 0:
             _serve(answers)
             os._exit(0)
-        if _exit_status(child, parent) == 0:  # the input has ended
+        # The status is 0 if the input has ended. Otherwise the comparison exceeded a limit, and a new process takes
+        # over.
+        if _exit_status(child, parent) == 0:
             return
         print("null", file=answers, flush=True)
 
@@ -66,8 +77,11 @@ def _exit_status(child: int, parent: int) -> int:
     """Waits for a forked process and returns its exit status; ends all processes of this worker if `parent` ends."""
     while True:
         time.sleep(0.02)
-        ended_child, status = os.waitpid(child, os.WNOHANG)  # 0 while it runs
-        if os.getppid() != parent:  # another child of the ended parent may keep this input open
+        # `ended_child` is 0 while the process runs.
+        ended_child, status = os.waitpid(child, os.WNOHANG)
+        # If the parent ends, this process gets another one. The input alone does not tell, because another child of
+        # the parent may keep it open.
+        if os.getppid() != parent:
             os.killpg(0, signal.SIGKILL)
         if ended_child:
             return status
