@@ -88,6 +88,8 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
     # The Pareto figure can show the table of a comparison, which a path names itself or by its folder.
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
+        if len(tables) > 1:
+            raise ValueError(f"runs are {len(tables)} comparisons, but the Pareto figure shows one; give one of them")
         return pareto_figure(comparison_rows(read_comparison(tables[0])), width=NARROW)
 
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])

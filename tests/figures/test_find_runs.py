@@ -1,7 +1,7 @@
 """Runs in folders: what kinds lie there, and a label of its own for each."""
 
 import pytest
-from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
+from written_runs import GYM_SEEDS, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.figures.runs import draw, find_runs, kinds_of, load_evaluated_runs, load_runs
 
@@ -71,3 +71,8 @@ def test_a_figure_is_of_benchmarks_that_all_runs_have(tmp_path):
     for benchmark in ("aime", None):
         with pytest.raises(ValueError, match=str(benchmark)):
             draw("budget", [both, gym_only], benchmark)
+
+
+def test_the_figure_of_one_comparison_is_not_drawn_of_two():
+    with pytest.raises(ValueError, match="runs"):
+        draw("pareto", [GYM_SEEDS, GYM_SEEDS.with_name("settled_seeds.csv")])
