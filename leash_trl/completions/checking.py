@@ -59,11 +59,15 @@ def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Ca
         >>> checking_length(range(6), "7", decode), checking_length(range(6), "8", decode)
         (3, 0)
     """
-    end = end_of_first_place(decode(completion_ids), right_answer)
-    if end is None:
+    num_characters = end_of_first_place(decode(completion_ids), right_answer)
+    if num_characters is None:
         return 0
-    # the shortest beginning of the completion whose text reaches up to that place
-    num_needed = bisect_left(range(len(completion_ids)), end, key=lambda size: len(decode(completion_ids[:size])))
+
+    def num_decoded(num_tokens: int) -> int:
+        return len(decode(completion_ids[:num_tokens]))
+
+    # A position in the text says nothing about tokens, so bisection finds the fewest tokens whose text is as long.
+    num_needed = bisect_left(range(len(completion_ids)), num_characters, key=num_decoded)
     return len(completion_ids) - num_needed
 
 
@@ -75,31 +79,39 @@ def end_of_first_place(text: str, right_answer: str) -> int | None:
         `TrainingError`: If the right answer is neither a number nor a text of up to five words.
     """
     text = text.translate(MINUS)
-    answer = right_answer.translate(MINUS).strip().strip("$").strip()
+    answer = right_answer.translate(MINUS).strip().strip("$").strip()  # in LaTeX, $ stands around a formula
     number = NUMBER.fullmatch(answer)
-    if number is None:
-        _check_short_text(right_answer, answer)
-        before = NO_NUMBER_BEFORE if answer[0].isdigit() else ""
-        behind = NO_NUMBER_BEHIND if answer[-1].isdigit() else ""
-        written = re.escape(answer).replace("%", r"\\?%")  # LaTeX writes 50\%
-        place = re.search(rf"(?<!\w){before}{written}(?!\w){behind}", text, re.IGNORECASE)
-        return None if place is None else place.end()
-    for place in NUMBER.finditer(text):
-        if _value(place) == _value(number):
-            return place.end()
-    return None
+    if number is not None:
+        # Numbers are compared by value, so 1234 is also right where the text has 1,234.0.
+        for candidate in NUMBER.finditer(text):
+            if _value(candidate) == _value(number):
+                return candidate.end()
+        return None
+    _check_short_text(right_answer, answer)
+    # The answer 5 km does not stand in the text 1.5 km, nor the answer about 5 in about 5.2.
+    before = NO_NUMBER_BEFORE if answer[0].isdigit() else ""
+    behind = NO_NUMBER_BEHIND if answer[-1].isdigit() else ""
+    pattern = re.escape(answer).replace("%", r"\\?%")  # LaTeX writes 50\%
+    match = re.search(rf"(?<!\w){before}{pattern}(?!\w){behind}", text, re.IGNORECASE)
+    return None if match is None else match.end()
 
 
 def _value(number: re.Match[str]) -> Decimal:
-    """Returns the value of a number that [`NUMBER`] matched."""
+    """Returns the value of a number that [`NUMBER`] matched, such as 1234.5 for `1,234.5`."""
     return Decimal(number["sign"] + number["digits"].replace(",", ""))
 
 
 def _check_short_text(solution: str, answer: str) -> None:
-    """Raises `TrainingError` if the place of an answer that is no number cannot be found by its text."""
+    """Raises `TrainingError` if the place of an answer that is no number cannot be found by its text.
+
+    `solution` is the answer as it stands in the data set, for the message; `answer` is the text to search for.
+    """
     num_words = len(answer.split())
-    is_letter = len(answer) == 1  # the choice A stands in many sentences
-    if is_letter or not 1 <= num_words <= MOST_WORDS or EXPRESSION.search(answer):
+    # The choice A is also a word of many sentences, so finding it would not mean that the answer was reached.
+    is_letter = len(answer) == 1
+    # The same formula can be written in many ways, such as \frac{1}{2} and 1/2.
+    is_expression = EXPRESSION.search(answer) is not None
+    if is_letter or is_expression or not 1 <= num_words <= MOST_WORDS:
         raise TrainingError(
             f"length_of is 'checking', but the right answer {solution[:100]!r} is neither a number nor a text of 1 to "
             f"{MOST_WORDS} words; leave out such rows, or set length_of to 'completion'"

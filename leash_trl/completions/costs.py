@@ -89,6 +89,8 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
         return _cost_of_function(length_of)
     if length_of in COSTS:
         return Cost(length_of)
+    # The path of a function has a dot, as in my_costs.num_lines or my_file.py:num_lines; a name without is a typing
+    # error in one of COSTS.
     if "." not in length_of:
         raise ValueError(
             f"length_of is {length_of!r}, but must be one of {', '.join(COSTS)}, or a function, as "
@@ -100,12 +102,14 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
 
 def _cost_of_function(function: Callable[..., Any]) -> Cost:
     """Returns the cost with the import path of a function as its name, by which a resumed run finds it again."""
+    # An object such as a `functools.partial` has neither attribute; importing None.None then fails like a wrong path.
     path = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', None)}"
+    # A lambda, or a function inside another one, has a path that leads nowhere or to another object.
     try:
-        is_found = imported("length_of", path) is function
+        is_importable = imported("length_of", path) is function
     except ValueError:
-        is_found = False
-    if not is_found:
+        is_importable = False
+    if not is_importable:
         raise ValueError(
             f"length_of is {function!r}, which cannot be imported as {path}, so a resumed run would not find it; "
             "define the function at the top level of a module, a script or a notebook"
@@ -145,13 +149,16 @@ def costs_of(
         return _checking_lengths(arguments, decode)
     if cost.name == "tool_calls":
         return [_num_tool_calls(messages) for messages in _messages(cost, arguments)]
+    # A turn is a message of the model; the others are the results of tools.
     if cost.name == "turns":
         return [len(_assistant_messages(messages)) for messages in _messages(cost, arguments)]
     return _costs_by_function(cost, arguments, num_completions=len(facts))
 
 
 def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
+    """Returns the [`checking_length`] of each completion, by the column `solution` of the data set."""
     answers = right_answers(arguments.get("solution"))
+    # A completion is a list of messages such as {"role": "tool", "content": "7"}, or a text without any.
     for messages in arguments["completions"]:
         if any(isinstance(message, Mapping) and message.get("role") == "tool" for message in messages):
             raise TrainingError(
@@ -178,6 +185,7 @@ def right_answers(solutions: Sequence[Any] | None) -> list[str]:
     answers = []
     for solution in solutions:
         answer = _right_answer(solution)
+        # This raises TrainingError, also for an empty text, if the answer is neither a number nor a short text.
         end_of_first_place("", answer)
         answers.append(answer)
     return answers
@@ -185,8 +193,10 @@ def right_answers(solutions: Sequence[Any] | None) -> list[str]:
 
 def _right_answer(solution: Any) -> str:
     """Returns the text of a right answer, which may be a number, also one of NumPy or PyTorch."""
+    # `tolist` turns a number of NumPy or PyTorch into one of Python.
     value = solution.tolist() if hasattr(solution, "tolist") else solution
-    is_missing = value != value  # NaN, which tables have for a missing value
+    # Tables have NaN for a missing value, and only NaN differs from itself.
+    is_missing = value != value
     if not isinstance(value, str | Number) or is_missing:
         raise TrainingError(
             f"length_of is 'checking', but a row has solution={solution!r:.100}, which must be a number or a text; "
@@ -207,6 +217,7 @@ def _messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Map
 
 
 def _assistant_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the messages that the model wrote; the others hold the results of tools."""
     return [message for message in messages if message.get("role") == "assistant"]
 
 
@@ -216,6 +227,7 @@ def _num_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions: int) -> list[float]:
+    """Returns what the user's function counts of each completion; raises `TrainingError` if these are no costs."""
     assert cost.function is not None
     try:
         returned = cost.function(**arguments)
@@ -227,8 +239,8 @@ def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions
     try:
         costs = [float(value) for value in returned]
     except (TypeError, ValueError):
-        costs = []
-    are_costs = all(0 <= value < math.inf for value in costs)  # NaN is neither
+        costs = []  # it then has the wrong number of costs, which raises the error below
+    are_costs = all(0 <= value < math.inf for value in costs)  # both comparisons are False for NaN
     if not are_costs or len(costs) != num_completions:
         raise TrainingError(
             f"length_of {cost.name!r} returned {str(returned)[:100]} for {num_completions} completions, but must "
@@ -239,6 +251,7 @@ def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions
 
 def warn_of_no_thinking(lengths: Sequence[float], markers: ThinkingMarkers) -> None:
     """Warns if some completions have no thinking, although it is controlled."""
+    # the length in thinking tokens is 0 exactly where a completion has no thinking
     if not all(lengths):
         warnings.warn(
             f"length_of is 'thinking', but some completions have neither {markers.start!r} nor {markers.end!r}, so "

@@ -43,14 +43,16 @@ def completion_facts(
         >>> completion_facts([5, 6, 7, 2], end_ids={2}, tool_mask=[1, 0, 0, 1])
         CompletionFacts(num_tokens=2, num_thinking_tokens=0, is_truncated=False)
     """
+    # With tools, a completion also holds their output, which the model has not written.
     written_ids = completion_ids
     if tool_mask is not None:
-        written_ids = [index for index, is_written in zip(completion_ids, tool_mask, strict=True) if is_written]
+        written_ids = [token for token, is_written in zip(completion_ids, tool_mask, strict=True) if is_written]
     num_thinking_tokens = 0
     if thinking is not None:
         num_thinking_tokens = thinking.thinking_length(written_ids, is_opened)
+    # A completion that stops at the generation limit has some other token at its end, and an empty one has none.
     has_ended = len(completion_ids) > 0 and completion_ids[-1] in end_ids
-    return CompletionFacts(len(written_ids), num_thinking_tokens, not has_ended)
+    return CompletionFacts(len(written_ids), num_thinking_tokens, is_truncated=not has_ended)
 
 
 def facts_of_completions(
@@ -67,7 +69,7 @@ def facts_of_completions(
         facts = completion_facts(
             token_ids,
             end_ids,
-            tool_mask=tool_masks[row] if tool_masks else None,
+            tool_mask=tool_masks[row] if tool_masks else None,  # there are none without tools
             thinking=thinking,
             is_opened=are_opened[row],
         )

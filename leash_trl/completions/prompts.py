@@ -20,11 +20,13 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
         return prompt
     if isinstance(prompt, str):
         return prompt + suffix
+    # The prompt is a conversation, a list of messages such as {"role": "user", "content": "2 + 2?"}.
     *earlier, last = prompt
     content = last["content"]
     if isinstance(content, str):
         return [*earlier, {**last, "content": content + suffix}]
-    parts = [*content, {"type": "text", "text": suffix}]  # of a message with images
+    # The content of a message with images is a list of parts, such as {"type": "image"}.
+    parts = [*content, {"type": "text", "text": suffix}]
     return [*earlier, {**last, "content": parts}]
 
 
@@ -45,6 +47,7 @@ def effort_suffix(effort: str, suffix: str | None = None, has_template_kwargs: b
         ' Effort: low.'
     """
     if suffix is None:
+        # The chat template itself states the effort, by its arguments of the effort.
         if has_template_kwargs:
             return ""
         suffix = EFFORT_SUFFIX

@@ -29,6 +29,7 @@ class ThinkingMarkers:
     def start(self) -> str | None:
         """Text that begins the thinking, or `None` if no text does."""
         without_slash = self.end.replace("/", "", 1)
+        # An end such as "###" has no slash, and nothing remains of the end "/".
         has_start = without_slash not in ("", self.end)
         return without_slash if has_start else None
 
@@ -67,10 +68,11 @@ class ThinkingMarkers:
             >>> ThinkingMarkers(end="[/THINK]", is_opened=True).visible_text("It is 3, wait")
             ''
         """
+        # Without an end of thinking, `end` is empty and `after` is the whole completion.
         _, end, after = completion.rpartition(self.end)
-        has_ended = bool(end) or not self.is_opened
+        is_inside_thinking = self.is_opened and not end
         begins_anew = self.start is not None and self.start in after
-        return after if has_ended and not begins_anew else ""
+        return "" if is_inside_thinking or begins_anew else after
 
 
 DEFAULT_MARKERS = ThinkingMarkers()
@@ -111,12 +113,12 @@ class ThinkingTokens:
             completion_ids (`Sequence[int]`): Tokens of the completion.
             is_opened (`bool`): Whether the prompt ends inside the thinking.
         """
+        # The count is 0 if the thinking has no end; then the rest is the whole completion.
         num_to_end = self._num_to_last(self.markers.end, completion_ids)
-        has_ended = num_to_end > 0
-        begins_anew = self.markers.start is not None and (
-            self._num_to_last(self.markers.start, completion_ids[num_to_end:]) > 0
-        )
-        if begins_anew or (is_opened and not has_ended):
+        rest_ids = completion_ids[num_to_end:]
+        begins_anew = self.markers.start is not None and self._num_to_last(self.markers.start, rest_ids) > 0
+        is_inside_thinking = is_opened and num_to_end == 0
+        if begins_anew or is_inside_thinking:
             return len(completion_ids)
         return num_to_end
 
@@ -124,15 +126,18 @@ class ThinkingTokens:
         """Returns the number of tokens up to and including the last marker; 0 if there is none."""
         marker_ids = self.tokenizer.encode(marker, add_special_tokens=False)
         if len(marker_ids) == 1:
-            positions = [position for position, index in enumerate(ids, start=1) if index == marker_ids[0]]
+            positions = [position for position, token in enumerate(ids, start=1) if token == marker_ids[0]]
             return positions[-1] if positions else 0
-        # some tokenizers put blanks between the parts of a marker
+
+        # A marker of several tokens can be split differently beside other text, so it is searched for in decoded text.
+        # Some tokenizers put blanks between the parts of a marker, so its text is decoded too.
         shown_marker = self.tokenizer.decode(marker_ids)
 
         def num_markers(num_tokens: int) -> int:
             return self.tokenizer.decode(ids[:num_tokens]).count(shown_marker)
 
-        # the last token of a marker may hold more than the marker, so the fewest tokens that show all markers count
+        # The last token of a marker may also hold text behind it. So the result is the smallest number of tokens whose
+        # text shows as many markers as all tokens do; it is 0 if these show none.
         return bisect_left(range(len(ids)), num_markers(len(ids)), key=num_markers)
 
 
@@ -143,8 +148,10 @@ def warn_of_hidden_markers(tokenizer: "PreTrainedTokenizerBase", markers: Thinki
         if marker is None:
             continue
         ids = tokenizer.encode(marker, add_special_tokens=False)
-        is_written = marker in tokenizer.decode(ids)
-        if is_written and marker not in tokenizer.decode(ids, skip_special_tokens=True):
+        # TRL decodes completions for reward functions without special tokens. A marker that decoding never restores,
+        # such as one that is encoded as an unknown token, is not hidden by that.
+        is_restored = marker in tokenizer.decode(ids)
+        if is_restored and marker not in tokenizer.decode(ids, skip_special_tokens=True):
             warnings.warn(
                 f"thinking_end is {markers.end!r}, but {marker!r} is a special token, which texts do not show, so "
                 "rewards cannot tell thinking from answers; set special to false for it in the tokenizer's files",

@@ -31,6 +31,7 @@ def is_cudnn_attention_faulty() -> bool:
         return False
     if not torch.backends.cuda.cudnn_sdp_enabled():  # type: ignore[no-untyped-call]
         return False
+    # The compute capability is a pair such as (9, 0), whose first number is that of the architecture.
     major, _ = torch.cuda.get_device_capability()
     faulty_versions = FAULTY_VERSIONS.get(major, ())
     return _cudnn_version() in faulty_versions

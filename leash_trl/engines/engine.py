@@ -84,11 +84,11 @@ class Engine(Protocol):
 def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
     """Raises `ValueError` if a prompt and its limit exceed the context, beyond which transformers would still
     generate."""
-    if max_length is None:
+    if max_length is None:  # the model does not state its context
         return
     for request in requests:
         prompt_length = len(request.prompt_ids)
-        num_left = max(0, max_length - prompt_length)
+        num_left = max(0, max_length - prompt_length)  # for the message; 0 if the prompt alone is too long
         if prompt_length + request.max_new_tokens > max_length:
             raise ValueError(
                 f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {prompt_length} tokens the model's "

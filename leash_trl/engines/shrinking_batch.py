@@ -50,7 +50,9 @@ NOT_FOLLOWED = (
 def check_cache(model: PreTrainedModel) -> None:
     """Raises `ValueError` if a model has no cache of keys and values, or also keeps states that cannot be dropped with
     a row, such as the recurrent states of Mamba or the convolutional states of LFM2."""
+    # Only some models list a type for each of their layers, such as ["full_attention", "linear_attention"].
     layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
+    # Stateful models, such as Mamba, carry a state from token to token instead of the keys and values of all tokens.
     is_cached = model._supports_default_dynamic_cache() and not model._is_stateful
     if not is_cached or not CACHED_LAYERS.issuperset(layer_types):
         raise ValueError(
@@ -93,7 +95,8 @@ def sample_tokens(
     completions: list[list[int]] = [[] for _ in prompts]
     is_ended = [False] * len(prompts)
 
-    # the batch, of shapes (R,) and (R, T): numbers of the R prompts that are still in it, their T tokens so far
+    # The batch shrinks to the R completions that have not ended. `rows`, of shape (R,), says which of the N they are;
+    # `tokens`, of shape (R, T), has their prompts and what was sampled so far; `mask` is 0 for padding.
     rows = torch.arange(len(prompts), device=model.device)
     tokens = _left_padded(prompts, pad_id).to(model.device)
     mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(model.device)
@@ -105,15 +108,19 @@ def sample_tokens(
         forward(
             input_ids=tokens[:, :-1],
             attention_mask=mask[:, :-1],
+            # Positions count from the first token that is not padding.
             position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
+            # This pass only fills the cache, so it computes the logits of no position.
             logits_to_keep=torch.empty(0, dtype=torch.long, device=model.device),
         )
     for _ in range(max(limits)):
+        # The cache holds all earlier tokens, so only the newest of each row is computed, at its own position.
         positions = mask.sum(dim=1, keepdim=True) - 1
         output = forward(input_ids=tokens[:, -1:], attention_mask=mask, position_ids=positions, logits_to_keep=1)
         scores = warpers(tokens, output.logits[:, -1].float())
         next_tokens = choose(scores, rows)
         for row, token in zip(rows.tolist(), next_tokens.tolist(), strict=True):
+            # A completion that has ended stays in the batch until enough have; its further tokens are ignored.
             if not is_ended[row]:
                 completions[row].append(token)
                 is_ended[row] = token in end_ids[row] or len(completions[row]) == limits[row]
@@ -121,8 +128,9 @@ def sample_tokens(
             break
         tokens = torch.cat([tokens, next_tokens[:, None]], dim=1)
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-        kept = [index for index, row in enumerate(rows.tolist()) if not is_ended[row]]
-        if len(rows) - len(kept) > SHRINK_SHARE * len(rows):
+        kept = [index for index, row in enumerate(rows.tolist()) if not is_ended[row]]  # indices in the batch
+        num_finished = len(rows) - len(kept)
+        if num_finished > SHRINK_SHARE * len(rows):
             indices = torch.tensor(kept, device=model.device)
             cache.batch_select_indices(indices)
             rows = rows[indices]
@@ -150,7 +158,7 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     tokenizer = trainer.processing_class
     # TRL: GRPOTrainer._tokenize_prompts, so that `LeashGRPOTrainer` renders each prompt as its row says
     ids, _, _ = trainer._tokenize_prompts(prompts)
-    width = max(map(len, ids))
+    width = max(map(len, ids))  # of the batch of prompts, which are padded to the longest
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         settings = generation_settings(model, trainer.generation_config, width)
         check_is_followed(settings)
@@ -158,10 +166,12 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
             model,
             ids,
             end_ids=[merged_eos_token_ids(settings.eos_token_id, tokenizer)] * len(ids),
+            # In transformers, max_length includes the prompt and its padding.
             limits=[settings.max_length - width] * len(ids),
             pad_id=tokenizer.pad_token_id,
             warpers=model._get_logits_processor(settings, input_ids_seq_length=width, device=model.device),
         )
+    # TRL: GRPOTrainer._generate_single_turn returns no log-probabilities of transformers' generation either
     return {"prompt_ids": ids, "completion_ids": completion_ids, "logprobs": None}
 
 
@@ -170,16 +180,18 @@ def generation_settings(
 ) -> generation.GenerationConfig:
     """Returns the settings with which `generate` would complete prompts of `width` tokens: those of the trainer, then
     the model's own, then transformers' defaults."""
+    # These are private steps of transformers' `generate`, in its order. They fill in the end tokens and `max_length`,
+    # the limit of prompt and completion together.
     has_default_length = of_trainer.max_length is None and model.generation_config.max_length is None
     settings, _ = model._prepare_generation_config(of_trainer)
     model._prepare_special_tokens(settings, device=model.device)
     return model._prepare_generated_length(
         settings,
         has_default_max_length=has_default_length,
-        has_default_min_length=True,  # decides only on a warning
+        has_default_min_length=True,  # it only decides whether transformers warns
         model_input_name="input_ids",
         input_ids_length=width,
-        inputs_tensor=None,
+        inputs_tensor=None,  # only models that take embeddings instead of token ids need it
     )
 
 
@@ -189,8 +201,8 @@ def check_is_followed(settings: generation.GenerationConfig) -> None:
     Raises:
         `ValueError`: If a setting of `NOT_FOLLOWED` differs from sampling without it.
     """
-    # what changes nothing: the defaults of transformers, except that trainers always sample; it lists no default of
-    # token_healing
+    # A setting changes nothing if it has transformers' default. There are two exceptions: trainers always sample, and
+    # transformers lists no default of token_healing.
     unchanging = {**settings._get_default_generation_params(), "do_sample": True, "token_healing": False}
     for name in NOT_FOLLOWED:
         value = getattr(settings, name, None)

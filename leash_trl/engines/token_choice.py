@@ -63,5 +63,6 @@ class SeededDraw:
 
     def __call__(self, scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Draws tokens by [`inverse_cdf`]; rows must be passed for each of their tokens."""
+        # Each remaining completion takes the next number of its stream, whichever others are still in the batch.
         uniforms = [self._streams[row].random() for row in rows.tolist()]
         return inverse_cdf(scores.softmax(dim=-1), torch.tensor(uniforms, dtype=torch.float64, device=scores.device))

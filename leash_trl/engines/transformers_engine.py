@@ -61,9 +61,10 @@ class TransformersEngine:
         """
         check_lengths(requests, self.max_length)
         is_greedy = settings.temperature == 0
+        # The logits processors scale the logits by the temperature and remove tokens by top-p and top-k.
         config = GenerationConfig(
             do_sample=True,
-            temperature=settings.temperature or 1.0,  # the most likely token is the same at each temperature
+            temperature=settings.temperature or 1.0,  # 0 stands for the likeliest token, which is the same for each
             top_p=settings.top_p,
             top_k=settings.top_k,
         )
@@ -84,5 +85,6 @@ class TransformersEngine:
                 choose=choice,
             )
             for token_ids, ends in zip(rows, end_ids, strict=True):
+                # A completion that its limit cut off has no end token as its last token.
                 generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

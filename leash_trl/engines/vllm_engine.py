@@ -44,6 +44,7 @@ class VllmEngine:
         path = checkpoint_path(path)
         self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         if dtype == "auto":
+            # vLLM's own "auto" would convert float32 to bfloat16, so the type that the checkpoint states is passed.
             config = AutoConfig.from_pretrained(path, revision=revision).get_text_config()
             dtype = config.dtype or "auto"
         if current_platform.is_cpu():
@@ -64,6 +65,8 @@ class VllmEngine:
         from vllm import SamplingParams
 
         check_lengths(requests, self.max_length)
+        # A prompt that an earlier call left in the cache is not computed again. This changes the rounding and thereby,
+        # in rare cases, a token.
         self._llm.reset_prefix_cache()
         end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in requests]
         params = [
@@ -85,6 +88,6 @@ class VllmEngine:
         generations = []
         for ends, output in zip(end_ids, outputs, strict=True):
             completion = output.outputs[0]  # the only one, since vLLM samples one for each prompt by default
-            token_ids = list(completion.token_ids)
+            token_ids = list(completion.token_ids)  # with the end token, unless the limit cut it off
             generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

@@ -95,6 +95,7 @@ def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     completion_lengths = batch["completion_mask"].sum(dim=1)
     num_loss_tokens = loss_mask(batch).sum(dim=1)
     has_signal = batch["advantages"] != 0
+    # The facts become the columns of one tensor, which is gathered over processes at once.
     facts = (prompt_lengths, completion_lengths, num_loss_tokens, has_signal)
     return torch.stack([fact.long() for fact in facts], dim=1)
 
@@ -115,13 +116,14 @@ def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> 
         if name in WHOLE_FIELDS:
             rows[name] = first
         elif name in PADDING:
+            # The parts have different widths, so their rows are padded again, all to the widest.
             rows[name] = pad_sequence(
-                list(chain.from_iterable(parts)),  # row by row
+                list(chain.from_iterable(parts)),
                 batch_first=True,
                 padding_value=padding_value(name, pad_token_id),
                 padding_side=PADDING[name].side,
             )
-        else:
+        else:  # such as advantages, with one value for each row
             rows[name] = torch.cat(parts)
     return rows
 
@@ -141,7 +143,8 @@ def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
     """
     if not rope_parameters:
         return set()
-    # either the parameters themselves, or a mapping from the kind of layer to its parameters
+    # The mapping holds either the parameters themselves, such as {"rope_type": "yarn", "factor": 4.0}, or those of the
+    # types of layers, such as {"full_attention": {"rope_type": "yarn"}}.
     candidates = [rope_parameters]
     candidates += [value for value in rope_parameters.values() if isinstance(value, Mapping)]
     return {parameters["rope_type"] for parameters in candidates if "rope_type" in parameters}
@@ -164,8 +167,9 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
 
     The output of a decoder does not depend on padding to the right, nor, in `RELATIVE_MODELS`, on padding to the left.
     """
-    if name not in PADDING:
+    if name not in PADDING:  # such as advantages, which have no columns for tokens
         return values
-    if PADDING[name].side == "left":  # only prompts are padded on the left
+    # Only prompts are padded on the left, so their tokens are in the last columns.
+    if PADDING[name].side == "left":
         return values[:, -prompt_width:]
     return values[:, :completion_width]

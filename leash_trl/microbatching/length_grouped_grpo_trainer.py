@@ -85,10 +85,12 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         avoid_faulty_cudnn_attention()
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()
-        # the virtual tokens of prompt learning are to the left of the padding
+        # Padding on the left of prompts may be trimmed only if the output does not depend on it. The virtual tokens of
+        # prompt learning are to the left of the padding, so trimming would change their distance to the prompt.
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
 
+        # Each list has the reasons, as text for a warning, why something would change the gradient.
         rope_types = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
         against_trimming = []
         for rope_type in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE:
@@ -96,12 +98,12 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         against_regrouping = against_trimming + self._reasons_against_regrouping()
         against_skipping = against_trimming + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
 
-        # TRL's own configuration has no switches, so the defaults of the class apply
+        # TRL's own GRPOConfig has no switches; then the class itself is read, whose attributes are the defaults.
         switches = self.args if isinstance(self.args, LengthGroupedGRPOConfig) else LengthGroupedGRPOConfig
         self._trims = switches.length_grouped_microbatches and not against_trimming
         self._regroups = switches.length_grouped_microbatches and not against_regrouping
         if not self._regroups and self.accelerator.num_processes > 1:
-            # TRL gathers a statistic of each row, so all processes must compute equally many
+            # TRL gathers a statistic of each row, so all processes must compute equally many rows.
             against_skipping.append("completions stay in their process, and each may have another number to skip")
         self._skips_zero_signal = switches.skip_zero_signal and not against_skipping
         if switches.length_grouped_microbatches and against_regrouping:
@@ -109,7 +111,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         if switches.skip_zero_signal and against_skipping:
             logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(against_skipping))
 
-        # with regrouping, a row may move to another process; otherwise each process keeps its rows
+        # With regrouping, all processes share their rows, so that a row may move to another process. Otherwise each
+        # process keeps its rows, as if it were the only one.
         self._num_sharing = self.accelerator.num_processes if self._regroups else 1
         self._index_among_sharing = self.accelerator.process_index if self._regroups else 0
 
@@ -119,6 +122,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         reasons = loss_weights.reasons_against_regrouping(self.args, self.aux_loss_enabled)
         if self._keeps_prompt_padding and self.accelerator.num_processes > 1:
             reasons.append("the model may depend on the padding at the left of a row, which differs between processes")
+        # None unless the run is configured with such a parallelism.
         parallelism = self.accelerator.parallelism_config
         if parallelism is not None and parallelism.non_data_parallel_size > 1:
             reasons.append("with tensor, context or sequence parallelism, processes hold the same completions")
@@ -126,14 +130,15 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch):
         """Regroups the micro-batches whenever TRL has created new ones."""
+        # TRL: GRPOTrainer._prepare_inputs keeps the micro-batches of a generation batch in this list, and replaces it
+        # only when it generates; in an evaluation, it leaves the list alone
         previous = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is None or self._buffered_inputs is previous:
-            return inputs  # of an evaluation, or from the buffer
-        # TRL: GRPOTrainer._prepare_inputs returns one of the micro-batches that it has just created
-        (index,) = (index for index, batch in enumerate(self._buffered_inputs) if batch is inputs)
+            return inputs
         self._buffered_inputs = self._rearranged(self._buffered_inputs)
-        return self._buffered_inputs[index]
+        # TRL: GRPOTrainer._prepare_inputs chooses the micro-batch of a step in the same way
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _rearranged(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns as many micro-batches with the rows of the given ones, or `batches` itself if nothing can change."""
@@ -155,26 +160,28 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _can_handle_fields(self, batch: dict[str, Any]) -> bool:
         """Returns whether all processes can handle all fields of their batches. They decide together, since TRL may
         drop images in a single process, and a process that gathers alone would wait for the others forever."""
-        others = []
+        unfamiliar = []  # such as pixel_values
         for name, values in batch.items():
             if name not in batch_fields.FIELDS or not isinstance(values, torch.Tensor):
-                others.append(name)
-        if others:
-            fields = ", ".join(sorted(others))
+                unfamiliar.append(name)
+        if unfamiliar:
+            fields = ", ".join(sorted(unfamiliar))
             warnings.warn(f"batches with {fields} stay as TRL makes them: not grouped by length", stacklevel=2)
-        can_handle = torch.tensor([not others], device=self.accelerator.device)
+        can_handle = torch.tensor([not unfamiliar], device=self.accelerator.device)
         return bool(self.accelerator.gather(can_handle).all())
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
         """Returns this process's micro-batches of a window whose rows may be distributed freely."""
-        rows = batch_fields.joined(window, self._tokenizer.pad_token_id)
-        # of this process, or with regrouping of all processes, whose rows are numbered together from here on
-        facts = self._of_all(batch_fields.row_facts(rows))
+        joined = batch_fields.joined(window, self._tokenizer.pad_token_id)
+        # From here on, a row is a number: that of a row of this process or, with regrouping, of all processes, whose
+        # rows are numbered together. The four lists have one value for each row; `has_signal` is 1 or 0.
+        facts = self._gathered(batch_fields.row_facts(joined))
         prompt_lengths, completion_lengths, num_loss_tokens, has_signal = facts.T.tolist()
+        # A row adds nothing to the loss if its advantage is 0, or if all its tokens are masked.
         is_needed = [True] * len(has_signal)
         if self._skips_zero_signal:
             is_needed = [signal > 0 and count > 0 for signal, count in zip(has_signal, num_loss_tokens, strict=True)]
-        widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width=rows["prompt_ids"].shape[1])
+        widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width=joined["prompt_ids"].shape[1])
         plan = arrange(
             widths.prompts,
             widths.completions,
@@ -184,8 +191,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         )
         lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
         self._log_arrangement(lengths, widths, plan)
-        own_plan = plan[self._index_among_sharing]
-        batches = self._picked(rows, own_plan, widths)
+        batches = self._trimmed_batches(joined, plan[self._index_among_sharing], widths)
         self._add_factors(batches, plan, num_loss_tokens, num_rows_before=len(window[0]["advantages"]))
         return batches
 
@@ -197,18 +203,19 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         num_rows_before: int,
     ) -> None:
         """Gives each micro-batch the factors that `compute_loss` multiplies its loss and its logged means with."""
-        own_plan = plan[self._index_among_sharing]
-        # TRL logs means over all processes, so the logged means are weighted by the rows and tokens of all
-        num_rows = [0] * len(own_plan)  # by step
-        num_tokens = [0] * len(own_plan)
-        for parts in plan:  # of one process
-            for step, part in enumerate(parts):
+        # The plan lists, for each process and each of its steps, the rows of a micro-batch. At each step, TRL logs one
+        # mean over the micro-batches of all processes. So the logged means are weighted by the rows and tokens of all.
+        num_rows = [0] * len(batches)
+        num_tokens = [0] * len(batches)
+        for parts_of_process in plan:
+            for step, part in enumerate(parts_of_process):
                 num_rows[step] += len(part)
                 num_tokens[step] += sum(num_loss_tokens[row] for row in part)
         row_factors = loss_weights.mean_factors(num_rows)
         token_factors = loss_weights.mean_factors(num_tokens)
+        # The gradient is a mean over processes already, so the loss is weighted by the rows of this process alone.
         for step, batch in enumerate(batches):
-            part = own_plan[step]
+            part = plan[self._index_among_sharing][step]
             batch["loss_factor"] = loss_weights.loss_factor(
                 self.loss_type,
                 num_rows=len(part),
@@ -229,12 +236,12 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             return RowWidths([prompt_width] * len(prompt_lengths), fitting(completion_lengths))
         return RowWidths(fitting(prompt_lengths), fitting(completion_lengths))
 
-    def _of_all(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
+    def _gathered(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest
         first."""
-        if self._num_sharing == 1:
+        if self._num_sharing == 1:  # each process keeps its rows
             return values
-        if name in batch_fields.PADDING:
+        if name in batch_fields.PADDING:  # each process has padded to its own longest row
             values = self.accelerator.pad_across_processes(
                 values,
                 dim=1,
@@ -243,18 +250,21 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             )
         return self.accelerator.gather(values)
 
-    def _picked(self, rows: batch_fields.Batch, parts: list[list[int]], widths: RowWidths) -> list[dict[str, Any]]:
-        """Returns one trimmed batch for each list of rows. Fields are gathered one after the other to save memory."""
+    def _trimmed_batches(
+        self, joined: batch_fields.Batch, parts: list[list[int]], widths: RowWidths
+    ) -> list[dict[str, Any]]:
+        """Returns one trimmed batch for each list of rows in `parts`, which may be rows of other processes too."""
         batches: list[dict[str, Any]] = [{} for _ in parts]
-        for name, values in rows.items():
+        # Fields are gathered from all processes one after the other, which takes less memory than all at once.
+        for name, values in joined.items():
             if name in batch_fields.WHOLE_FIELDS:
                 for batch in batches:
                     batch[name] = values
                 continue
-            values_of_all = self._of_all(values, name)
+            gathered = self._gathered(values, name)
             for batch, part in zip(batches, parts, strict=True):
                 prompt_width, completion_width = widths.widest(part)
-                batch[name] = batch_fields.cut(name, values_of_all, prompt_width, completion_width)[part]
+                batch[name] = batch_fields.cut(name, gathered, prompt_width, completion_width)[part]
         return batches
 
     def _log_arrangement(self, lengths: list[int], widths: RowWidths, plan: Arrangement) -> None:
@@ -262,14 +272,16 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         num_kept = 0  # rows that are computed
         num_real = 0  # positions with a token
         num_computed = 0  # positions with or without a token
-        for parts in plan:  # of one process
-            for part in parts:
+        # The plan lists, for each process, the rows of each of its micro-batches.
+        for parts_of_process in plan:
+            for part in parts_of_process:
                 prompt_width, completion_width = widths.widest(part)
                 num_kept += len(part)
                 num_real += sum(lengths[row] for row in part)
                 num_computed += len(part) * (prompt_width + completion_width)
         counts = torch.tensor([num_kept, len(lengths), num_real, num_computed])
-        if not self._regroups:  # with regrouping, the plan already covers all processes
+        # With regrouping, the plan is that of all processes already, else only of this one.
+        if not self._regroups:
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
         num_kept, num_rows, num_real, num_computed = counts.tolist()
         metrics = self._metrics["train"]
@@ -280,8 +292,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """Weights the loss and the logged means so that the rows have the same weight as in TRL's own
         micro-batches."""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if "loss_factor" not in inputs:
+        if "loss_factor" not in inputs:  # of a batch that stays as TRL makes it, or of an evaluation
             return loss
+        # TRL takes a clipped ratio for each token or, as in GSPO, for each row.
         row_means = set(ROW_MEANS)
         token_means = set(TOKEN_MEANS)
         if self.importance_sampling_level == "sequence":
@@ -301,13 +314,14 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     ):
         """Computes rows of similar length together if no gradients are needed; TRL takes them in order, padded to the
         longest of all."""
-        # no images, and no router loss, which is a mean over rows
+        # The options are TRL's fields of images, which are None for text, and `compute_aux_loss`, for a router loss,
+        # which is a mean over the rows of a call and would change with their order.
         has_only_text = all(value is None or value is False for value in options.values())
         if torch.is_grad_enabled() or not self._trims or not has_only_text:
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **options
             )
-        prompt_width = input_ids.shape[1] - logits_to_keep
+        prompt_width = input_ids.shape[1] - logits_to_keep  # logits_to_keep is the width of completions
         lengths = attention_mask[:, prompt_width:].sum(dim=1)
         longest_first = lengths.argsort(descending=True, stable=True)
         outputs = []
@@ -315,12 +329,15 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             fitting = batch_fields.fitting_width(int(lengths[rows].max()), self.pad_to_multiple_of)
             width = min(fitting, logits_to_keep)
             end = prompt_width + width
-            # TRL: the method returns log-probabilities, entropies and the router loss, the last two only if asked
+            # TRL: the method returns log-probabilities, entropies and the router loss; the last two are None unless
+            # they are requested
             output = super()._get_per_token_logps_and_entropies(
                 model, input_ids[rows, :end], attention_mask[rows, :end], width, compute_entropy=compute_entropy
             )
             values_of_rows = [values for values in output if values is not None]
+            # The caller expects columns for the longest completion of all; those of padding are masked later.
             missing_columns = (0, logits_to_keep - width)  # on the left, on the right
             outputs.append([torch.nn.functional.pad(values, missing_columns) for values in values_of_rows])
+        # `argsort` of the order leads back to the rows as they came: first log-probabilities, then entropies, if any.
         in_order = [torch.cat(values)[longest_first.argsort()] for values in zip(*outputs, strict=True)]
         return in_order[0], in_order[1] if compute_entropy else None, None

@@ -42,8 +42,11 @@ def loss_factor(
         >>> loss_factor("grpo", num_rows=6, num_rows_before=4)
         1.5
     """
+    # These losses are divided by the tokens of the whole window, which does not depend on micro-batches.
     if loss_type in WINDOW_NORMALIZED:
         return 1.0
+    # TRL divides the loss by the rows, or by the tokens, of this micro-batch; the factor undoes that and divides by
+    # those of TRL's own micro-batch instead.
     if loss_type in ROW_NORMALIZED:
         return num_rows / num_rows_before
     return max(num_tokens, 1) / max(num_tokens_before, 1)  # TRL divides by at least one token
@@ -70,6 +73,7 @@ def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[
     reasons = []
     if args.beta != 0.0:
         reasons.append("beta gives every completion a KL term")
+    # Where the rows of a micro-batch affect each other, those with advantage 0 affect the others too.
     return reasons + _effects_within_microbatches(args, has_router_loss)
 
 
@@ -84,6 +88,7 @@ def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> lis
 def _effects_within_microbatches(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
     """Returns the settings with which every completion affects what the others of its micro-batch add to the loss."""
     reasons = []
+    # A loss that TRL has added since may be of any type, so nothing can be assumed of it.
     if args.loss_type not in LOSS_TYPES:
         reasons.append(f"loss_type={args.loss_type!r} is not known")
     if args.entropy_coef != 0.0 or args.use_adaptive_entropy:

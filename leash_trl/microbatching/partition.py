@@ -44,10 +44,14 @@ def _run_costs(prompt_lengths: Sequence[int], completion_lengths: Sequence[int],
     completions = torch.tensor(completion_lengths)
     num_rows = len(prompts)
     costs = torch.full((num_rows + 1, max_rows), torch.inf, dtype=torch.float64)
-    prompt_widths = prompts  # of the runs of this size, by their first row
+    # For runs of `size` rows, both widths are lists by the first row of the run: the longest prompt and the longest
+    # completion in it. The latter is that of the first row itself, since rows are sorted.
+    prompt_widths = prompts
     for size in range(1, max_rows + 1):
-        completion_widths = completions[: num_rows - size + 1]  # the first row of a run has the longest completion
+        completion_widths = completions[: num_rows - size + 1]
+        # The run that begins at row 0 ends before row `size`, and so on.
         costs[size:, -size] = (size * (prompt_widths + completion_widths)).double()
+        # A run that is one row longer has the longer prompt of the shorter run and its new last row.
         prompt_widths = torch.maximum(prompt_widths[:-1], prompts[size:])
     return costs
 
@@ -65,21 +69,26 @@ def _best_runs(
         `tuple[float, list[int]]`: The combined cost, and the number of rows of each run.
     """
     num_ends, max_rows = costs.shape
+    # Column `-size` is that of the runs of `size` rows, as in `costs`; at [end, -size], `starts` has their first row.
     sizes = torch.arange(max_rows, 0, -1)
-    starts = (torch.arange(num_ends)[:, None] - sizes).clamp(min=0)  # of each run; runs that are clamped cost infinity
-    least = torch.full((num_ends,), torch.inf, dtype=torch.float64)  # cost of all rows before each end, in no run yet
-    least[0] = 0.0
-    best_sizes = []  # after one run, two runs, ...: the size of the last run, by its end
+    starts = (torch.arange(num_ends)[:, None] - sizes).clamp(min=0)  # runs that are clamped cost infinity
+    # At index `end`, the least combined cost of all rows before `end`, first for no run at all, which holds no rows.
+    least_costs = torch.full((num_ends,), torch.inf, dtype=torch.float64)
+    least_costs[0] = 0.0
+    # For one run, two runs and so on, the size of the last run of the best division, by its end.
+    best_sizes: list[list[int]] = []
     for _ in range(num_parts):
-        least, best = combine(least[starts], costs).min(dim=1)
+        # The last run costs `costs`; what is before its start was divided in the round before.
+        least_costs, best = combine(least_costs[starts], costs).min(dim=1)
         best_sizes.append(sizes[best].tolist())
-    # from the last run back to the first
+
+    # The last run ends after all rows. Its size says where the run before it ends, and so on, back to the first run.
     sizes_of_runs: list[int] = []
     end = num_ends - 1
     for size_by_end in reversed(best_sizes):
         sizes_of_runs.insert(0, size_by_end[end])
         end -= size_by_end[end]
-    return least[-1].item(), sizes_of_runs
+    return least_costs[-1].item(), sizes_of_runs
 
 
 def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
@@ -102,12 +111,15 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
         [[1], [0, 2, 3]]
     """
     num_rows = len(completion_lengths)
+    # Neighbors in this order, the longest completion first, need about the same width.
     order = sorted(range(num_rows), key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
     prompts = [prompt_lengths[row] for row in order]
     completions = [completion_lengths[row] for row in order]
-    # each of the other micro-batches has at least one row
+    # Each of the other micro-batches has at least one row.
     max_rows = min(num_rows - (num_parts - 1), math.ceil(MAX_ROWS_OVER_MEAN * num_rows / num_parts))
     costs = _run_costs(prompts, completions, max_rows)
+    # The fewest positions in total could need one huge micro-batch, which takes too much memory. So a first search
+    # says how small the largest one can be, and the second keeps all of them near that size.
     smallest_cap, _ = _best_runs(costs, num_parts, combine=torch.maximum)
     cap_by_number = math.ceil(num_rows / num_parts) * (max(prompts) + max(completions))  # as TRL splits rows
     cap = min(CAP_SLACK * smallest_cap, cap_by_number)
@@ -132,6 +144,7 @@ def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: in
     others = [row for row in rows if not is_needed[row]]
     shortest_first = sorted(others, key=lambda row: lengths[row])
     rounded_up = math.ceil(len(needed) / multiple_of) * multiple_of
+    # All processes must compute equally many rows, so some are added that would not be needed, the cheapest first.
     num_added = max(least, rounded_up) - len(needed)
     return sorted(needed + shortest_first[:num_added])
 
@@ -167,21 +180,22 @@ def arrange(
     lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
     rows = rows_to_compute(is_needed, lengths, least=num_steps * num_processes, multiple_of=num_processes)
     rows.sort(key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
-    # rows of about the same length, of which each process gets one
-    neighbors = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
-    prompts = [max(prompt_lengths[row] for row in block) for block in neighbors]
-    completions = [max(completion_lengths[row] for row in block) for block in neighbors]
+    # A block holds rows of about the same length, of which each process gets one. Its lengths are the largest of them.
+    blocks = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
+    prompts = [max(prompt_lengths[row] for row in block) for block in blocks]
+    completions = [max(completion_lengths[row] for row in block) for block in blocks]
 
     def num_positions(part: list[int]) -> int:
-        return positions([prompts[block] for block in part], [completions[block] for block in part])
+        return positions([prompts[index] for index in part], [completions[index] for index in part])
 
-    parts = partition(prompts, completions, num_parts=num_steps)  # of blocks, not of rows
+    # Each part lists the indices of the blocks that make up one micro-batch of every process.
+    parts = partition(prompts, completions, num_parts=num_steps)
     parts.sort(key=num_positions, reverse=True)
-    microbatches = []
+    arrangement = []
     for process in range(num_processes):
-        of_process = []
+        microbatches = []
         for part in parts:
-            # the processes take turns in getting the longest of the neighbors
-            of_process.append([neighbors[block][(process + block) % num_processes] for block in part])
-        microbatches.append(of_process)
-    return microbatches
+            # The first row of a block is its longest, so the processes take turns in getting it.
+            microbatches.append([blocks[index][(process + index) % num_processes] for index in part])
+        arrangement.append(microbatches)
+    return arrangement

@@ -47,21 +47,29 @@ class Course(NamedTuple):
 
     def mean(self, key: str, updates: int = LASTING) -> float:
         """Returns the mean of the last updates; NaN before there were as many, or if there is no value."""
-        newest = self.log.index[-1]
-        return self._mean(key, first=newest - updates + 1, last=newest) if newest >= updates else math.nan
+        newest = self.log.index[-1]  # the number of the newest update
+        if newest < updates:
+            return math.nan
+        return self._mean(key, first=newest - updates + 1, last=newest)
 
     def first_mean(self, key: str, updates: int) -> float:
         """Returns the mean of the first twenty updates; NaN unless they were over before the last `updates`."""
-        is_over = self.log.index[-1] >= LASTING + updates
-        return self._mean(key, first=1, last=LASTING) if is_over else math.nan
+        newest = self.log.index[-1]  # the number of the newest update
+        if newest < LASTING + updates:
+            return math.nan
+        return self._mean(key, first=1, last=LASTING)
 
     def _mean(self, key: str, first: int, last: int) -> float:
+        # The column of a budget is named as in leash/mean_length/low. Its index holds the numbers of updates, so that
+        # the slice includes the updates `first` and `last`.
         values = self.log.get(key + self.budget, pd.Series(dtype=float))
         return values.loc[first:last].mean()
 
 
 def correct_answers_clipped(course: Course) -> str | None:
+    """Returns advice if the length penalty is so large that correct answers have the reward of wrong ones."""
     shaped = course.mean("leash/shaped_reward")
+    # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (shaped <= ALL_CLIPPED and course.mean("leash/accuracy") >= SOME_CORRECT):
         return None
     return (
@@ -71,13 +79,18 @@ def correct_answers_clipped(course: Course) -> str | None:
 
 
 def lambda_at_max(course: Course) -> str | None:
-    if correct_answers_clipped(course):  # whose remedy is another one
+    """Returns advice if lambda stays at its upper bound, but answers stay too long."""
+    # A larger lambda would not help where it clips all rewards already.
+    if correct_answers_clipped(course):
         return None
-    bound = getattr(course.method, "lambda_max", math.nan)
+    bound = getattr(course.method, "lambda_max", math.nan)  # NaN for a method without lambda
+    # The violation is the mean of length / target - 1, so 0.3 is a length 30 % above the target.
     excess = course.mean("leash/violation")
+    # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (course.mean("leash/lambda") >= bound - ROUNDING_ERROR and excess > OFF_TARGET):
         return None
-    is_held_by_floor = course.mean("leash/price_share") < 1.0  # which then limits the penalty, not lambda
+    # Below 1, the floor of accuracy has reduced the penalty, so the bound of lambda does not limit it.
+    is_held_by_floor = course.mean("leash/price_share") < 1.0
     length = course.mean("leash/mean_length")
     is_stuck = length > NO_SHORTER * course.mean("leash/mean_length", 2 * LASTING)
     if is_held_by_floor or not is_stuck:
@@ -89,13 +102,16 @@ def lambda_at_max(course: Course) -> str | None:
 
 
 def lambda_at_min(course: Course) -> str | None:
-    bound = getattr(course.method, "lambda_min", math.nan)
+    """Returns advice if lambda stays at its lower bound, and answers stay shorter than they may be."""
+    bound = getattr(course.method, "lambda_min", math.nan)  # NaN for a method without lambda
+    # The violation is the mean of length / target - 1, so -0.3 is a length 30 % below the target.
     excess = course.mean("leash/violation")
+    # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (course.mean("leash/lambda") <= bound + ROUNDING_ERROR and excess < -OFF_TARGET):
         return None
     length = course.mean("leash/mean_length")
     remedy = "set length_control leash_predictive with lambda_min -1, or lower target_length"
-    if bound < 0:
+    if bound < 0:  # lambda may reward length already
         remedy = "lower target_length"
     return (
         f"lambda has been at lambda_min={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
@@ -104,8 +120,10 @@ def lambda_at_min(course: Course) -> str | None:
 
 
 def short_answers_wrong(course: Course) -> str | None:
+    """Returns advice if long answers were the wrong ones at first, but now the short ones are."""
     first = course.first_mean("leash/length_accuracy_correlation", LASTING)
     last = course.mean("leash/length_accuracy_correlation")
+    # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (first < -CORRELATION_NOISE and last > CORRELATION_NOISE):
         return None
     return (
@@ -115,9 +133,11 @@ def short_answers_wrong(course: Course) -> str | None:
 
 
 def truncated(course: Course) -> str | None:
+    """Returns advice if the generation limit cuts many completions, unless the method wants that."""
     share = course.mean("leash/truncated_share")
+    # Methods such as ThinkPrune lower the generation limit themselves, whatever the target is.
     cuts_on_purpose = course.method.generation_cap(1.0) is not None
-    if cuts_on_purpose or not share >= MUCH_TRUNCATED:
+    if cuts_on_purpose or not share >= MUCH_TRUNCATED:  # NaN, before there were enough updates, is not
         return None
     return (
         f"truncated_share is {share:.2f} over {LASTING} updates: so many completions were cut before their end; "
@@ -126,13 +146,15 @@ def truncated(course: Course) -> str | None:
 
 
 def without_signal(course: Course) -> str | None:
+    """Returns advice if many groups have equal rewards, unless that is because all answers are correct."""
+    # Clipping makes rewards equal too, and has a remedy of its own.
     if correct_answers_clipped(course):
         return None
     share = course.mean("leash/zero_signal_share")
-    if math.isnan(share):
-        share = course.mean("frac_reward_zero_std")  # TRL's, in its own trainers
+    if math.isnan(share):  # only LeashGRPOTrainer logs that share; TRL's trainers log this one
+        share = course.mean("frac_reward_zero_std")
     is_solved = course.mean("leash/accuracy") >= SOLVED
-    if is_solved or not share >= MUCH_WITHOUT_SIGNAL:
+    if is_solved or not share >= MUCH_WITHOUT_SIGNAL:  # NaN, before there were enough updates, is not
         return None
     return (
         f"zero_signal_share is {share:.2f} over {LASTING} updates: all answers of so many groups have the same reward "
@@ -141,8 +163,10 @@ def without_signal(course: Course) -> str | None:
 
 
 def accuracy_fell(course: Course) -> str | None:
+    """Returns advice if accuracy is lower than at the beginning of the run."""
     first = course.first_mean("leash/accuracy", LONG_LASTING)
     last = course.mean("leash/accuracy", LONG_LASTING)
+    # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not last < first - ACCURACY_NOISE:
         return None
     return (
@@ -152,6 +176,8 @@ def accuracy_fell(course: Course) -> str | None:
 
 
 def floor_out_of_reach(course: Course) -> str | None:
+    """Returns advice if accuracy is so far below `min_accuracy` that there is no length penalty at all."""
+    # This is the share of the penalty that the floor leaves. NaN, before there were enough updates, is no small share.
     if not course.mean("leash/price_share", LONG_LASTING) <= ROUNDING_ERROR:
         return None
     floor = getattr(course.method, "min_accuracy", math.nan)
@@ -180,17 +206,22 @@ def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, u
     rows = [row for row in log_history if "leash/mean_length" in row]
     if not rows:
         return {}
-    rows = rows[:LASTING] + rows[LASTING:][-LONG_LASTING:]  # all that a rule reads
+    # Rules read only the first updates and the newest ones, so a table of these is enough.
+    rows = rows[:LASTING] + rows[LASTING:][-LONG_LASTING:]
     log = pd.DataFrame(rows).set_index("step")
     advice = {}
-    lengths = [key for key in log if key.startswith("leash/mean_length")]  # that of the run, and those of its budgets
+    # There is one mean length of the whole run, and one of each budget, such as leash/mean_length/low.
+    lengths = [key for key in log if key.startswith("leash/mean_length")]
     for key in lengths:
         budget = key.removeprefix("leash/mean_length")
         course = Course(log, method, unit, budget)
         for rule in RULES:
             text = rule(course)
-            if text is not None:
-                advice[rule.__name__ + budget] = f"budget {budget[1:]}: {text}" if budget else text
+            if text is None:
+                continue
+            if budget:
+                text = f"budget {budget[1:]}: {text}"  # without the slash
+            advice[rule.__name__ + budget] = text
     return advice
 
 
@@ -201,14 +232,15 @@ def given_advice(state: TrainerState) -> list[dict[str, Any]]:
 
 def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
     """Warns of each new piece of advice once, and keeps it in the trainer state for checkpoints and reports."""
-    given = given_advice(state)
-    names = [advice["name"] for advice in given]
+    advice_so_far = given_advice(state)
+    names = [advice["name"] for advice in advice_so_far]
     for name, text in advice_on(state.log_history, method, unit_of(length_of)).items():
         if name not in names:
-            given.append({"name": name, "step": state.global_step, "text": text})
+            advice_so_far.append({"name": name, "step": state.global_step, "text": text})
             _warn(state, f"update {state.global_step}: {text}")
-    if given:
-        state.stateful_callbacks[ADVICE_ENTRY] = given
+    # transformers saves these entries in the checkpoint, and restores them.
+    if advice_so_far:
+        state.stateful_callbacks[ADVICE_ENTRY] = advice_so_far
 
 
 def list_advice(state: TrainerState) -> None:

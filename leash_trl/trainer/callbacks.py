@@ -68,6 +68,7 @@ class DualStepCallback(TrainerCallback):
         self.version = 0
         self._length_of = cost.name
         self._target_length = target_length
+        # A resumed run compares the digests of this code with those in its checkpoint.
         code = [type(method), *reward_funcs]
         if cost.function is not None:
             code.append(cost.function)
@@ -82,6 +83,7 @@ class DualStepCallback(TrainerCallback):
 
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
+        # There are several parts only with dynamic sampling: those of its rounds of generation.
         self._lacks_rewards = not any(self.method.is_trained(part).any() for part in parts)
         if self._lacks_rewards:
             logger.warning_once(
@@ -102,8 +104,10 @@ class DualStepCallback(TrainerCallback):
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Restores the state of a checkpoint; raises `TrainingError` if it belongs to another method, or to another
         cost, by which the same lambda means something else."""
+        # The argument of the configuration, its key in the checkpoint, and its value in this run.
         expected = [("length_control", "method", self.method.name), ("length_of", "length_of", self._length_of)]
         for name, key, value in expected:
+            # The name of a user's function or class includes its folder, which a resumed run may call otherwise.
             if short_name(entry[key]) != short_name(value):
                 raise TrainingError(
                     f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; set the former"
@@ -115,9 +119,11 @@ class DualStepCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Restores the state of the checkpoint from which a run is resumed."""
-        self.method.load_state_dict(self._state)  # an interrupted call of train may have ended during an update
+        # An interrupted call of train may have ended after `observe`, so go back to the end of the last whole update.
+        self.method.load_state_dict(self._state)
         self._has_observed = False
         self._lacks_rewards = False
+        # transformers has read this entry from the checkpoint; a new run has none.
         entry = state.stateful_callbacks.get(STATE_ENTRY)
         self._entry = entry
         if entry is not None:
@@ -132,12 +138,14 @@ class DualStepCallback(TrainerCallback):
     def on_pre_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
         """Ends the run if a gradient is not finite, unless a loss scale skips such updates."""
         self._loss_scale = _loss_scale(optimizer)
+        # With a loss scale, infinite gradients are expected now and then: the update is skipped, the scale is lowered.
         if optimizer.scaler is None:
             check_gradients(model, state.global_step + 1, args.output_dir)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Performs the dual step of an update that was taken, and keeps the new state for checkpoints."""
-        # a further update on the same batch counts as a dual step, though the method has nothing new to move lambda by
+        # A batch in which no completion is trained on gets no dual step. A further update on a batch that was observed
+        # counts as one, though the method then has nothing new to move lambda by.
         has_only_untrained = self._lacks_rewards and not self._has_observed
         if not has_only_untrained and not self._was_skipped(optimizer):
             self.method.step()
@@ -148,6 +156,8 @@ class DualStepCallback(TrainerCallback):
 
     def _save_in(self, state: TrainerState) -> None:
         """Writes the state of the method into that of the trainer; raises `TrainingError` if another callback did."""
+        # All callbacks of length control write this entry, so it is the one that this callback wrote or found, unless
+        # there is another callback.
         if state.stateful_callbacks.get(STATE_ENTRY) is not self._entry:
             raise TrainingError(
                 "callbacks has several LengthControlCallback, whose penalties would be added, and of which a "
@@ -167,7 +177,8 @@ class DualStepCallback(TrainerCallback):
 
     def _was_skipped(self, optimizer: AcceleratedOptimizer) -> bool:
         """Returns whether the optimizer skipped the update, because a gradient was not finite."""
-        # accelerate does not notice when a fused optimizer skips an update; a lower loss scale shows that it did
+        # accelerate does not notice when a fused optimizer skips an update. But the loss scale is lowered after each
+        # skipped update, which shows that there was one.
         return optimizer.step_was_skipped or _loss_scale(optimizer) < self._loss_scale
 
     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -180,6 +191,7 @@ class DualStepCallback(TrainerCallback):
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
+    """Returns the factor by which the loss is multiplied in fp16, so that small gradients do not become 0."""
     return 1.0 if optimizer.scaler is None else optimizer.scaler.get_scale()
 
 
@@ -213,10 +225,10 @@ class LengthControlCallback(DualStepCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Restores the state and discards what an aborted training has scored."""
-        # transformers does not call it for a callback that is added after the trainer was created
+        # transformers does not call `on_init_end` of a callback that is added after the trainer was created.
         self.on_init_end(args, state, control, **kwargs)
         avoid_faulty_cudnn_attention()
-        # each trainer has a TrainerControl of its own, and keeps it
+        # Each trainer keeps one TrainerControl, so another one means that the reward now trains in another trainer.
         if control is not self.reward.control:
             self.reward.control = control
             self.method.restart()
@@ -224,7 +236,7 @@ class LengthControlCallback(DualStepCallback):
             self.reward.correctness.restart()
             self.version = 0
         super().on_train_begin(args, state, control)
-        self.reward.pop_scored()
+        self.reward.pop_scored()  # drops what an interrupted call of train has left
         self.reward.publish(self.version)
 
     def on_step_begin(self, args, state, control, model, **kwargs):
@@ -234,7 +246,7 @@ class LengthControlCallback(DualStepCallback):
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
         self.reward.updated_model = None
-        # of all processes; each has scored its own completions
+        # Each process has scored only its own completions, in one or several calls of the reward.
         scored: list[Rollouts] = gather_object(self.reward.pop_scored())
         self._metrics = {}
         if scored:
@@ -245,12 +257,13 @@ class LengthControlCallback(DualStepCallback):
     def _observe_scored(self, rollouts: Rollouts, args: TrainingArguments) -> None:
         """Passes the completions of all processes to the method, and keeps their statistics for the log."""
         correctness = self.reward.correctness
-        correctness.observe(rollouts.deciding_rewards)  # of which each call of the reward saw only its own
+        # Each call of the reward has observed only its own completions; here are those of all processes.
+        correctness.observe(rollouts.deciding_rewards)
         checks.check_correctness(correctness, self.method, args)
         rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
         score = self.method.score(rollouts, RULE)
         self._metrics = log_entries(self.method, rollouts, score, version=self.version)
-        if self.version == 0:
+        if self.version == 0:  # before the first dual step
             thinking_end = self.reward.thinking_end if self.reward.cost.name == "thinking" else None
             checks.check_first_batch(rollouts, self.method, args, thinking_end)
         self.observe([rollouts])
@@ -262,16 +275,18 @@ class LengthControlCallback(DualStepCallback):
         Raises:
             `ValueError`: If the trainer has another reward function, which the length penalty does not know of.
         """
+        # Only logs of policy updates have a loss of this name, not those of evaluations or at the end of training.
         if "loss" not in logs:
             return
         for key in logs:
-            of_function = KEY_OF_FUNCTION.fullmatch(key)
-            if of_function and self.reward.__name__ not in of_function.groups():
+            # One of the groups of a match is the name of a reward function.
+            match = KEY_OF_FUNCTION.fullmatch(key)
+            if match and self.reward.__name__ not in match.groups():
                 raise ValueError(
                     f"reward_funcs has another function beside a LengthControlledReward, which logs {key}; give it to "
                     "LengthControlledReward instead"
                 )
-        # transformers has already copied the logs into the history
+        # transformers has already copied the logs into the history, so both are changed.
         for row in (logs, state.log_history[-1]):
             for name, value in self._metrics.items():
                 row.setdefault(name, value)

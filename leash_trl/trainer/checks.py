@@ -33,15 +33,17 @@ def check_trainer(trainer: Any) -> None:
         raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
     check_correctness(trainer.correctness, trainer.length_control, args)
 
+    # A context that the model or the configuration does not state is None.
     contexts = [context_length(trainer.model.config)]
     if args.use_vllm:
         contexts.append(args.vllm_max_model_length)
-    context = min(filter(None, contexts), default=math.inf)  # of those that are known
+    context = min(filter(None, contexts), default=math.inf)
     if context <= args.generation_limit < math.inf:
         _warn(args, f"max_completion_length={args.generation_limit} and a prompt exceed the context of {context}")
     dataset = trainer.train_dataset
     if isinstance(dataset, Dataset) and len(dataset) > 0:
-        is_transformed = dataset.format["type"] == "custom"  # its rows are made when they are read
+        # After `Dataset.set_transform`, rows are made when they are read, perhaps differently each time.
+        is_transformed = dataset.format["type"] == "custom"
         if not is_transformed:
             check_rows(trainer, dataset)
 
@@ -63,13 +65,16 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
     if TEMPLATE_COLUMN in dataset.column_names:
         check_template_arguments(trainer, dataset)
     if args.length_of == "checking":
+        # This raises an error if a row has no right answer that can be searched for.
         right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
+    # `check_columns` raises an error for a value that the method cannot use, and returns a warning or `None`.
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
 
+    # Environments, and rollout functions of the user, may write other prompts than those of the rows.
     has_prompts_of_rows = (
         "prompt" in dataset.column_names
-        and trainer.rollout_func in (None, shrinking_rollout)  # others may write prompts of their own
+        and trainer.rollout_func in (None, shrinking_rollout)
         and trainer.environment_factories is None
     )
     if has_prompts_of_rows:
@@ -122,10 +127,11 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
             f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
             "trainer._tokenize_prompts(prompts)",
         )
-    template = str(trainer.chat_template or trainer.processing_class.chat_template)  # of several templates, all
+    # A tokenizer can have several templates by name; as one text, it shows whether any of them reads an argument.
+    template = str(trainer.chat_template or trainer.processing_class.chat_template)
     names: set[str] = set()
     for row in dataset.select_columns(TEMPLATE_COLUMN):
-        names.update(template_arguments(row))
+        names.update(template_arguments(row))  # the keys, such as enable_thinking
     ignored = [name for name in sorted(names) if name not in template]
     if ignored:
         _warn(
@@ -138,6 +144,7 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
     """Raises `TrainingError` if the data set is too small for one policy update, where TRL would silently not
     train."""
+    # TRL drops an incomplete batch at the end of an epoch, here the only one.
     num_prompts = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < num_prompts:
         raise TrainingError(f"the data set has {len(dataset)} rows, but a batch needs {num_prompts}; add rows")
@@ -151,8 +158,9 @@ def prompt_warning(trainer: Any) -> str | None:
     if not isinstance(prompt, str) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return None
     args = trainer.args
+    # Behind a prompt that a template has written, the method's text would stand in the answer of the model.
     added_text = trainer.length_control.prompt_suffix(args.target_length, args.generation_limit)
-    # a chat template writes special tokens into its text
+    # A chat template writes tokens such as <|im_start|>, which were added to the vocabulary, into its text.
     is_written_by_template = any(token in prompt for token in tokenizer.get_added_vocab())
     lacks_template = tokenizer.chat_template is not None and not is_written_by_template
     if not (added_text or lacks_template):

@@ -70,16 +70,19 @@ class DynamicSampling:
         signal. Returns the groups to train on, of which the `batch` holds those of this process, and all generations
         in order."""
         num_processes = self._accelerator.num_processes
+        # `trained` is the batch in which groups are replaced, `generated` all that was generated for it.
         trained = self._generate(list(inputs))
         generated = [trained]
         for _ in range(self._args.dynamic_sampling_rounds):
+            # One value for each group of all processes, ordered by process.
             is_alive = trained.has_signal
             if is_alive.all():
                 break
-            # all processes generate equally many groups: as many as the one that lacks most
+            # All processes must generate equally many groups, so each generates as many as the one that lacks most.
             num_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())
             questions = torch.cat([part.rollouts.questions for part in generated])
             drawn = self.draw(num_dead * num_processes, without=questions.tolist())
+            # TRL generates one completion for each row it gets, so a group needs its row several times.
             fresh_rows = []
             for row in part_of_process(drawn, self._accelerator):
                 fresh_rows += [row] * self._args.num_generations
@@ -97,9 +100,12 @@ class DynamicSampling:
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
             self.num_drawn += 1
+            # The first draw takes the last row of the order, the second the one before it; after the first row of the
+            # order, the last one follows again.
             row = self._dataset[self._order[-self.num_drawn % size]]
             question = question_of(row)
-            has_others = num_skipped < size  # else the draws have passed every prompt of the data set
+            # Once as many rows as the data set has were skipped, it has no other prompts, and prompts repeat.
+            has_others = num_skipped < size
             if question in used_questions and has_others:
                 num_skipped += 1
             else:
@@ -124,14 +130,16 @@ class DynamicSampling:
         num_rows = len(generation.rollouts.lengths)
         num_fresh_rows = len(fresh.rollouts.lengths)
 
-        # of shape (processes, groups of each, group size): rows of all processes, those of `fresh` behind the others
+        # Numbers of rows, of shape (processes, groups of each, group size). Those of `fresh` are counted on from the
+        # others, as the rows of the two batches stand when they are concatenated below.
         rows = torch.arange(num_rows).view(num_processes, -1, group_size)
         fresh_rows = torch.arange(num_rows, num_rows + num_fresh_rows).view(num_processes, -1, group_size)
         groups = torch.cat([rows, fresh_rows], dim=1)
-        # of shape (processes, groups of each)
+        # Of shape (processes, groups of each).
         has_signal = torch.cat(
             [generation.has_signal.view(num_processes, -1), fresh.has_signal.view(num_processes, -1)], dim=1
         )
+        # Each process keeps as many groups as it had. `kept`, of shape (processes, groups kept), numbers its groups.
         num_kept = rows.shape[1]
         kept = torch.tensor([kept_groups(of_process, num_kept) for of_process in has_signal.tolist()])
 
@@ -139,6 +147,7 @@ class DynamicSampling:
         kept_rows = groups[processes, kept].flatten()
         rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
 
+        # TRL's batch has only the rows of this process, so they are numbered from 0 again.
         batch = batch_fields.joined([generation.batch, fresh.batch], self._pad_token_id)
         groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
         kept_rows_of_process = groups_of_process[kept[self._accelerator.process_index]].flatten()
@@ -162,6 +171,7 @@ def kept_groups(is_alive: list[bool], count: int) -> list[int]:
         >>> kept_groups([True, False, False, False, True], count=3)
         [0, 4, 2]
     """
+    # Groups from `count` on are the new ones.
     spares = [group for group in range(count, len(is_alive)) if is_alive[group]]
     kept = []
     for group in range(count):

@@ -10,7 +10,9 @@ from torch.distributed.tensor import DTensor
 
 def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
     """Raises `FloatingPointError`, before the optimizer applies them, if a gradient is not finite."""
+    # Frozen weights have no gradient, and where weights are sharded, a process can hold an empty part of some.
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
+    # The norm is infinite or NaN, which is not below infinity either, if any of the gradients is.
     if not gradients or _norm(gradients) < math.inf:
         return
     raise FloatingPointError(
@@ -19,8 +21,9 @@ def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> No
 
 
 def _norm(gradients: list[torch.Tensor]) -> float:
+    """Returns the norm of all gradients together."""
     norm = torch.nn.utils.get_total_norm(gradients)
-    if isinstance(norm, DTensor):  # sharded weights
+    if isinstance(norm, DTensor):  # with FSDP, each process has computed it of its part of the weights
         norm = norm.full_tensor()
     return float(norm)
 
@@ -31,6 +34,7 @@ def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
     Otherwise, `save_total_limit` would delete the last good checkpoint.
     """
     trained = [weights for weights in model.parameters() if weights.requires_grad]
+    # `save_total_limit` deletes old checkpoints, so after a bad one no good one might be left.
     if not all(weights.isfinite().all() for weights in trained):
         raise FloatingPointError(
             f"weights are not finite after update {update}, so nothing was saved; {_remedy(output_dir)}"

@@ -128,6 +128,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        # These fields are mappings, which the command line gives as the text of one, such as "{alpha: 0.5}".
         mappings = [name for name in self.__dataclass_fields__ if name.endswith("_kwargs")]
         mappings.append("target_milestones")
         for name in mappings:
@@ -135,7 +136,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if TOKEN_PATTERN.search(str(mapping)):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
             setattr(self, name, mapping)
-        if callable(self.correctness_func):  # recipe and checkpoints would hold no function
+        if callable(self.correctness_func):  # saved as text in recipe and checkpoints, it could not be found again
             raise ValueError(
                 f"correctness_func is {self.correctness_func!r}, but must be a name in a configuration; pass a "
                 "function to the trainer, as its correctness_func"
@@ -145,8 +146,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 "remove_unused_columns is True, which would remove the columns that targets, methods and reward "
                 "functions read; set it to False"
             )
+        # The other checks depend on the method, which is created for them alone; the trainer creates its own.
         method = self.make_length_control()
-        self.length_of = find_cost(self.length_of).name
+        self.length_of = find_cost(self.length_of).name  # of a function, its import path
         check_thinking_end(self.thinking_end)
         check_method_controls(self.length_of, self.cost.counts_tokens, method)
         self._check_generation()
@@ -167,6 +169,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def make_length_control(self) -> LengthControl:
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
+        # Hyper-parameters come from length_control_kwargs and from fields of this class, such as lambda_init.
         method = find_method(self.length_control)
         values = hyper_parameters(method, vars(self))
         unknown = values.keys() - hyperparameter_names(method)
@@ -222,17 +225,21 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Checks a target, which may be the configured one or a prompt's own, now and at each milestone."""
         limit = self.largest_length
         check_target(target, method, limit)
-        if target is None or self.target_length is None:
-            return  # only a configuration with a target has milestones
+        if target is None or self.target_length is None:  # only a configuration with a target has milestones
+            return
         for milestone in self._milestones.values():
-            # targets move in proportion to the schedule, but not beyond the generation limit
-            moved = min(target * milestone / self.target_length, max(target, limit))
-            method.check(math.ceil(moved), limit)
+            # The target of a prompt moves in proportion to the schedule, but not beyond the generation limit.
+            scheduled = target * milestone / self.target_length
+            target_at_milestone = min(scheduled, max(target, limit))
+            method.check(math.ceil(target_at_milestone), limit)
 
     def _check_schedule(self) -> None:
+        """Converts `target_milestones`, and raises `ValueError` if they do not belong to `target_schedule`."""
+        # Targets by the number of updates, such as {0: 8192.0, 100: 4096.0}.
         milestones = {}
         for step, target in cast(dict[Any, Any], self.target_milestones or {}).items():
             milestones[int(str(step))] = float(target)  # keys from JSON and the command line are strings
+        # The milestone of the last step is the target at which the schedule ends.
         if milestones:
             last_step = max(milestones)
             is_right = (
@@ -251,9 +258,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self.target_milestones = milestones or None
 
     def _check_generation(self) -> None:
+        """Raises `ValueError` for settings of generation that would be ignored, or by which groups would be split."""
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
         if unknown and not self.use_vllm:  # vLLM refuses names that it does not know
             raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; correct it")
+        # Dynamic sampling replaces whole groups of a process, so a process must not hold a part of a group.
         num_rows = self.per_device_train_batch_size * self.steps_per_generation  # of a process
         if self.uses_dynamic_sampling and num_rows % self.num_generations:
             raise ValueError(
@@ -262,7 +271,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
 
     def _check_advantages(self, method: LengthControl) -> None:
-        # the weight of a length term would cancel: each reward is divided by its own standard deviation
+        """Raises `ValueError` if rewards are normalized apart, but the method or dynamic sampling needs their sum."""
+        # Each reward is then divided by its own standard deviation, so that lambda, the weight of a length term, would
+        # cancel.
         if self.normalizes_apart and not isinstance(method, NoControl):
             raise ValueError(
                 f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, but length_control "
@@ -281,6 +292,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         messages = []
         names = hyperparameter_names(type(method))
         ignored = []
+        # Hyper-parameters that several methods have are fields of this class, such as lambda_init.
         for name in SHARED_FIELDS:
             value = getattr(self, name)
             if value is not None and name not in names:
@@ -289,6 +301,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             messages.append(
                 f"{', '.join(ignored)}: ignored, since length_control={self.length_control!r} has no such parameter"
             )
+        # By default, TRL samples from all tokens, and the importance ratio is that of their full probabilities.
         if self.top_p != 1 or self.top_k > 0 or self.min_p:
             messages.append(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "

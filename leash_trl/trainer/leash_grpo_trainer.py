@@ -140,6 +140,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if isinstance(model, str | Path):
             model = complete_model_path(str(model), "model")
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        # Either a function, or the name of one of the reward functions; `None` leaves the choice to the rule.
         chosen = args.correctness_func if correctness_func is None else correctness_func
         self.correctness = CorrectnessRule(
             self.reward_funcs, self.reward_func_names, chosen=chosen, chosen_name=get_callable_name(chosen)
@@ -165,15 +166,18 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             restore_state=self._restore_state,
         )
         self._add_saving_callbacks(dual_step)
+        # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
         model_end_ids = eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer)
         self._end_ids = {*model_end_ids, self._tokenizer.pad_token_id}
-        self._generation = GenerationBatch()
+        self._generation = GenerationBatch()  # the generation under way, which `_new_generation` replaces by its own
         checks.check_trainer(self)
 
     def _add_deciding_function(self) -> None:
         """Lets TRL call and log the function that decides correctness like a reward function, but without a weight, if
         it is none of them."""
+        # A list of this function alone, or empty if it is one of the reward functions already.
         extra = self.correctness.extra
+        # TRL: these lists have one entry for each reward function; only reward models have a processing class
         self.reward_funcs = self.reward_funcs + extra
         self.reward_func_names = self.reward_func_names + self.correctness.extra_names
         self.reward_processing_classes = self.reward_processing_classes + [None] * len(extra)
@@ -240,12 +244,14 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _keep_trl_advantages(self, generation: GenerationBatch) -> None:
         """Replaces the method's advantages, which are those of the sum of all rewards, by TRL's."""
+        # TRL's batch has the advantages of this process, a score those of all processes.
         advantages = self.accelerator.gather(generation.batch["advantages"]).double().cpu()
         generation.score = replace(generation.score, advantages=advantages)
         generation.has_trl_advantages = True
 
     def _write_completions_table(self, generation: GenerationBatch) -> None:
         """Adds our columns to TRL's table of completions, and replaces its advantages of the task reward."""
+        # The columns, such as length and penalty, have one value for each completion of all processes.
         for name, values in table_columns(generation.rollouts, generation.score).items():
             self._logs["extra"][name].extend(values.tolist())
         if self._mode == "train":
@@ -264,6 +270,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         """Sets and yields the generation limit of the next completions, in tokens; a method may lower it in
         training."""
         limit = self.args.generation_limit
+        # Some methods train on completions that are cut earlier than the limit of the run.
         cap: Any = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
         if self._mode == "eval" or cap is None or cap >= limit:
             yield limit
@@ -278,6 +285,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             backend = self.generation_config
             setting = "max_new_tokens"
             capped = cap
+        # The cap holds only inside the `with` block, so both values of the run are put back at its end.
         usual = getattr(backend, setting)
         usual_length = self.max_completion_length
         setattr(backend, setting, capped)
@@ -298,8 +306,9 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is `None` without
         # tools, else 0 on their output
         prompt_ids, completion_ids, tool_mask, *_ = output
+        # The text at the end of a prompt shows whether the chat template has begun the thinking there.
         prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
-        thinking = None
+        thinking = None  # then no tokens of thinking are counted
         if self.args.length_of == "thinking":
             thinking = ThinkingTokens(self._tokenizer, self.thinking_markers)
         self._generation.prompt_ends = prompt_ends
@@ -314,13 +323,14 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _tokenize_prompts(self, prompts):
         """Lets the chat template render each prompt with the arguments of its row, in addition to the common ones."""
+        # One mapping for each prompt, such as {"enable_thinking": False}; all are empty without a column of arguments.
         if not any(self._generation.template_kwargs):
             return super()._tokenize_prompts(prompts)
         common_arguments = self.chat_template_kwargs
         prompt_ids: list[Sequence[int]] = []
         try:
             for arguments, prompt in zip(self._generation.template_kwargs, prompts, strict=True):
-                # TRL renders all prompts of a call with the same arguments
+                # TRL renders all prompts of a call with the arguments in this attribute, so there is a call for each.
                 self.chat_template_kwargs = {**common_arguments, **arguments}
                 ids, images, other_fields = super()._tokenize_prompts([prompt])
                 if isinstance(prompt, str) or images is not None or other_fields:
@@ -331,13 +341,15 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
                 prompt_ids.extend(ids)
         finally:
             self.chat_template_kwargs = common_arguments
-        return prompt_ids, None, {}
+        return prompt_ids, None, {}  # without images and their fields
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
         markers: Any = self.thinking_markers
-        if TEMPLATE_COLUMN in inputs[0]:  # whose arguments can decide whether a prompt begins the thinking
+        # Arguments of a row can decide whether its prompt begins the thinking, so each completion has its markers.
+        if TEMPLATE_COLUMN in inputs[0]:
             markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
+        # Reward functions that have a parameter for the markers get these.
         self.reward_funcs = with_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
         try:
@@ -345,22 +357,26 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         except TrainingError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
+            # Most often, the function does not take a column, or returns something else than numbers. The last line of
+            # the traceback is the one in the function that raised the error.
+            line = traceback.extract_tb(error.__traceback__)[-1]
             raise TrainingError(
                 f"calling reward_funcs {', '.join(self.reward_func_names)} raised {type(error).__name__} ({error}) in "
-                f"{place.filename}, line {place.lineno}; each must take all columns of the data set and return a "
+                f"{line.filename}, line {line.lineno}; each must take all columns of the data set and return a "
                 "number or None for each completion"
             ) from error
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
         self._generation.score = self._score(rollouts)
-        # where no reward function with a weight returned a number, TRL must not take the reward for 0
+        # The function that decides correctness can be without a weight. Where only this one returned a number, TRL
+        # would take the reward for 0; with NaN in all columns, it knows that there is none.
         has_task_reward = ~torch.isnan(rollouts.task_rewards).unsqueeze(1)
         return rewards_per_func.where(has_task_reward.to(rewards_per_func.device), torch.nan)
 
     def _lengths(self, inputs, prompts, completions, completion_ids_list) -> list[float]:
         """Returns the length of each completion of this process, in the unit of `length_of`."""
-        # TRL: GRPOTrainer._calculate_rewards passes these to reward functions
+        # TRL: GRPOTrainer._calculate_rewards passes these arguments to reward functions; a cost of the user is a
+        # function that is called in the same way
         column_names = [name for name in inputs[0] if name not in ("prompt", "completion", "completion_ids")]
         arguments = {name: [row[name] for row in inputs] for name in column_names}
         arguments |= {"prompts": prompts, "completions": completions, "completion_ids": completion_ids_list}
@@ -372,6 +388,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         cost = self.args.cost
         lengths = costs_of(cost, self._generation.facts, arguments, self._tokenizer.decode)
         if cost.name == "thinking":
+            # Where the prompt turns thinking off, a length of 0 is right and needs no warning.
             expected_lengths = list(itertools.compress(lengths, self._may_think(self._generation)))
             warn_of_no_thinking(expected_lengths, self.thinking_markers)
         return lengths
@@ -379,6 +396,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _may_think(self, generation: GenerationBatch) -> list[bool]:
         """Returns whether each completion may think, which an argument of its row can turn off in the prompt."""
         may_think = []
+        # To turn thinking off, a template writes its end, such as "<think>\n\n</think>", into the prompt.
         for arguments, prompt_end in zip(generation.template_kwargs, generation.prompt_ends, strict=True):
             may_think.append(not arguments or not self.thinking_markers.is_ended_by(prompt_end))
         return may_think
@@ -418,12 +436,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _training_batch(self, trained: GenerationBatch, generated: Sequence[GenerationBatch]) -> Batch:
         """Returns TRL's batch with the method's advantages, after everything that was generated for it has been logged
         and shown to the method."""
-        batch = trained.batch
+        batch = trained.batch  # of this process, while scores and rollouts are those of all processes
         advantages = part_of_process(trained.score.advantages, self.accelerator)
         batch["advantages"] = advantages.to(batch["advantages"])  # to its device and type
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
 
+        # The method learns and logs from all completions, also those of groups that dynamic sampling replaced.
         rollouts = concatenated([part.rollouts for part in generated])
         self.generated_tokens += int(rollouts.completion_lengths.sum())
         metrics = self._metrics["train"]
@@ -432,16 +451,18 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             metrics["leash/sampling_rounds"].append(len(generated) - 1)
         self._log_length_control(rollouts, concatenated([part.score for part in generated]))
         metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
+        # TRL logs the mean of each list. Of these values, the newest is to be logged, so it replaces the earlier ones.
         metrics["leash/generated_tokens"] = [self.generated_tokens]
         for name, step in advice_metrics(self.state).items():
             metrics[name] = [step]
 
         is_first_batch = self.state.global_step == 0 and self._step == 0
         if is_first_batch:
-            # also of groups that dynamic sampling replaced, which may be all that think
+            # The thinking must end somewhere only if it is controlled and a completion may think at all, also one of a
+            # group that dynamic sampling replaced.
             may_think = itertools.chain.from_iterable(map(self._may_think, generated))
-            can_end = self.args.length_of == "thinking" and any(gather_object([*may_think]))
-            thinking_end = self.args.thinking_end if can_end else None
+            must_end = self.args.length_of == "thinking" and any(gather_object([*may_think]))
+            thinking_end = self.args.thinking_end if must_end else None
             checks.check_first_batch(rollouts, self.length_control, self.args, thinking_end)
         self._dual_step.observe([part.rollouts for part in generated])
         return batch

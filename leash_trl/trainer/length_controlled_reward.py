@@ -135,7 +135,7 @@ class LengthControlledReward:
                 range.
         """
         settings = run_settings(args, model, processing_class, self.thinking_end)
-        if settings == self.settings:
+        if settings == self.settings:  # they were checked before; the callback calls this twice
             return
         if settings.sums_apart and len(self.reward_funcs) > 1:
             raise ValueError(
@@ -143,11 +143,13 @@ class LengthControlledReward:
                 f"returns the sum of its {len(self.reward_funcs)} functions as one reward; set 'sum_then_normalize', "
                 "or give the functions and a length reward of your own to the trainer without it"
             )
+        # The trainer computes advantages from rewards alone, so not every method can work with every trainer.
         check_groups(self.method, settings)
         check_own_advantages(self.method, settings)
         limit = self._largest_length(settings)
         check_target(self.target_length, self.method, limit)
         self.settings = settings
+        # Only whether there is such a text matters, so any target serves.
         changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
         if changes_prompts or limits_generation(self.method):
             warnings.warn(
@@ -159,7 +161,8 @@ class LengthControlledReward:
     @property
     def is_training(self) -> bool:
         """Whether a call now scores completions to train on, not those of an evaluation."""
-        # an interrupted update leaves its model, which an evaluation then sets to evaluation mode
+        # The callback sets `updated_model` for the time of an update. An interrupted update leaves it there, but an
+        # evaluation sets the model to evaluation mode.
         return self._is_copy or (self.updated_model is not None and self.updated_model.training)
 
     @property
@@ -169,11 +172,13 @@ class LengthControlledReward:
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy holds, and creates the folder for the files that it exchanges with this reward."""
+        # Pickling makes a copy for another process, so from now on there must be a folder to exchange files in.
         if self._folder is None:
             self._process_id = os.getpid()
             self._folder = Path(tempfile.mkdtemp(prefix="length_control_"))
             atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self.publish(self.version)
+        # The model is too large to be copied, and what was scored must not count twice.
         return {**vars(self), "updated_model": None, "_scored": []}
 
     def publish(self, version: int) -> None:
@@ -200,7 +205,8 @@ class LengthControlledReward:
         scored = self._scored
         self._scored = []
         if self._folder is not None:
-            for path in sorted(self._folder.glob("*.scored")):  # their names begin with the time
+            # Names of the files begin with the time, so they are read in the order in which they were written.
+            for path in sorted(self._folder.glob("*.scored")):
                 scored.append(pickle.loads(path.read_bytes()))
                 path.unlink()
         return scored
@@ -218,20 +224,23 @@ class LengthControlledReward:
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
+        # The function that decides correctness is called too; it is in `extra` if it is not a reward function.
         markers = markers_after(prompts, settings)
         functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
         names = [*self.names, *self.correctness.extra_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
         rollouts = self._rollouts(arguments, rewards_NK, settings)
-        if self.is_training:  # evaluation may have other rewards, and must neither end a run nor change its state
+        # An evaluation may have other rewards, and must neither end a run nor change its state.
+        if self.is_training:
             self.correctness.observe(rollouts.deciding_rewards)
             self.correctness.check(self.method)
             self._keep(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
 
-        if "log_metric" in columns:  # of GRPO and RLOO
+        # GRPO and RLOO pass functions to log with; for other trainers, the callback adds what it can to the log.
+        if "log_metric" in columns:
             metrics = log_entries(self.method, rollouts, score, version=self.version)
             metrics |= mean_rewards(rewards_NK, names) | advice_metrics(columns["trainer_state"])
             for name, value in metrics.items():
@@ -241,7 +250,9 @@ class LengthControlledReward:
 
         returned = score.shaped
         if self.method.own_advantages:
-            returned = advantages_as_rewards(score, rollouts, is_leave_one_out=settings.advantage == "leave_one_out")
+            is_leave_one_out = settings.advantage == "leave_one_out"
+            returned = advantages_as_rewards(score, rollouts, is_leave_one_out)
+        # TRL takes None for a completion that could not be scored.
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
 
     def _rollouts(self, arguments: dict[str, Any], rewards_NK: torch.Tensor, settings: RunSettings) -> Rollouts:
@@ -251,6 +262,7 @@ class LengthControlledReward:
             arguments (`dict[str, Any]`): What the trainer passes, by name.
             rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, with the deciding one.
         """
+        # Prompts stay as they are, since they have been completed already; only questions and targets are needed.
         rows = self._data_rows(arguments)
         limit = self._largest_length(settings)
         _, questions, targets = rows_with_targets(
@@ -260,7 +272,9 @@ class LengthControlledReward:
             target_length=self.target_length,
             generation_limit=limit,
         )
+        # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
+        # Only a prompt that is text shows whether the thinking begins in it; else all completions share the markers.
         all_markers = markers_of_completions(markers_after(arguments["prompts"], settings), len(completion_ids))
         thinking = None
         if self.cost.name == "thinking":
@@ -272,9 +286,8 @@ class LengthControlledReward:
             [markers.is_opened for markers in all_markers],
             thinking=thinking,
         )
-        lengths = costs_of(
-            self.cost, facts, {**arguments, "completion_ids": completion_ids}, settings.tokenizer.decode
-        )
+        arguments_without_padding = {**arguments, "completion_ids": completion_ids}
+        lengths = costs_of(self.cost, facts, arguments_without_padding, settings.tokenizer.decode)
         if self.cost.name == "thinking":
             warn_of_no_thinking(lengths, settings.thinking_markers)
         return rollouts_of_batch(
@@ -300,6 +313,7 @@ class LengthControlledReward:
     def _data_rows(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the data set row of each completion, with the columns that identify its question and its target and
         those that the method reads."""
+        # TRL passes each column of the data set as a list with one value for each completion.
         names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()}
         columns = {"prompt": arguments["prompts"]}
         for name in names & arguments.keys():
@@ -309,6 +323,8 @@ class LengthControlledReward:
 
     def _group_size(self, questions: list[int], settings: RunSettings) -> int:
         """Returns how many completions of a prompt stand side by side; 1 if the call splits a group."""
+        # The call has whole groups if all `size` completions of each slice, also of the last one, have the same
+        # question.
         size = settings.num_generations if self.is_training else settings.num_generations_eval
         groups = [questions[start : start + size] for start in range(0, len(questions), size)]
         if all(group == [group[0]] * size for group in groups):
@@ -331,6 +347,8 @@ def markers_after(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMark
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
     """Returns a completion up to the end token that only padding follows, or all of it if there is no such token."""
+    # An end token may stand in the middle too, or be the padding token itself; the first one that only padding follows
+    # is the end.
     for index, token in enumerate(padded_ids):
         if token in settings.end_ids and set(padded_ids[index + 1 :]) <= {settings.pad_id}:
             return padded_ids[: index + 1]
@@ -339,7 +357,7 @@ def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequenc
 
 def mean_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
     """Returns the mean reward of each function over the completions that it scored, under the key of TRL's log."""
-    means_K = rewards_NK.nanmean(dim=0).tolist()
+    means_K = rewards_NK.nanmean(dim=0).tolist()  # NaN for a function that scored no completion
     return {f"rewards/{name}": mean for name, mean in zip(names, means_K, strict=True) if not math.isnan(mean)}
 
 
@@ -348,7 +366,8 @@ def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bo
     advantages, whose mean must be 0; NaN for a completion without a reward."""
     is_scored_PG = rollouts.by_group(~torch.isnan(score.shaped))
     rewards_PG = rollouts.by_group(score.advantages).where(is_scored_PG, torch.nan)
-    if is_leave_one_out:  # subtracting the mean of the others gives n / (n - 1) times what subtracting the mean gives
+    # Of n rewards with mean 0, subtracting the mean of the other n - 1 makes each n / (n - 1) times as large.
+    if is_leave_one_out:
         count_P1 = is_scored_PG.sum(dim=1, keepdim=True)
         rewards_PG = rewards_PG * (count_P1 - 1) / count_P1
     return rewards_PG.flatten()
@@ -369,10 +388,15 @@ def check_groups(method: LengthControl, settings: RunSettings) -> None:
 
 def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
     """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards."""
+    # `own_advantages` is False, True, "group" or "batch". The last two say that advantages have mean 0 over each
+    # prompt, and depend on the completions of that prompt, or of the whole batch.
     is_computable = (
-        settings.advantage is not None  # else the trainer divides by a standard deviation
-        and method.own_advantages is not True  # whose mean over a prompt is not 0, while the trainer subtracts it
-        and (method.own_advantages == "group" or settings.num_processes == 1)  # each scores only its own completions
+        # Without a known kind of advantage, the trainer may divide by a standard deviation.
+        settings.advantage is not None
+        # The trainer subtracts the mean over a prompt, which must be 0 already.
+        and method.own_advantages is not True
+        # A process scores only its part of a batch.
+        and (method.own_advantages == "group" or settings.num_processes == 1)
     )
     if method.own_advantages and not is_computable:
         raise ValueError(

@@ -28,7 +28,8 @@ class LeashProgressCallback(ProgressCallback):
         """Shows a bar that begins at the update of the checkpoint."""
         self.current_step = state.global_step
         if state.is_world_process_zero:
-            # leash compare finds the bar in a log by its unit
+            # With `initial`, the time left is estimated from the updates of this process alone, not from those of the
+            # checkpoint. `leash compare` finds the bar in the log of a run by its unit.
             self.training_bar = tqdm(
                 total=state.max_steps, initial=state.global_step, unit="update", dynamic_ncols=True
             )
@@ -37,12 +38,13 @@ class LeashProgressCallback(ProgressCallback):
         """Shows the newest values beside the bar."""
         if self.training_bar is None:  # of another process than the main one
             return
+        # The entry of length control says what lengths are; it is missing before the first update.
         length_of = state.stateful_callbacks.get(STATE_ENTRY, {}).get("length_of", "completion")
         shown = {}
         for label, key in SHOWN_BESIDE_THE_BAR.items():
             if key not in logs:
                 continue
-            if label == "length" and length_of not in TOKEN_COSTS:
+            if label == "length" and length_of not in TOKEN_COSTS:  # then the unit, such as tool_calls
                 label = unit_of(length_of).replace(" ", "_")
             shown[label] = f"{logs[key]:.4g}"
         if shown:

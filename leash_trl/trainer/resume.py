@@ -37,7 +37,7 @@ def starting_point(
         `ValueError`: If there is no such folder.
         `TrainingError`: If the folder is incomplete, or holds no state of length control.
     """
-    newest = next(whole_checkpoints(args.output_dir), None)
+    newest = next(whole_checkpoints(args.output_dir), None)  # they come with the newest first
     if requested is None or requested is False:
         if newest is not None:
             logger.warning(
@@ -48,6 +48,7 @@ def starting_point(
             )
         return None
     folder = newest if requested is True else Path(existing_path(requested, "resume_from_checkpoint"))
+    # There is no checkpoint at all, or one whose trainer state was not written by length control.
     if folder is None or length_control_state(folder) is None:
         raise TrainingError(
             f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no complete "
@@ -62,7 +63,8 @@ def starting_point(
 def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
     """Returns the reasons why the resumed run will not equal the uninterrupted one."""
     differences = []
-    has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))  # the latter by DeepSpeed
+    # transformers and accelerate save optimizer.pt or optimizer.bin, DeepSpeed a folder such as global_step100.
+    has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))
     settings = ", ".join(_changed_settings(read_saved_recipe(folder), portable(recipe)))
     if settings:
         differences.append(
@@ -81,6 +83,7 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
 def _changed_settings(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Returns the settings that differ between two recipes, with both values, shortened to 60 characters."""
     changed = []
+    # A recipe leaves out the settings that have their default.
     for name in differing(saved, current):
         before = textwrap.shorten(str(saved.get(name, "default")), 60)
         after = textwrap.shorten(str(current.get(name, "default")), 60)
@@ -107,6 +110,7 @@ class WindowEndCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Postpones a save that is due, or makes a postponed one due."""
+        # What was postponed is added to what transformers itself wants to do at this step.
         if not self._is_inside_window() or control.should_training_stop:
             control.should_save |= self._is_save_due
             control.should_evaluate |= self._is_evaluation_due
@@ -115,7 +119,7 @@ class WindowEndCallback(TrainerCallback):
         elif control.should_save:
             control.should_save = False
             self._is_save_due = True
-            # the best checkpoint is chosen by an evaluation at the same step
+            # transformers judges a checkpoint by the evaluation at the same step, so both are postponed together.
             if args.load_best_model_at_end and control.should_evaluate:
                 control.should_evaluate = False
                 self._is_evaluation_due = True
@@ -130,14 +134,16 @@ class EpochShuffleCallback(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         """Draws again the permutations of all earlier epochs."""
+        # With several processes, accelerate wraps the batch sampler, which has TRL's sampler of prompts.
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        while hasattr(batches, "batch_sampler"):  # with several processes, accelerate wraps the batch sampler
+        while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         if not isinstance(sampler, RepeatSampler) or not sampler.shuffle:
             return
-        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
+        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator; those of the past epochs are
+        # drawn again, only to bring the generator to where it was
         sampler.generator.manual_seed(sampler.seed)
-        num_past_epochs = int(state.epoch or 0)
+        num_past_epochs = int(state.epoch or 0)  # state.epoch is a float, and None before training
         for _ in range(num_past_epochs):
             torch.randperm(sampler.num_samples, generator=sampler.generator)

@@ -89,6 +89,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
                 run uses `output_dir`.
         """
         checks.check_size(self.train_dataset, self.args)
+        # Only the process that writes the files of the run locks its folder against other runs.
         lock = only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
         with lock:
             folder = self._begin_from(resume_from_checkpoint)
@@ -103,6 +104,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         if isinstance(resume_from_checkpoint, str):
             resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
         folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
+        # A checkpoint has this file if its weights are those of an adapter, without the model below it.
         if folder is not None and (folder / ADAPTER_FILE).is_file() != is_peft_model(self.model):
             raise TrainingError(
                 f"resume_from_checkpoint is {str(folder)!r}, but only one of it and this run has an adapter; set "
@@ -113,7 +115,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         self._buffered_inputs = None
         self._metrics["train"].clear()
 
-        self._num_done = 0
+        self._num_done = 0  # policy updates
         if folder is not None:
             trainer_state = read_trainer_state(folder) or {}
             self._num_done = trainer_state["global_step"]
@@ -123,6 +125,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         """Restores the state that belongs to the best weights, if transformers has just loaded these."""
         if not self.args.load_best_model_at_end or self.state.best_model_checkpoint is None:
             return
+        # The entry of length control in the checkpoint of the best weights, with the lambda after its last update.
         state = length_control_state(self.state.best_model_checkpoint)
         if state is not None:
             self._dual_step.restore(state)
@@ -131,6 +134,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
     def set_initial_training_values(self, args, dataloader):
         """Returns 0 for the number of epochs if the checkpoint is the last of the run, where transformers would train
         one more step."""
+        # transformers: the method returns the number of epochs first and max_steps last
         num_epochs, *others, max_steps = super().set_initial_training_values(args, dataloader)
         if self._num_done >= max_steps:
             logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
@@ -146,7 +150,9 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         check_finite(self.model, self.state.global_step, self.args.output_dir)
-        if self.args.should_save:  # else, if this save is killed, the old state would mark it as whole
+        # A folder with a trainer state counts as complete. So an older one is removed first, and the new one comes
+        # last, in case this save is killed in between. In a checkpoint, transformers writes it.
+        if self.args.should_save:
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
@@ -160,6 +166,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
             private = self.args.hub_private_repo if private is None else private
+            # `create` returns the complete name, such as owner/name.
             repository = HubRepository(name, token or self.args.hub_token, self.args.hub_revision)
             self.hub_model_id = repository.create(private)
 
@@ -185,6 +192,8 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)
+        # All processes take part in saving the weights; only the main one pushes. `_internal_call` keeps transformers
+        # from pushing by itself.
         self.save_model(_internal_call=True)
         if not self.is_world_process_zero():
             return None

@@ -78,10 +78,10 @@ def run_settings(args: Any, model: PreTrainedModel, processing_class: Any, think
 def generation_limit(args: Any) -> float:
     """Returns the most tokens that a completion may have, by TRL's rules; infinite if only the engine or the context
     length limits it."""
-    # online DPO calls it max_new_tokens
+    # Online DPO has max_new_tokens instead of max_completion_length.
     configured = getattr(args, "max_completion_length", getattr(args, "max_new_tokens", None))
     name_in_engine = "max_tokens" if getattr(args, "use_vllm", False) else "max_new_tokens"
-    # these are the last arguments that TRL passes to the engine, so they win
+    # TRL merges generation_kwargs into the engine's arguments last, so a limit in them wins.
     generation_kwargs = getattr(args, "generation_kwargs", None) or {}
     limit = generation_kwargs.get(name_in_engine, configured)
     return math.inf if limit is None else limit
@@ -92,7 +92,8 @@ def advantage_kind(args: Any) -> AdvantageKind | None:
     `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a standard
     deviation, or is not known."""
     if isinstance(args, GRPOConfig):
-        divides = args.scale_rewards not in ("none", False)
+        # GRPOConfig turns False into "none". If each reward function is normalized apart, TRL always divides.
+        divides = args.scale_rewards != "none"
         sums_rewards = args.multi_objective_aggregation == "sum_then_normalize"
         return "centered" if sums_rewards and not divides else None
     if isinstance(args, RLOOConfig) and not args.normalize_advantages:
@@ -107,6 +108,7 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
         processing_class (`PreTrainedTokenizerBase` or `ProcessorMixin`): As for the trainer.
         thinking_end (`str`): Text that ends the thinking.
     """
+    # The prompt of any question shows whether the chat template ends it with the text that begins the thinking.
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
     prompt = question_prompt(processing_class, **chat_template_kwargs)
     markers = ThinkingMarkers(thinking_end).after_prompt(prompt)
