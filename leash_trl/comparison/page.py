@@ -47,9 +47,9 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     base_row = tables.measured(base, measure)
     # If a training limited something else than tokens, the column `target_of` says what each of them limited.
     counts_tokens = all(evaluation.run.length_of == "completion" for evaluation in evaluations)
-    if not counts_tokens:
-        base_row["target_of"] = ""
-    rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_row}]
+    # The column stands before the score, since all columns from there on are numbers.
+    base_target = {} if counts_tokens else {"target_of": ""}
+    rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_target, **base_row}]
     for evaluation in evaluations:
         run = evaluation.run
         results = tables.seed_row(
@@ -59,8 +59,7 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
             mean_lengths=run.lengths_since_change(evaluation.lengths),
             multipliers=evaluation.multipliers,
         )
-        if not counts_tokens:
-            results["target_of"] = run.length_of
+        target = {} if counts_tokens else {"target_of": run.length_of}
         # Arguments of the template change the model's behavior by themselves, and the base was evaluated without them,
         # so the change is not that of the training.
         if evaluation.request.template_kwargs:
@@ -70,6 +69,7 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
         row = {
             "name": evaluation.request.named(run.label),
             "seeds": str(run.seed),
+            **target,
             **results,
             "generated_tokens": num_generated,
         }

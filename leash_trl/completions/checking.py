@@ -14,7 +14,7 @@ NUMBER = re.compile(
     (?P<sign>(?<![\w)])-|)      # in 9-7, or (3+6)-7, the sign is a subtraction
     (?<![\w.])                  # no letter, digit or point before it
     (?P<digits>
-        \d{1,3}(?:,\d{3})+(?:\.\d+)?    # with commas between thousands
+        \d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?:\.\d+)?    # with commas between thousands, also those of LaTeX
       | \d+(?:\.\d+)?
       | \.\d+
     )
@@ -98,7 +98,8 @@ def end_of_first_place(text: str, right_answer: str) -> int | None:
 
 def _value(number: re.Match[str]) -> Decimal:
     """Returns the value of a number that [`NUMBER`] matched, such as 1234.5 for `1,234.5`."""
-    return Decimal(number["sign"] + number["digits"].replace(",", ""))
+    digits = re.sub(r"[^\d.]", "", number["digits"])  # without what stands between thousands
+    return Decimal(number["sign"] + digits)
 
 
 def _check_short_text(solution: str, answer: str) -> None:

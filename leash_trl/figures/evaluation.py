@@ -59,8 +59,8 @@ def pareto_figure(
     # The label of a figure becomes the description of the SVG file, which screen readers read.
     figure.set_label("; ".join(sentences_of(points)))
 
-    # A column `length_of` names another cost, whose targets do not belong on an axis of tokens.
-    has_targets_in_tokens = "length_of" not in points
+    # A column `target_of` says that there are targets of another cost, which do not belong on an axis of tokens.
+    has_targets_in_tokens = "target_of" not in points
     targets = sorted(points["target_length"].dropna().unique()) if has_targets_in_tokens else []
     for length in targets:
         # A dotted line, and the number at its foot: x is in tokens, y a share of the axis.

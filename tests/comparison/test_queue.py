@@ -31,19 +31,24 @@ def jobs_of(folder, commands):
 
 
 def test_as_many_run_at_once_as_there_are_devices_and_no_two_on_the_same(module, tmp_path):
+    # each waits until two devices have been taken at the same time
     code = f"""
 import os, pathlib, time
-taken = pathlib.Path({str(tmp_path)!r}) / (os.environ["CUDA_VISIBLE_DEVICES"] + ".taken")
+folder = pathlib.Path({str(tmp_path)!r})
+taken = folder / (os.environ["CUDA_VISIBLE_DEVICES"] + ".taken")
 taken.mkdir()
-time.sleep(0.5)
-print(len(list(taken.parent.glob("*.taken"))))
+deadline = time.monotonic() + 60
+while not (folder / "both").exists() and time.monotonic() < deadline:
+    if len(list(folder.glob("*.taken"))) == 2:
+        (folder / "both").touch()
+    time.sleep(0.01)
 taken.rmdir()
 """
     jobs = jobs_of(tmp_path, [[[module("takes", code)]]] * 4)
     assert {job.exit_code for job in run_all(jobs, ["0,1", "2,3"])} == {0}
-    devices, numbers = zip(*(log.read_text().splitlines() for log in jobs), strict=True)
-    assert {*devices} == {"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=2,3"}
-    assert max(numbers) == "2"
+    devices = {log.read_text().strip() for log in jobs}
+    assert devices == {"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=2,3"}
+    assert (tmp_path / "both").exists()
 
 
 def test_a_job_ends_with_its_first_failing_command_and_stops_no_other(module, tmp_path):

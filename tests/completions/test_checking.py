@@ -36,6 +36,9 @@ def decode(words):
         ("It is route 66.5 or route 66", "Route 66", 0),
         ("1.Paris , of course", "Paris", 3),
         (r"It is \boxed{50\%} , yes", "50%", 2),  # as LaTeX writes it
+        (r"So x=1{,}234 , yes", "1234", 2),  # thousands as LaTeX writes them
+        (r"So x=1\,234.5 , yes", "1,234.5", 2),
+        (r"So x=1{,}234 , yes", "234", 0),
         ("", "4", 0),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_method_is_a_curve_in_the_order_of_its_targets():
 
 
 def test_a_target_of_another_cost_is_no_number_of_tokens():
-    (axis,) = pareto_figure(points(("a", 2, 10.0, 0.6)).assign(length_of="turns")).axes
+    (axis,) = pareto_figure(points(("a", 2, 10.0, 0.6)).assign(target_of="turns")).axes
     assert dotted(axis) == []
 
 

@@ -27,6 +27,7 @@ def test_statistics_by_hand():
     expected = {
         "lambda": 0.5,
         "target_length": 100,
+        "common_target": 100,
         "violation": 0.75,  # mean length 175
         "satisfaction_rate": 0.25,
         "mean_penalty": 0.5 * (0.5 + 1.0 + 2.0) / 4,
@@ -55,7 +56,12 @@ def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
 
 def test_targets_are_logged_only_for_methods_that_have_one():
     without_target = statistics([1, -1], [50, 150], method=Kimi()).keys()
-    assert statistics([1, -1], [50, 150]).keys() - without_target == {"lambda", "target_length", "satisfaction_rate"}
+    assert statistics([1, -1], [50, 150]).keys() - without_target == {
+        "lambda",
+        "target_length",
+        "common_target",
+        "satisfaction_rate",
+    }
 
 
 class TargetOfSomePrompts(NoControl):

@@ -32,6 +32,7 @@ def toy_rollouts(
         questions=torch.tensor(questions or [row // num_generations for row in range(size)]),
         num_generations=num_generations,
         max_completion_length=limit,
+        common_target=math.nan if isinstance(target, list) else float(target),
         correctness_rewards=None if correctness is None else torch.tensor(correctness, dtype=torch.float64),
         columns=columns or {},
     )

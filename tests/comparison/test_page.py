@@ -1,0 +1,55 @@
+"""The rows of a comparison's files, from its evaluated runs."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from written_runs import said, write_evaluation
+
+from leash_trl.comparison.page import FinishedEvaluation, paired_differences, seed_rows
+from leash_trl.comparison.run import ComparedRun, LengthRequest
+from leash_trl.comparison.tables import read_comparison
+from leash_trl.evaluation.runs import load_evaluated_run
+from leash_trl.evaluation.tables import csv
+
+
+NOTHING_LOGGED = pd.Series(dtype=float)
+
+
+def finished(name, evaluated, length_of):
+    """The evaluation of a run that controlled this cost, with a target of 2."""
+    run = ComparedRun(
+        arm=name,
+        label=name,
+        recipe={"length_of": length_of},
+        point={},
+        evaluation={},
+        is_trained=True,
+        folder=Path(name),
+        seed=0,
+    )
+    request = LengthRequest(target_length=2)
+    return FinishedEvaluation(run, request, evaluated, *[NOTHING_LOGGED] * 4)
+
+
+@pytest.mark.parametrize("measured", ["thinking", "completion"])
+def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, measured):
+    """Training counted thinking or, which an evaluation cannot measure, tool calls."""
+    controlled = "thinking" if measured == "thinking" else "tool_calls"
+    evaluated = []
+    for label, num_thinking_tokens in (("base", 9), ("none", 7), ("leash", 4)):
+        problems = [[{**said(20), "num_thinking_tokens": num_thinking_tokens}]] * 3
+        folder = write_evaluation(tmp_path / label, label, {"gym": problems}, length_of=measured)
+        evaluated.append(load_evaluated_run(folder))
+    base, none, leash = evaluated
+    evaluations = [finished("none", none, controlled), finished("leash", leash, controlled)]
+    seeds = seed_rows(base, evaluations)
+
+    file = tmp_path / "seeds.csv"
+    file.write_text(csv(seeds))
+    assert read_comparison(file)["target_of"].tolist() == ["", controlled, controlled]
+
+    differences = paired_differences(seeds, base, evaluations).set_index("column")["value"]
+    assert differences["mean_tokens"] == 0
+    if measured == "thinking":
+        assert differences["mean_cost"] == -3
