@@ -158,17 +158,24 @@ def costs_of(
 def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
     """Returns the [`checking_length`] of each completion, by the column `solution` of the data set."""
     answers = right_answers(arguments.get("solution"))
-    # A completion is a list of messages such as {"role": "tool", "content": "7"}, or a text without any.
-    for messages in arguments["completions"]:
-        if any(isinstance(message, Mapping) and message.get("role") == "tool" for message in messages):
-            raise TrainingError(
-                "length_of is 'checking', but a completion has the output of a tool, which may hold the right answer; "
-                "set 'tool_calls' or a function"
-            )
+    if have_tool_outputs(arguments["completions"]):
+        raise TrainingError(
+            "length_of is 'checking', but a completion has the output of a tool, which may hold the right answer; "
+            "set 'tool_calls' or a function"
+        )
     return [
         checking_length(token_ids, answer, decode)
         for token_ids, answer in zip(arguments["completion_ids"], answers, strict=True)
     ]
+
+
+def have_tool_outputs(completions: Sequence[Any]) -> bool:
+    """Returns whether any completion has the output of a tool."""
+    # A completion is a list of messages such as {"role": "tool", "content": "7"}, or a text without any.
+    for messages in completions:
+        if any(isinstance(message, Mapping) and message.get("role") == "tool" for message in messages):
+            return True
+    return False
 
 
 def right_answers(solutions: Sequence[Any] | None) -> list[str]:

@@ -22,7 +22,7 @@ import torch
 from transformers import PreTrainedModel, TrainerControl
 from trl.trainer.utils import get_callable_name
 
-from leash_trl.completions.costs import costs_of, find_cost, warn_of_no_thinking
+from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
 from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.thinking import (
     ThinkingMarkers,
@@ -290,6 +290,12 @@ class LengthControlledReward:
         lengths = costs_of(self.cost, facts, arguments_without_padding, settings.tokenizer.decode)
         if self.cost.name == "thinking":
             warn_of_no_thinking(lengths, settings.thinking_markers)
+        if self.cost.counts_tokens and have_tool_outputs(arguments["completions"]):
+            warnings.warn(
+                f"length_of is {self.cost.name!r}, but completions have the output of tools, which counts as length "
+                "here; use LeashGRPOTrainer, or set length_of to 'tool_calls' or a function",
+                stacklevel=2,
+            )
         return rollouts_of_batch(
             rewards_NK,
             self.weights,

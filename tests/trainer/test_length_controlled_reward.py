@@ -184,6 +184,23 @@ def test_padding_behind_the_end_is_no_length(ids, length, pad):
     assert observed(reward).lengths.tolist() == [length]
 
 
+@pytest.mark.parametrize(("length_of", "num_warnings"), [("completion", 1), ("turns", 0)])
+def test_the_output_of_tools_counts_as_length_and_is_said(length_of, num_warnings, recwarn):
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]},
+        {"role": "tool", "content": "7"},
+        {"role": "assistant", "content": "It is 7."},
+    ]
+    reward = begun(LengthControlledReward(plus_one, "leash", 10, length_of=length_of))
+    arguments = {"prompts": ["question"] * 2, "completions": [messages] * 2, "trainer_state": TrainerState()}
+    reward(completion_ids=[[7] * 54 + [END]] * 2, **arguments)
+    lines = [str(warning.message) for warning in recwarn if "LeashGRPOTrainer" in str(warning.message)]
+    assert len(lines) == num_warnings
+    for line in lines:
+        assert repr(length_of) in line
+        assert "\n" not in line
+
+
 def test_weights_that_are_not_one_for_each_function_are_refused():
     with pytest.raises(ValueError, match="weights"):
         LengthControlledReward([plus_one, plus_one], "leash", target_length=10, weights=[1.0])
