@@ -22,7 +22,7 @@ REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 MATH_REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward)
 
 
-def default_reward(columns: Collection[str]) -> str:
+def default_reward_name(columns: Collection[str]) -> str:
     """Returns the name of the reward function for data with these columns, if the user names none."""
     return "reasoning_gym_reward" if "reasoning_gym" in columns else "math_reward"
 
@@ -33,11 +33,11 @@ def named_reward_funcs(script_args: Any) -> list[Any]:
     model = script_args.reward_model_name_or_path
     if model:
         named.append(path_or_hub_id(model, "reward_model_name_or_path"))
-    named.extend(reward_functions(script_args.reward_funcs or []))
+    named.extend(find_reward_functions(script_args.reward_funcs or []))
     return named
 
 
-def chosen_suffix(prompt_suffix: str | None, reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
+def suffix_or_default(prompt_suffix: str | None, reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
     """Returns the text to append to prompts: `prompt_suffix`, if the user gives it, else a request for a box where the
     answers are graded as mathematics, and else nothing, so that prompts are what the user wrote.
 
@@ -48,20 +48,23 @@ def chosen_suffix(prompt_suffix: str | None, reward_funcs: Sequence[Any], column
         columns (`Collection[str]`): Columns of the data.
 
     Example:
-        >>> chosen_suffix(None, [], ["question"]) == chosen_suffix(None, [math_reward], ["prompt"]) == BOXED_SUFFIX
+        >>> defaults = [suffix_or_default(None, [], ["question"]), suffix_or_default(None, [math_reward], ["prompt"])]
+        >>> defaults == [BOXED_SUFFIX, BOXED_SUFFIX]
         True
-        >>> chosen_suffix(" Be brief.", [], ["question"]), chosen_suffix(None, [], ["question", "reasoning_gym"])
-        (' Be brief.', '')
+        >>> suffix_or_default(" Be brief.", [], ["question"])
+        ' Be brief.'
+        >>> suffix_or_default(None, [], ["question", "reasoning_gym"])
+        ''
     """
     if prompt_suffix is not None:
         return prompt_suffix
     # Without reward functions of the user, the default for the data grades the answers.
-    graders = reward_funcs or reward_functions([default_reward(columns)])
+    graders = reward_funcs or find_reward_functions([default_reward_name(columns)])
     grades_mathematics = any(grader in MATH_REWARDS for grader in graders)
     return BOXED_SUFFIX if grades_mathematics else ""
 
 
-def reward_functions(names: Sequence[str]) -> list[Any]:
+def find_reward_functions(names: Sequence[str]) -> list[Any]:
     """Returns the reward functions with these names, import paths or `file.py:name`."""
     functions = []
     for name in names:
@@ -73,7 +76,7 @@ def reward_functions(names: Sequence[str]) -> list[Any]:
     return functions
 
 
-def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
+def find_deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
     """Returns the function that the text of `correctness_func` means, which is one of these reward functions or
     another one; the text itself if it is the name of a reward model; or `None`.
 
