@@ -10,7 +10,7 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.importing import imported
+from leash_trl.importing import import_by_path
 from leash_trl.paths import path_or_hub_id
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
@@ -71,7 +71,7 @@ def find_reward_functions(names: Sequence[str]) -> list[Any]:
         function = REWARD_FUNCS.get(name)
         if function is None:
             # a function of the user; the names of ours are passed for the message that says what would be accepted
-            function = imported("reward_funcs", name, *REWARD_FUNCS)
+            function = import_by_path("reward_funcs", name, *REWARD_FUNCS)
         functions.append(function)
     return functions
 
@@ -97,12 +97,12 @@ def find_deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
         return by_name[text]
     if text in REWARD_FUNCS:
         return REWARD_FUNCS[text]
-    return imported("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
+    return import_by_path("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
 
 
 def code_digests(objects: Iterable[Any]) -> dict[str, str]:
-    """Returns the [`digest`] of each module that defines some of the classes and functions, by its name; a notebook
-    has no file and so no digest."""
+    """Returns the [`content_digest`] of each module that defines some of the classes and functions, by its name; a
+    notebook has no file and so no digest."""
     digests: dict[str, str] = {}
     for function in objects:
         # A `functools.partial` has no `__module__` of its own; the function that it calls is its attribute `func`.
@@ -111,11 +111,11 @@ def code_digests(objects: Iterable[Any]) -> dict[str, str]:
         module = sys.modules.get(unwrapped.__module__)
         file = getattr(module, "__file__", None)
         if file is not None:
-            digests[unwrapped.__module__] = digest(Path(file))
+            digests[unwrapped.__module__] = content_digest(Path(file))
     return digests
 
 
-def digest(path: Path) -> str:
+def content_digest(path: Path) -> str:
     """Returns the SHA-256 of the content of a file, or of all files in a folder in the order of their names."""
     sha = hashlib.sha256()
     # `rglob` finds nothing in a file, which is then the only one.

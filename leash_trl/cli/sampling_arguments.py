@@ -22,7 +22,7 @@ from leash_trl.completions.prompts import with_suffix
 from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.readable_solutions import with_readable_solutions
-from leash_trl.data.sources import Kind, parse_reference
+from leash_trl.data.sources import Purpose, parse_reference
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
@@ -241,7 +241,7 @@ def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> N
         )
 
 
-def load_problems_to_sample(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
+def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpose: Purpose, tokenizer: Any) -> Dataset:
     """Loads the problems of a data set, with prompts as the arguments say.
 
     Raises:
@@ -249,7 +249,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, kind: 
         `ValueError`: If it has images.
     """
     functions = find_reward_functions(arguments.reward_funcs or [])
-    loaded = {"benchmarks" if kind == "benchmark" else "dataset": reference}  # for messages
+    loaded = {"benchmarks" if purpose == "benchmark" else "dataset": reference}  # for messages
     with errors_to_user_errors(always_names_option=True, **loaded):
         problems = load_problems(
             reference,
@@ -257,7 +257,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, kind: 
             # a function of the columns, which are known only after loading
             suffix=partial(suffix_or_default, arguments.prompt_suffix, functions),
             limit=arguments.limit,
-            kind=kind,
+            purpose=purpose,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
             # Reward functions of the user may need no gold; without any, the data set decides (`None`).
@@ -329,13 +329,13 @@ def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> Own
     return OwnRewards(functions, arguments.reward_weights, deciding)
 
 
-def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
+def references_by_name(references: list[str], purpose: Purpose) -> dict[str, str]:
     """Returns the data sets that the user named, by the short names that their files and rows of tables have.
 
     Raises:
         `ValueError`: If a reference is wrong, or two data sets have the same name.
     """
-    field = "benchmarks" if kind == "benchmark" else "dataset_name"
+    field = "benchmarks" if purpose == "benchmark" else "dataset_name"
     names = {parse_reference(reference, field=field).name: reference for reference in references}
     if len(names) < len(references) or OVERALL in names:
         raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
@@ -361,7 +361,7 @@ class PreparedRun:
     details: dict[str, Any]
 
 
-def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], kind: Kind) -> PreparedRun:
+def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], purpose: Purpose) -> PreparedRun:
     """Loads the tokenizer, the problems and the reward functions of a run, with prompts as in the model's training.
 
     Problems of a training set whose golds the grader cannot read are left out.
@@ -369,7 +369,7 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], kin
     Args:
         arguments (`SamplingArguments`): Options of the command.
         references (`Mapping[str, str]`): Data sets as the user named them, by their short names.
-        kind (`str`): What the data sets are for: `train` or `benchmark`.
+        purpose (`str`): What the data sets are for: `train` or `benchmark`.
     """
     model = arguments.model_name_or_path
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
@@ -380,7 +380,8 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], kin
     plan = arguments.sampling_plan()
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
     problems = {
-        name: load_problems_to_sample(reference, arguments, kind, tokenizer) for name, reference in references.items()
+        name: load_problems_to_sample(reference, arguments, purpose, tokenizer)
+        for name, reference in references.items()
     }
     reward_names = arguments.reward_funcs or default_reward_names(problems, [*references.values()])
     trained_names = recipe.get("reward_funcs")  # `None` if the training had the default
@@ -391,10 +392,11 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], kin
             ", ".join(trained_names),
         )
     own_rewards = own_rewards_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
-    # Only the grader must be able to read the golds; the user's own functions may have golds of any form.
+    # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
+    # with golds that it cannot read is refused, since without them it would be another benchmark.
     if own_rewards is None:
         for name, rows in problems.items():
-            problems[name] = with_readable_solutions(rows, references[name], drops=kind == "train")
+            problems[name] = with_readable_solutions(rows, references[name], drops_unreadable=purpose == "train")
     details = recorded_details(arguments, plan, problems, reward_names=reward_names, own_rewards=own_rewards)
     return PreparedRun(plan, tokenizer, problems=problems, own_rewards=own_rewards, details=details)
 
@@ -429,7 +431,7 @@ def recorded_details(
 
 
 def sample_all(
-    arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
+    arguments: SamplingArguments, references: list[str], purpose: Purpose, baseline: dict[str, Any] | None = None
 ) -> dict[str, Dataset]:
     """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
     folder must be empty or hold the same run. `baseline` is the `run.json` of a run to compare with.
@@ -442,15 +444,15 @@ def sample_all(
     model = arguments.model_name_or_path
     with errors_to_user_errors():
         create_writable_folder(arguments.output_dir)
-        named_references = references_by_name(references, kind)
-        prepared = prepare_run(arguments, named_references, kind)
+        named_references = references_by_name(references, purpose)
+        prepared = prepare_run(arguments, named_references, purpose)
         problems = prepared.problems
         if baseline is not None:
             sampling.check_same_problems(problems, baseline, prepared.details)
     own_rewards = prepared.own_rewards
     # `leash filter` keeps problems by how many of their completions are correct, so the rewards must show this. For
     # `leash eval` this is `None`: without correctness, it still measures lengths and rewards.
-    needed_rule = own_rewards.correctness if own_rewards is not None and kind == "train" else None
+    needed_rule = own_rewards.correctness if own_rewards is not None and purpose == "train" else None
     with lock_folder(folder), add_resume_hint(folder, f"run the same command again to resume from {folder}"):
         with errors_to_user_errors(model_name_or_path=model):
             run = sampling.run_record(model, arguments.revision, prepared.plan, problems, named_references)
@@ -461,7 +463,7 @@ def sample_all(
                 # Whether the rewards say which answers are correct also depends on those of stored completions.
                 own_rewards.resume(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
-                needed_rule.require("leash filter")  # raises if they do not say it
+                needed_rule.require_known("leash filter")  # raises if they do not say it
             if remaining:
                 engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
         num_problems = sum(len(rows) for rows in problems.values())
@@ -474,7 +476,7 @@ def sample_all(
                 for _ in with_progress(units, bar):
                     # The rewards may show only after some units that they do not say which answers are correct.
                     if needed_rule is not None:
-                        needed_rule.require("leash filter")
+                        needed_rule.require_known("leash filter")
         # If they showed it late, the first units were still graded as correct or wrong.
         if own_rewards is not None and not own_rewards.correctness.is_known:
             sampling.forget_correctness(folder, problems)

@@ -74,7 +74,7 @@ class PromptEndings:
     def text(self, folder: Path, request: LengthRequest) -> str:
         """Returns the text at the end of prompts: the effort, and the suffix of the method in the state that the
         training in the folder left."""
-        from leash_trl.completions.prompts import effort_suffix
+        from leash_trl.completions.prompts import effort_text
 
         method = self.make_length_control()
         # The suffix of a method may depend on what the training changed.
@@ -84,7 +84,7 @@ class PromptEndings:
         method_suffix = method.prompt_suffix(request.target_length, self.generation_limit)
         if request.effort is None:
             return method_suffix
-        return effort_suffix(request.effort, self.effort_suffix, self.template_states_effort) + method_suffix
+        return effort_text(request.effort, self.effort_suffix, self.template_states_effort) + method_suffix
 
 
 @dataclass(eq=False)
@@ -188,7 +188,7 @@ class ComparedRun:
         """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
         cost."""
         from leash_trl.evaluation.sampling import weights_fingerprint
-        from leash_trl.reward_functions import code_digests, digest
+        from leash_trl.reward_functions import code_digests, content_digest
 
         model = self.recipe["model_name_or_path"]
         weights = weights_fingerprint(checkpoint_path(model), self.recipe.get("model_revision"))
@@ -196,7 +196,7 @@ class ComparedRun:
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
         for path in self._data_paths():
-            digests[f"the data of {path}"] = digest(path)
+            digests[f"the data of {path}"] = content_digest(path)
         for module, code_digest in code_digests(self._code()).items():
             digests[f"the code of {module}"] = code_digest
         return digests

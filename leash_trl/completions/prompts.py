@@ -30,7 +30,7 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     return [*earlier, {**last, "content": parts}]
 
 
-def effort_suffix(effort: str, suffix: str | None = None, template_states_effort: bool = False) -> str:
+def effort_text(effort: str, suffix: str | None = None, template_states_effort: bool = False) -> str:
     """Returns the text that states an effort in a prompt.
 
     Args:
@@ -43,7 +43,7 @@ def effort_suffix(effort: str, suffix: str | None = None, template_states_effort
         `ValueError`: If `suffix` has no `{effort}`.
 
     Example:
-        >>> effort_suffix("low")
+        >>> effort_text("low")
         ' Effort: low.'
     """
     if suffix is None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all, template_kwargs_of_efforts
-from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, short_name
+from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, name_without_path
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.evaluation.tables import summary_markdown, write_results
@@ -65,7 +65,7 @@ class EvalArguments(SamplingArguments):
         target_length = self.target_length
         # The target of training limits the cost of training. The file of a cost function may be in another folder now,
         # so only short names are compared.
-        if target_length is None and short_name(length_of) == short_name(trained_cost):
+        if target_length is None and name_without_path(length_of) == name_without_path(trained_cost):
             target_length = target_of_training(recipe, arguments.chat_template_kwargs)
         if self.length_of is None and length_of != TOKEN_COSTS[0]:
             logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)

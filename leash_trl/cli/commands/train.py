@@ -18,12 +18,12 @@ from leash_trl.cli.training_arguments import arguments_of, fields_of_command_lin
 from leash_trl.comparison.curves import first_and_last_batches
 from leash_trl.completions.costs import label_of
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
-from leash_trl.data.problems import load_training_rows, named_files
+from leash_trl.data.problems import errors_with_file_name, load_training_rows
 from leash_trl.data.prompts import has_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves
-from leash_trl.importing import imported
+from leash_trl.importing import import_by_path
 from leash_trl.length_control.method import LengthControl
 from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.reward_functions import (
@@ -67,7 +67,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         # for on the Hub.
         for part in dataset_args.datasets:
             part.path = path_or_hub_id(part.path, "path in datasets")
-        with named_files("a part of the mixture"):
+        with errors_with_file_name("a part of the mixture"):
             source = get_dataset(dataset_args)
     return load_training_rows(
         source,
@@ -123,7 +123,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     tokenizer = load_tokenizer(script_args, training_args, model_args)
     rollout_func = None
     if script_args.rollout_func:
-        rollout_func = imported("rollout_func", script_args.rollout_func)
+        rollout_func = import_by_path("rollout_func", script_args.rollout_func)
     mixture = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
     # The data by the name of its option, for messages, such as {"dataset_name": "gym"}.
     loaded = {"datasets": mixture} if mixture else {"dataset_name": script_args.dataset_name}
