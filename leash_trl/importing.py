@@ -10,7 +10,7 @@ from leash_trl.paths import existing_path
 from leash_trl.process import import_first_from
 
 
-def imported(field: str, path: str, *names: str, example: str = "my_function") -> Any:
+def import_by_path(field: str, path: str, *names: str, example: str = "my_function") -> Any:
     """Imports `module.name`, also from the working folder, or `file.py:name`.
 
     Args:

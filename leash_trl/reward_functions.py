@@ -10,7 +10,7 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.importing import imported
+from leash_trl.importing import import_by_path
 from leash_trl.paths import path_or_hub_id
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
@@ -22,7 +22,7 @@ REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 MATH_REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward)
 
 
-def default_reward(columns: Collection[str]) -> str:
+def default_reward_name(columns: Collection[str]) -> str:
     """Returns the name of the reward function for data with these columns, if the user names none."""
     return "reasoning_gym_reward" if "reasoning_gym" in columns else "math_reward"
 
@@ -33,11 +33,11 @@ def named_reward_funcs(script_args: Any) -> list[Any]:
     model = script_args.reward_model_name_or_path
     if model:
         named.append(path_or_hub_id(model, "reward_model_name_or_path"))
-    named.extend(reward_functions(script_args.reward_funcs or []))
+    named.extend(find_reward_functions(script_args.reward_funcs or []))
     return named
 
 
-def chosen_suffix(prompt_suffix: str | None, reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
+def suffix_or_default(prompt_suffix: str | None, reward_funcs: Sequence[Any], columns: Collection[str]) -> str:
     """Returns the text to append to prompts: `prompt_suffix`, if the user gives it, else a request for a box where the
     answers are graded as mathematics, and else nothing, so that prompts are what the user wrote.
 
@@ -48,32 +48,35 @@ def chosen_suffix(prompt_suffix: str | None, reward_funcs: Sequence[Any], column
         columns (`Collection[str]`): Columns of the data.
 
     Example:
-        >>> chosen_suffix(None, [], ["question"]) == chosen_suffix(None, [math_reward], ["prompt"]) == BOXED_SUFFIX
+        >>> defaults = [suffix_or_default(None, [], ["question"]), suffix_or_default(None, [math_reward], ["prompt"])]
+        >>> defaults == [BOXED_SUFFIX, BOXED_SUFFIX]
         True
-        >>> chosen_suffix(" Be brief.", [], ["question"]), chosen_suffix(None, [], ["question", "reasoning_gym"])
-        (' Be brief.', '')
+        >>> suffix_or_default(" Be brief.", [], ["question"])
+        ' Be brief.'
+        >>> suffix_or_default(None, [], ["question", "reasoning_gym"])
+        ''
     """
     if prompt_suffix is not None:
         return prompt_suffix
     # Without reward functions of the user, the default for the data grades the answers.
-    graders = reward_funcs or reward_functions([default_reward(columns)])
+    graders = reward_funcs or find_reward_functions([default_reward_name(columns)])
     grades_mathematics = any(grader in MATH_REWARDS for grader in graders)
     return BOXED_SUFFIX if grades_mathematics else ""
 
 
-def reward_functions(names: Sequence[str]) -> list[Any]:
+def find_reward_functions(names: Sequence[str]) -> list[Any]:
     """Returns the reward functions with these names, import paths or `file.py:name`."""
     functions = []
     for name in names:
         function = REWARD_FUNCS.get(name)
         if function is None:
             # a function of the user; the names of ours are passed for the message that says what would be accepted
-            function = imported("reward_funcs", name, *REWARD_FUNCS)
+            function = import_by_path("reward_funcs", name, *REWARD_FUNCS)
         functions.append(function)
     return functions
 
 
-def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
+def find_deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
     """Returns the function that the text of `correctness_func` means, which is one of these reward functions or
     another one; the text itself if it is the name of a reward model; or `None`.
 
@@ -94,12 +97,12 @@ def deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
         return by_name[text]
     if text in REWARD_FUNCS:
         return REWARD_FUNCS[text]
-    return imported("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
+    return import_by_path("correctness_func", text, *by_name, *models, *REWARD_FUNCS)
 
 
 def code_digests(objects: Iterable[Any]) -> dict[str, str]:
-    """Returns the [`digest`] of each module that defines some of the classes and functions, by its name; a notebook
-    has no file and so no digest."""
+    """Returns the [`content_digest`] of each module that defines some of the classes and functions, by its name; a
+    notebook has no file and so no digest."""
     digests: dict[str, str] = {}
     for function in objects:
         # A `functools.partial` has no `__module__` of its own; the function that it calls is its attribute `func`.
@@ -108,11 +111,11 @@ def code_digests(objects: Iterable[Any]) -> dict[str, str]:
         module = sys.modules.get(unwrapped.__module__)
         file = getattr(module, "__file__", None)
         if file is not None:
-            digests[unwrapped.__module__] = digest(Path(file))
+            digests[unwrapped.__module__] = content_digest(Path(file))
     return digests
 
 
-def digest(path: Path) -> str:
+def content_digest(path: Path) -> str:
     """Returns the SHA-256 of the content of a file, or of all files in a folder in the order of their names."""
     sha = hashlib.sha256()
     # `rglob` finds nothing in a file, which is then the only one.

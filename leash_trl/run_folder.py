@@ -162,7 +162,7 @@ def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
 
 
 @contextmanager
-def only_run_in(output_dir: str | Path) -> Iterator[None]:
+def lock_folder(output_dir: str | Path) -> Iterator[None]:
     """Locks a folder against other runs until this context or the process ends, and creates the folder if necessary.
 
     If the file system cannot lock, the run continues with a warning.

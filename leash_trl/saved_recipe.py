@@ -53,7 +53,7 @@ def differing(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]
     return [name for name in sorted(saved.keys() | current.keys()) if saved.get(name) != current.get(name)]
 
 
-def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
+def field_as_mapping(name: str, value: Any) -> dict[Any, Any] | None:
     """Returns a field as a mapping; recipes give it as one, command lines as YAML or JSON text."""
     mapping = yaml.safe_load(value) if isinstance(value, str) else value
     if mapping is not None and not isinstance(mapping, dict):

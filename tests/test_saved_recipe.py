@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.hub.repository import HubRepository
 from leash_trl.saved_recipe import RECIPE_FILE, changed_fields, recipe_of_model, write_recipe
 
@@ -15,7 +15,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def configuration(argv):
-    script_args, training_args, model_args, _ = arguments_of(given_fields(argv))
+    script_args, training_args, model_args, _ = arguments_of(fields_of_command_line(argv))
     values = {**vars(script_args), **training_args.to_dict(), **vars(model_args)}
     values.pop("accelerator_config")
     return {name: value for name, value in values.items() if name not in ("output_dir", "run_name", "hub_token")}
@@ -31,7 +31,7 @@ def configuration(argv):
 )
 def test_the_written_recipe_is_the_same_configuration(argv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_recipe(tmp_path, given_fields(argv))
+    write_recipe(tmp_path, fields_of_command_line(argv))
     assert configuration(["--config", str(tmp_path / RECIPE_FILE)]) == configuration(argv)
 
 

@@ -13,7 +13,7 @@ import yaml
 from trl import TrlParser
 
 import leash_trl
-from leash_trl.cli.errors import SET_UP_ERRORS, UserError, one_line, user_errors
+from leash_trl.cli.errors import SET_UP_ERRORS, UserError, errors_to_user_errors, message_in_one_line
 from leash_trl.paths import existing_path
 from leash_trl.process import set_environment
 
@@ -56,17 +56,17 @@ def load_recipe(name: str) -> dict[str, Any]:
         path = recipe
     try:
         fields = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
-        return dict(_with_paths_beside(path.parent, fields))
+        return dict(_with_paths_of_folder(path.parent, fields))
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise ValueError(f"{name} is not a YAML mapping of names to values: {error}") from error
 
 
-def _with_paths_beside(folder: Path, value: Any) -> Any:
+def _with_paths_of_folder(folder: Path, value: Any) -> Any:
     """Returns a recipe's value, in which files that exist only in the recipe's folder get the path of this folder."""
     if isinstance(value, dict):
-        return {key: _with_paths_beside(folder, entry) for key, entry in value.items()}
+        return {key: _with_paths_of_folder(folder, entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_with_paths_beside(folder, entry) for entry in value]
+        return [_with_paths_of_folder(folder, entry) for entry in value]
     if not isinstance(value, str):
         return value
     file = value.partition(":")[0]  # "my_file.py" of "my_file.py:my_reward"
@@ -78,14 +78,14 @@ def _with_paths_beside(folder: Path, value: Any) -> Any:
 class CommandParser(TrlParser):
     """TRL's parser with recipes, null values, `positional` fields, help from docstrings, and errors of one line."""
 
-    def __init__(self, kinds: Sequence[type], takes_recipe: bool = False, **texts: Any):
+    def __init__(self, dataclass_types: Sequence[type], takes_recipe: bool = False, **texts: Any):
         # the help of each field, from the docstrings, such as {"beta": "Weight of the KL term."}
         self.helps: dict[str, str] = {}
-        for kind in kinds:
+        for dataclass_type in dataclass_types:
             # A field may be described in the docstrings of several classes; the subclass comes last and wins.
-            for base in reversed(kind.__mro__):
+            for base in reversed(dataclass_type.__mro__):
                 self.helps.update(ENTRY.findall(base.__doc__ or ""))
-        super().__init__(list(kinds), allow_abbrev=False, **texts)
+        super().__init__(list(dataclass_types), allow_abbrev=False, **texts)
         # The parser converts a word by the type of its field, and `dict` alone would not read '{"low": 1024}'.
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
@@ -98,7 +98,7 @@ class CommandParser(TrlParser):
         name = names[0].removeprefix("--")  # `names` are such as ("--top_p", "--top-p")
         text = " ".join(self.helps.get(name, "").split())  # in one line
         options.setdefault("help", text.replace("%", "%%"))  # argparse formats help texts with %
-        # A recipe may set a required field too, so argparse must not insist on it; `make_dataclass` checks it.
+        # A recipe may set a required field too, so argparse must not insist on it; `fill_dataclass` checks it.
         if options.pop("required", False):
             options["help"] += " (required)"
         if positional:
@@ -124,7 +124,7 @@ class CommandParser(TrlParser):
         is_whole = isinstance(value, float) and arg_string.isdecimal()
         return int(value) if is_whole else value
 
-    def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
+    def parse_recipe(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """Returns a recipe's values by field, parsed as on the command line; mappings and lists of mappings stay
         unchanged."""
         # `_option_string_actions` is argparse's table of all options, such as {"--beta": action}.
@@ -136,7 +136,7 @@ class CommandParser(TrlParser):
             action = self._option_string_actions[f"--{key}"]
             takes_several = action.nargs == "+"
             items = value if isinstance(value, list) and takes_several else [value]
-            # Mappings, and lists of a field that takes no list, have no words; `make_dataclass` checks them.
+            # Mappings, and lists of a field that takes no list, have no words; `fill_dataclass` checks them.
             if any(isinstance(item, list | dict) for item in items):
                 values[action.dest] = value
                 continue
@@ -167,8 +167,8 @@ class CommandParser(TrlParser):
         values = {name: value for name, value in vars(namespace).items() if value is not not_set}
         recipe = values.pop("config", None)
         if recipe is not None:
-            with user_errors():
-                values = {**self.checked(load_recipe(recipe), recipe), **values}
+            with errors_to_user_errors():
+                values = {**self.parse_recipe(load_recipe(recipe), recipe), **values}
         set_environment(values.pop("env", None) or {})
         return values, unknown
 
@@ -181,9 +181,9 @@ def check_chat_template(text: str | None) -> None:
         raise ValueError(f"chat_template is {text!r}, but must be Jinja text: give the content of {path}")
 
 
-def make_dataclass(kind: type[T], values: dict[str, Any]) -> T:
+def fill_dataclass(dataclass_type: type[T], values: dict[str, Any]) -> T:
     """Creates the dataclass from those values that are its fields; raises `UserError` if one is missing or wrong."""
-    parameters = inspect.signature(kind).parameters  # the fields, by name
+    parameters = inspect.signature(dataclass_type).parameters  # the fields, by name
     # The values of a recipe belong to several dataclasses, and those of other ones are left out.
     arguments = {name: values[name] for name in parameters if name in values}
     for name, parameter in parameters.items():
@@ -197,28 +197,28 @@ def make_dataclass(kind: type[T], values: dict[str, Any]) -> T:
         if is_wrong_null or is_wrong_list:
             raise UserError(f"{name} is {json.dumps(value)}, but must be one value; remove it to use the default")
     try:
-        return kind(**arguments)
+        return dataclass_type(**arguments)
     except (TypeError, *SET_UP_ERRORS) as error:  # TypeError: a value of the wrong type, such as a list for a number
-        raise UserError(one_line(error)) from error
+        raise UserError(message_in_one_line(error)) from error
 
 
-def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False) -> T:
+def parse(dataclass_type: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False) -> T:
     """Returns a command's dataclass with the values of its command line and, if it `takes_recipe`, of `--config`.
 
     Every field is an option. Fields without a default are required, and fields with `positional=True` take the words
     without an option name. A `dict` is read as JSON or YAML, and a `list` takes several words. The docstring is the
     help text. A mistake raises `UserError`.
     """
-    parser = CommandParser([kind], takes_recipe, prog=prog, description=_description(kind))
-    return make_dataclass(kind, parser.parse_all(argv))
+    parser = CommandParser([dataclass_type], takes_recipe, prog=prog, description=_description(dataclass_type))
+    return fill_dataclass(dataclass_type, parser.parse_all(argv))
 
 
-def parse_known(kind: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
+def parse_known(dataclass_type: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
     """Parses as [`parse`] does, and also returns the words that belong to no option, which are for `leash train`."""
-    parser = CommandParser([kind], prog=prog, description=_description(kind))
+    parser = CommandParser([dataclass_type], prog=prog, description=_description(dataclass_type))
     values, unknown = parser.parse_some(argv)
-    return make_dataclass(kind, values), unknown
+    return fill_dataclass(dataclass_type, values), unknown
 
 
-def _description(kind: type) -> str:
-    return (inspect.getdoc(kind) or "").partition("Args:")[0]
+def _description(dataclass_type: type) -> str:
+    return (inspect.getdoc(dataclass_type) or "").partition("Args:")[0]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from leash_trl.cli.arguments import CommandParser, make_dataclass
+from leash_trl.cli.arguments import CommandParser, fill_dataclass
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.training_arguments import arguments_of, training_parser
@@ -12,20 +12,20 @@ from leash_trl.comparison.run import PromptEndings
 from leash_trl.completions.costs import MESSAGE_COSTS
 from leash_trl.data.problems import load_splits
 from leash_trl.data.sources import parse_reference
-from leash_trl.reward_functions import chosen_suffix, named_reward_funcs
-from leash_trl.saved_recipe import mapping_field
+from leash_trl.reward_functions import named_reward_funcs, suffix_or_default
+from leash_trl.saved_recipe import field_as_mapping
 
 
 REWARD_FIELDS = ("reward_funcs", "reward_weights", "correctness_func")
 
 
-def read_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+def merged_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the recipe of these fields and of `overrides`, which are checked already and replace them.
 
     Raises:
         `UserError`: If a value is wrong; the message begins with `where`, the place of the fields.
     """
-    recipe = {**training_parser().checked(fields, where), **overrides}
+    recipe = {**training_parser().parse_recipe(fields, where), **overrides}
     try:
         arguments_of(recipe)  # raises if a value is wrong
     except UserError as error:
@@ -33,15 +33,15 @@ def read_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str
     return recipe
 
 
-def read_evaluation(
-    recipe: dict[str, Any], options: dict[str, Any], where: str, has_own_prompts: bool = False
+def evaluation_options(
+    recipe: dict[str, Any], options: dict[str, Any], where: str, model_has_recipe: bool = False
 ) -> dict[str, Any]:
     """Returns the options of `leash eval` for a recipe: the settings of training, unless the comparison sets others.
 
     Args:
         recipe (`dict`): Fields of the recipe.
         options (`dict`), where (`str`): Options that the comparison sets, and their place, for messages.
-        has_own_prompts (`bool`): Whether another training saved the model, from which `leash eval` takes the prompts.
+        model_has_recipe (`bool`): Whether another training saved the model, from which `leash eval` takes the prompts.
     """
     script_args, training_args, *_ = arguments_of(recipe)
     # Options of `leash eval` by name. What is not set here has its default there.
@@ -67,28 +67,28 @@ def read_evaluation(
             raise UserError(f"{where}: leash eval has no reward_model_name_or_path; set reward_funcs")
         settings.update({name: recipe.get(name) for name in REWARD_FIELDS})
     # With a recipe of its own, the model is asked as in its training: `leash eval` reads these fields there.
-    if not has_own_prompts:
+    if not model_has_recipe:
         settings["prompt_suffix"] = suffix_of_training(script_args)
         settings["system_prompt"] = script_args.system_prompt
         settings["chat_template"] = script_args.chat_template
         settings["chat_template_kwargs"] = training_args.chat_template_kwargs or {}
         settings["thinking_end"] = recipe.get("thinking_end")
-    settings.update(CommandParser([EvalArguments], prog="leash eval").checked(options, where))
+    settings.update(CommandParser([EvalArguments], prog="leash eval").parse_recipe(options, where))
     evaluation = {name: value for name, value in settings.items() if value is not None}
-    # This raises if a value is wrong. Model and folder differ between runs, and are empty here.
-    make_dataclass(EvalArguments, {**evaluation, "model_name_or_path": "", "output_dir": ""})
+    # This raises if a value is wrong. The result is not used: model and folder differ between runs, and are empty.
+    fill_dataclass(EvalArguments, {**evaluation, "model_name_or_path": "", "output_dir": ""})
     return evaluation
 
 
-def read_prompt_endings(recipe: dict[str, Any]) -> PromptEndings:
+def prompt_endings_of(recipe: dict[str, Any]) -> PromptEndings:
     """Returns what the recipe's training appends to prompts."""
     script_args, training_args, *_ = arguments_of(recipe)
-    template_kwargs = mapping_field("effort_template_kwargs", script_args.effort_template_kwargs)
+    template_kwargs = field_as_mapping("effort_template_kwargs", script_args.effort_template_kwargs)
     return PromptEndings(
         training_args.make_length_control,
         training_args.generation_limit,
         script_args.effort_suffix,
-        has_template_kwargs=bool(template_kwargs),
+        template_states_effort=bool(template_kwargs),
     )
 
 
@@ -103,4 +103,4 @@ def suffix_of_training(script_args: Any) -> str:
             rows = next(iter(load_splits(reference, streaming=True).values()))
             # Some streams do not state their columns; the first row then shows them.
             columns = rows.column_names or list(next(iter(rows)))
-    return chosen_suffix(script_args.prompt_suffix, named_reward_funcs(script_args), columns)
+    return suffix_or_default(script_args.prompt_suffix, named_reward_funcs(script_args), columns)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.comparison_arguments import read_evaluation, read_prompt_endings, read_recipe
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.comparison_arguments import evaluation_options, merged_recipe, prompt_endings_of
+from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
 from leash_trl.run_folder import checkpoint_path
-from leash_trl.saved_recipe import mapping_field, recipe_of_model
+from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
         `UserError`: If the file is missing or an entry of it is wrong, if two runs would have the same name, or if the
             runs cannot be compared.
     """
-    with user_errors():
+    with errors_to_user_errors():
         comparison = load_comparison(options, overrides)
         # An arm at one point of its grid is a run without a seed, from which its runs with seeds are made.
         points: list[ComparedRun] = []
@@ -206,7 +206,7 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
     fields_of_arm = arm.fields
     # The base and the common grid are about training; an arm that is not trained has options of evaluation instead.
     if arm.train:
-        grid = {**grid_for(arm, comparison.grid), **arm.grid}
+        grid = {**without_fields_of(arm, comparison.grid), **arm.grid}
         fields_of_arm = {**comparison.base, **arm.fields}
         # An arm may have null for the default, which the configuration would refuse, so the field is removed.
         if fields_of_arm.get("length_of") is None:
@@ -219,12 +219,12 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
         prompt_endings: PromptEndings | None = None
         variants: dict[str, Fields] = {}
         if arm.train:
-            recipe = read_recipe(fields, comparison.overrides, arm.where)
-            evaluation = read_evaluation(recipe, comparison.evaluation, f"{comparison.path}: eval")
-            prompt_endings = read_prompt_endings(recipe)
+            recipe = merged_recipe(fields, comparison.overrides, arm.where)
+            evaluation = evaluation_options(recipe, comparison.evaluation, f"{comparison.path}: eval")
+            prompt_endings = prompt_endings_of(recipe)
             variants = read_variants(comparison, arm, recipe)
         else:
-            recipe, evaluation = settings_without_training(comparison, arm, fields)
+            recipe, evaluation = settings_of_untrained_arm(comparison, arm, fields)
         # such as "leash-target_length-12"
         name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
         yield ComparedRun(
@@ -255,10 +255,10 @@ def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str,
                 f"{where}: target_length is {options['target_length']!r}, but a run is measured by the target of its "
                 "training; remove it"
             )
-        variants[variant] = read_evaluation(recipe, {**comparison.evaluation, **options}, where)
+        variants[variant] = evaluation_options(recipe, {**comparison.evaluation, **options}, where)
     # A run has an evaluation for each effort, such as "low", and each of these again for each variant: "low-forced".
     # An effort that has this very name would share the folder.
-    efforts = mapping_field("efforts", recipe.get("efforts")) or {}
+    efforts = field_as_mapping("efforts", recipe.get("efforts")) or {}
     folders = [*efforts]
     for effort, variant in itertools.product(efforts, variants):
         folders.append(f"{effort}-{variant}")
@@ -267,7 +267,7 @@ def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str,
     return variants
 
 
-def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) -> tuple[Fields, Fields]:
+def settings_of_untrained_arm(comparison: Comparison, arm: Arm, fields: Fields) -> tuple[Fields, Fields]:
     """Returns recipe and options of evaluation of an arm that is not trained, whose fields are a model and options of
     evaluation."""
     # The other fields are options of evaluation.
@@ -281,17 +281,17 @@ def settings_without_training(comparison: Comparison, arm: Arm, fields: Fields) 
         "length_control_kwargs": None,  # "none" would refuse those of another method
         "min_accuracy": None,
     }
-    recipe = read_recipe(recipe_fields, overrides={}, where=arm.where)
+    recipe = merged_recipe(recipe_fields, overrides={}, where=arm.where)
     # A model of its own that `leash train` saved has a recipe, from which `leash eval` takes the prompts.
     saved_recipe: Fields = {}
     if "model_name_or_path" in model:
         name_or_path = checkpoint_path(model["model_name_or_path"])
         saved_recipe = recipe_of_model(name_or_path, model.get("model_revision"))
     options = {**comparison.evaluation, **fields}
-    return recipe, read_evaluation(recipe, options, arm.where, has_own_prompts=bool(saved_recipe))
+    return recipe, evaluation_options(recipe, options, arm.where, model_has_recipe=bool(saved_recipe))
 
 
-def grid_for(arm: Arm, grid: Fields) -> Fields:
+def without_fields_of(arm: Arm, grid: Fields) -> Fields:
     """Returns the part of the common grid whose fields the arm does not set itself."""
     # An entry of a mapping is named as in a grid: "length_control_kwargs.alpha".
     set_by_arm = set(arm.fields)
@@ -363,14 +363,14 @@ def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedR
         # Trained arms are compared with the base, so they share its model and all options of its evaluation. An arm
         # that is not trained may have another model, and options such as `prompt_ending`.
         if point.is_trained:
-            check_same(comparison, MODEL_FIELDS, (first, first.recipe), (point, point.recipe))
+            check_settings_equal(comparison, MODEL_FIELDS, (first, first.recipe), (point, point.recipe))
             names = [*first.evaluation, *point.evaluation]
-            check_same(comparison, names, (first, first.evaluation), (point, point.evaluation))
+            check_settings_equal(comparison, names, (first, first.evaluation), (point, point.evaluation))
         for options in (point.evaluation, *point.variants.values()):
-            check_same(comparison, SHARED_OPTIONS, (first, first.evaluation), (point, options))
+            check_settings_equal(comparison, SHARED_OPTIONS, (first, first.evaluation), (point, options))
 
 
-def check_same(
+def check_settings_equal(
     comparison: Comparison, names: Iterable[str], first: tuple[ComparedRun, Fields], other: tuple[ComparedRun, Fields]
 ) -> None:
     """Raises `ValueError` if two arms differ in one of the settings of these names. Each arm is a pair: the arm at a

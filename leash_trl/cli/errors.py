@@ -20,14 +20,14 @@ class UserError(Exception):
 
 
 @contextmanager
-def user_errors(*, only_loads: bool = False, **loaded: Any) -> Iterator[None]:
+def errors_to_user_errors(*, always_names_option: bool = False, **loaded: Any) -> Iterator[None]:
     """Turns errors of checking and loading into `UserError` with a message of one line. Do not use it for later
     errors.
 
     Args:
-        only_loads (`bool`): Whether the code inside only loads what `loaded` names, so that every error concerns it.
-        loaded: What the code inside loads, by the name of its option; messages about files include this option and its
-            value.
+        always_names_option (`bool`): Whether every message names the option, not only those about files: if the code
+            inside does nothing but load it.
+        loaded: What the code inside loads, by the name of its option, which messages include with its value.
     """
     try:
         yield
@@ -35,19 +35,19 @@ def user_errors(*, only_loads: bool = False, **loaded: Any) -> Iterator[None]:
         raise
     # transformers raises `RuntimeError` if an experiment tracker of `report_to` is not installed.
     except (RuntimeError, *SET_UP_ERRORS) as error:
-        message = one_line(error)
+        message = message_in_one_line(error)
         # The other types, such as `OSError` and `SafetensorError`, are about files, and seldom name the wrong option.
         concerns_files = not isinstance(error, ValueError | ImportError | RuntimeError)
         # what the code inside loads, such as "dataset_name is 'problems.jsonl'", unless the message has it already
         parts = []
-        if only_loads or concerns_files:
+        if always_names_option or concerns_files:
             for name, value in loaded.items():
                 if value is not None and name not in message:
                     parts.append(f"{name} is {value!r}")
         raise UserError(": ".join([*parts, message])) from error
 
 
-def one_line(error: BaseException) -> str:
+def message_in_one_line(error: BaseException) -> str:
     """Returns an error's message in one line: the first line of errors about files, else as much as fits."""
     text = str(error).strip()
     # The text of a `KeyError` is only the key.
@@ -60,7 +60,7 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
+def add_resume_hint(folder: str | Path, remedy: str) -> Iterator[None]:
     """Adds `remedy`, which says how to resume, to the message after Ctrl-C or when the disk of a folder is full."""
     try:
         yield
@@ -69,14 +69,16 @@ def resumable(folder: str | Path, remedy: str) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSPC:  # not because the disk is full
             raise
-        raise UserError(f"the disk of {folder} is full ({one_line(error)}); free some space, then {remedy}") from error
+        raise UserError(
+            f"the disk of {folder} is full ({message_in_one_line(error)}); free some space, then {remedy}"
+        ) from error
 
 
-def check_writable(folder: str | Path | None) -> None:
+def create_writable_folder(folder: str | Path | None) -> None:
     """Creates a command's output folder; raises `UserError` if it cannot be created or written to."""
     if not folder:
         raise UserError(f"output_dir is {folder!r}, but must name a folder")
-    with user_errors(only_loads=True, output_dir=folder):
+    with errors_to_user_errors(always_names_option=True, output_dir=folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         # raises `OSError` if no file can be written
         with tempfile.TemporaryFile(dir=folder):

@@ -16,13 +16,13 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import check_chat_template
-from leash_trl.cli.errors import check_writable, resumable, user_errors
+from leash_trl.cli.errors import add_resume_hint, create_writable_folder, errors_to_user_errors
 from leash_trl.completions.costs import find_cost
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_markers
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.readable_solutions import with_readable_solutions
-from leash_trl.data.sources import Kind, parse_reference
+from leash_trl.data.sources import Purpose, parse_reference
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
@@ -31,14 +31,14 @@ from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.reward_functions import (
-    chosen_suffix,
     code_digests,
-    deciding_function,
-    default_reward,
-    reward_functions,
+    default_reward_name,
+    find_deciding_function,
+    find_reward_functions,
+    suffix_or_default,
 )
-from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, only_run_in
-from leash_trl.saved_recipe import mapping_field, recipe_of_model
+from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, lock_folder
+from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 
 logger = logging.getLogger(__name__)
@@ -147,11 +147,11 @@ class SamplingArguments:
             has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
             self.engine = "vllm" if has_vllm else "transformers"
         # a mapping of a recipe, or text of the command line such as '{"enable_thinking": false}'
-        self.chat_template_kwargs = mapping_field("chat_template_kwargs", self.chat_template_kwargs)
+        self.chat_template_kwargs = field_as_mapping("chat_template_kwargs", self.chat_template_kwargs)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is only for --engine vllm; remove it")
 
-    def plan(self) -> SamplingPlan:
+    def sampling_plan(self) -> SamplingPlan:
         """Returns the settings of the sampling run; raises `ValueError` if a value is out of range."""
         # `apply_chat_template` also takes the template itself as an argument.
         template_kwargs: dict[str, Any] = {}
@@ -169,14 +169,14 @@ class SamplingArguments:
             chat_template_kwargs=template_kwargs,
         )
 
-    def as_trained(self, recipe: Mapping[str, Any]) -> Self:
+    def with_defaults_of_training(self, recipe: Mapping[str, Any]) -> Self:
         """Returns the arguments with those [`PROMPT_FIELDS`] that they do not set from the recipe of the model's
         training, which is empty for a model that `leash train` did not save.
 
         One line is logged about these fields, and one about fields that differ from training.
         """
         # such as {"system_prompt": None, "thinking_end": "</think>", ...}; empty without a recipe
-        trained = prompts_of_training(recipe)
+        trained = prompt_settings_of_training(recipe)
         if recipe.get("effort_template_kwargs"):
             # The training used other arguments for each effort, so those of the user select an effort, and are no
             # difference from training.
@@ -201,7 +201,7 @@ class SamplingArguments:
         return replace(self, **adopted)
 
 
-def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def prompt_settings_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the [`PROMPT_FIELDS`] of a training by its recipe: all of them, but `prompt_suffix` only if it is
     recorded, which it is not of a run whose prompts were messages, or of a Python program."""
     if not recipe:
@@ -213,7 +213,7 @@ def prompts_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
         # and is chosen later, as without a recipe.
         if value is not None or name != "prompt_suffix":
             trained[name] = default if value is None else value
-    trained["chat_template_kwargs"] = mapping_field("chat_template_kwargs", trained["chat_template_kwargs"])
+    trained["chat_template_kwargs"] = field_as_mapping("chat_template_kwargs", trained["chat_template_kwargs"])
     return trained
 
 
@@ -221,11 +221,11 @@ def template_kwargs_of_efforts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the chat template of each effort of a training, those of all efforts included; empty
     for a training without such arguments."""
     # such as {"low": {"reasoning_effort": "low"}, "off": {"enable_thinking": False}}
-    kwargs_of_efforts = mapping_field("effort_template_kwargs", recipe.get("effort_template_kwargs"))
+    kwargs_of_efforts = field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs"))
     if not kwargs_of_efforts:
         return {}
-    common_kwargs = mapping_field("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
-    efforts = mapping_field("efforts", recipe["efforts"]) or {}
+    common_kwargs = field_as_mapping("chat_template_kwargs", recipe.get("chat_template_kwargs")) or {}
+    efforts = field_as_mapping("efforts", recipe["efforts"]) or {}
     # Those of an effort replace common ones; an effort may have none of its own.
     return {effort: {**common_kwargs, **kwargs_of_efforts.get(effort, {})} for effort in efforts}
 
@@ -241,23 +241,23 @@ def warn_of_no_effort(chat_template_kwargs: Any, recipe: Mapping[str, Any]) -> N
         )
 
 
-def load_checked(reference: str, arguments: SamplingArguments, kind: Kind, tokenizer: Any) -> Dataset:
+def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpose: Purpose, tokenizer: Any) -> Dataset:
     """Loads the problems of a data set, with prompts as the arguments say.
 
     Raises:
         `UserError`: If the data set cannot be loaded.
         `ValueError`: If it has images.
     """
-    functions = reward_functions(arguments.reward_funcs or [])
-    loaded = {"benchmarks" if kind == "benchmark" else "dataset": reference}  # for messages
-    with user_errors(only_loads=True, **loaded):
+    functions = find_reward_functions(arguments.reward_funcs or [])
+    loaded = {"benchmarks" if purpose == "benchmark" else "dataset": reference}  # for messages
+    with errors_to_user_errors(always_names_option=True, **loaded):
         problems = load_problems(
             reference,
             split=arguments.split,
             # a function of the columns, which are known only after loading
-            suffix=partial(chosen_suffix, arguments.prompt_suffix, functions),
+            suffix=partial(suffix_or_default, arguments.prompt_suffix, functions),
             limit=arguments.limit,
-            kind=kind,
+            purpose=purpose,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
             # Reward functions of the user may need no gold; without any, the data set decides (`None`).
@@ -286,7 +286,7 @@ def load_engine(
     """
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
-    with user_errors(only_loads=True, model_name_or_path=model):
+    with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
         # the request with the longest prompt, for which the context must suffice
         longest = sampling.longest_request(tokenizer, problems.values(), plan)
         if arguments.engine == "vllm":
@@ -305,13 +305,13 @@ def load_engine(
     return engine
 
 
-def default_reward_funcs(problems: dict[str, Dataset], references: list[str]) -> list[str]:
+def default_reward_names(problems: dict[str, Dataset], references: list[str]) -> list[str]:
     """Returns the name of the reward function for these data sets, if the user names none.
 
     Raises:
         `ValueError`: If the data sets, which the user named by these references, need different ones.
     """
-    names = {default_reward(rows.column_names) for rows in problems.values()}
+    names = {default_reward_name(rows.column_names) for rows in problems.values()}
     if len(names) > 1:
         raise ValueError(f"{', '.join(references)} have different rewards; set reward_funcs")
     return list(names)
@@ -324,18 +324,18 @@ def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> Own
     decides_alone = arguments.correctness_func in (None, *reward_names)
     if reward_names in GRADERS and decides_alone:
         return None
-    functions = reward_functions(reward_names)
-    deciding = deciding_function(arguments.correctness_func, functions)
+    functions = find_reward_functions(reward_names)
+    deciding = find_deciding_function(arguments.correctness_func, functions)
     return OwnRewards(functions, arguments.reward_weights, deciding)
 
 
-def references_by_name(references: list[str], kind: Kind) -> dict[str, str]:
+def references_by_name(references: list[str], purpose: Purpose) -> dict[str, str]:
     """Returns the data sets that the user named, by the short names that their files and rows of tables have.
 
     Raises:
         `ValueError`: If a reference is wrong, or two data sets have the same name.
     """
-    field = "benchmarks" if kind == "benchmark" else "dataset_name"
+    field = "benchmarks" if purpose == "benchmark" else "dataset_name"
     names = {parse_reference(reference, field=field).name: reference for reference in references}
     if len(names) < len(references) or OVERALL in names:
         raise ValueError(f"--benchmarks {' '.join(references)}: names must differ, also from {OVERALL!r}")
@@ -361,7 +361,7 @@ class PreparedRun:
     details: dict[str, Any]
 
 
-def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], kind: Kind) -> PreparedRun:
+def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], purpose: Purpose) -> PreparedRun:
     """Loads the tokenizer, the problems and the reward functions of a run, with prompts as in the model's training.
 
     Problems of a training set whose golds the grader cannot read are left out.
@@ -369,18 +369,21 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
     Args:
         arguments (`SamplingArguments`): Options of the command.
         references (`Mapping[str, str]`): Data sets as the user named them, by their short names.
-        kind (`str`): What the data sets are for: `train` or `benchmark`.
+        purpose (`str`): What the data sets are for: `train` or `benchmark`.
     """
     model = arguments.model_name_or_path
-    with user_errors(only_loads=True, model_name_or_path=model):
+    with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
         # that of the model's training; empty if `leash train` did not save the model
         recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
-    arguments = arguments.as_trained(recipe)
-    plan = arguments.plan()
+    arguments = arguments.with_defaults_of_training(recipe)
+    plan = arguments.sampling_plan()
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
-    problems = {name: load_checked(reference, arguments, kind, tokenizer) for name, reference in references.items()}
-    reward_names = arguments.reward_funcs or default_reward_funcs(problems, [*references.values()])
+    problems = {
+        name: load_problems_to_sample(reference, arguments, purpose, tokenizer)
+        for name, reference in references.items()
+    }
+    reward_names = arguments.reward_funcs or default_reward_names(problems, [*references.values()])
     trained_names = recipe.get("reward_funcs")  # `None` if the training had the default
     if trained_names and trained_names != reward_names:
         logger.warning(
@@ -388,11 +391,12 @@ def prepared_run(arguments: SamplingArguments, references: Mapping[str, str], ki
             ", ".join(reward_names),
             ", ".join(trained_names),
         )
-    own_rewards = own_rewards_of(reward_names, arguments)
-    # Only the grader must be able to read the golds; the user's own functions may have golds of any form.
+    own_rewards = own_rewards_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
+    # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
+    # with golds that it cannot read is refused, since without them it would be another benchmark.
     if own_rewards is None:
         for name, rows in problems.items():
-            problems[name] = with_readable_solutions(rows, references[name], drops=kind == "train")
+            problems[name] = with_readable_solutions(rows, references[name], drops_unreadable=purpose == "train")
     details = recorded_details(arguments, plan, problems, reward_names=reward_names, own_rewards=own_rewards)
     return PreparedRun(plan, tokenizer, problems=problems, own_rewards=own_rewards, details=details)
 
@@ -408,7 +412,9 @@ def recorded_details(
     of the user's code, among others."""
     details = {name: getattr(arguments, name) for name in DETAILS}
     # the suffix that was used, which may be a default
-    details["prompt_suffix"] = chosen_suffix(arguments.prompt_suffix, reward_functions(reward_names), columns=())
+    details["prompt_suffix"] = suffix_or_default(
+        arguments.prompt_suffix, find_reward_functions(reward_names), columns=()
+    )
     details["reward_funcs"] = None
     if own_rewards is not None:
         details["reward_funcs"] = reward_names
@@ -425,7 +431,7 @@ def recorded_details(
 
 
 def sample_all(
-    arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
+    arguments: SamplingArguments, references: list[str], purpose: Purpose, baseline: dict[str, Any] | None = None
 ) -> dict[str, Dataset]:
     """Samples and grades the problems of data sets into the run's folder, and returns them by their short names. The
     folder must be empty or hold the same run. `baseline` is the `run.json` of a run to compare with.
@@ -436,20 +442,20 @@ def sample_all(
     """
     folder = Path(arguments.output_dir)
     model = arguments.model_name_or_path
-    with user_errors():
-        check_writable(arguments.output_dir)
-        named_references = references_by_name(references, kind)
-        prepared = prepared_run(arguments, named_references, kind)
+    with errors_to_user_errors():
+        create_writable_folder(arguments.output_dir)
+        named_references = references_by_name(references, purpose)
+        prepared = prepare_run(arguments, named_references, purpose)
         problems = prepared.problems
         if baseline is not None:
             sampling.check_same_problems(problems, baseline, prepared.details)
     own_rewards = prepared.own_rewards
     # `leash filter` keeps problems by how many of their completions are correct, so the rewards must show this. For
     # `leash eval` this is `None`: without correctness, it still measures lengths and rewards.
-    needed_rule = own_rewards.correctness if own_rewards is not None and kind == "train" else None
-    with only_run_in(folder), resumable(folder, f"run the same command again to resume from {folder}"):
-        with user_errors(model_name_or_path=model):
-            run = sampling.describe_run(model, arguments.revision, prepared.plan, problems, named_references)
+    needed_rule = own_rewards.correctness if own_rewards is not None and purpose == "train" else None
+    with lock_folder(folder), add_resume_hint(folder, f"run the same command again to resume from {folder}"):
+        with errors_to_user_errors(model_name_or_path=model):
+            run = sampling.run_record(model, arguments.revision, prepared.plan, problems, named_references)
             # how many problems of each data set the folder already holds, such as {"aime24": 30, "aime25": 12}
             num_done = sampling.prepare_folder(folder, run | prepared.details, problems, prepared.plan)
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
@@ -457,7 +463,7 @@ def sample_all(
                 # Whether the rewards say which answers are correct also depends on those of stored completions.
                 own_rewards.resume(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
-                needed_rule.require("leash filter")  # raises if they do not say it
+                needed_rule.require_known("leash filter")  # raises if they do not say it
             if remaining:
                 engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
         num_problems = sum(len(rows) for rows in problems.values())
@@ -470,7 +476,7 @@ def sample_all(
                 for _ in with_progress(units, bar):
                     # The rewards may show only after some units that they do not say which answers are correct.
                     if needed_rule is not None:
-                        needed_rule.require("leash filter")
+                        needed_rule.require_known("leash filter")
         # If they showed it late, the first units were still graded as correct or wrong.
         if own_rewards is not None and not own_rewards.correctness.is_known:
             sampling.forget_correctness(folder, problems)

@@ -8,7 +8,7 @@ from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-from leash_trl.cli.arguments import CommandParser, check_chat_template, make_dataclass
+from leash_trl.cli.arguments import CommandParser, check_chat_template, fill_dataclass
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -89,7 +89,7 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
     return parser
 
 
-def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
+def fields_of_command_line(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
     """Returns the values of a command line and its recipe by field name, which are the recipe to repeat the run."""
     return training_parser(prog, shows_all=HELP_ALL in argv).parse_all(argv)
 
@@ -99,8 +99,8 @@ def arguments_of(recipe: dict[str, Any], config_type: type[LeashGRPOConfig] = Le
     # TRL modifies the parts of a mixture (`datasets`) in place, and the recipe must stay as the user wrote it.
     values = copy.deepcopy({"report_to": "tensorboard", **recipe})
     return (
-        make_dataclass(LeashScriptArguments, values),
-        make_dataclass(config_type, values),
-        make_dataclass(ModelConfig, values),
-        make_dataclass(DatasetMixtureConfig, values),
+        fill_dataclass(LeashScriptArguments, values),
+        fill_dataclass(config_type, values),
+        fill_dataclass(ModelConfig, values),
+        fill_dataclass(DatasetMixtureConfig, values),
     )

@@ -10,11 +10,11 @@ LAST_BATCHES = 10
 Curves = TypeVar("Curves", "pd.Series[float]", pd.DataFrame)
 
 
-def ends(curves: Curves) -> tuple[Curves, Curves]:
+def first_and_last_batches(curves: Curves) -> tuple[Curves, Curves]:
     """Returns the first and the last ten logged batches; if there are fewer than twenty, half of them.
 
     Example:
-        >>> first, last = ends(pd.Series([60.0, 50.0, 40.0, 30.0, 20.0]))
+        >>> first, last = first_and_last_batches(pd.Series([60.0, 50.0, 40.0, 30.0, 20.0]))
         >>> first.tolist(), last.tolist()
         ([60.0, 50.0], [30.0, 20.0])
     """

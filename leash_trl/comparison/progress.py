@@ -70,23 +70,23 @@ class RunProgress:
             # Before the first checkpoint, only the recipe may tell the total.
             self.total = max(state.get("max_steps", 0), run.recipe.get("max_steps") or 0, self.num_done)
 
-    def read(self) -> None:
+    def read_log(self) -> None:
         """Reads the end of the log."""
-        bars = last_bars(end_of_file(self.run.folder / LOG_FILE))
+        bars = last_bars(text_at_end(self.run.folder / LOG_FILE))
         if UPDATE in bars:
             self.num_done = bars[UPDATE].num_done
             self.total = bars[UPDATE].total
         if bars:
             # The bar that was written last says what the run does now.
             unit, bar = [*bars.items()][-1]
-            self.stage = description(unit, bar)
+            self.stage = stage_in_words(unit, bar)
 
 
-def description(unit: str, bar: Bar) -> str:
+def stage_in_words(unit: str, bar: Bar) -> str:
     """Describes what a run does by its last bar.
 
     Example:
-        >>> description("update", Bar(31, 80, {"length": "52", "target": "46", "lambda": "0.1"}))
+        >>> stage_in_words("update", Bar(31, 80, {"length": "52", "target": "46", "lambda": "0.1"}))
         'update 31 of 80, length 52 of 46, lambda 0.1'
     """
     values = dict(bar.values)
@@ -99,7 +99,7 @@ def description(unit: str, bar: Bar) -> str:
     return ", ".join(parts)
 
 
-def end_of_file(file: Path) -> str:
+def text_at_end(file: Path) -> str:
     """Returns the end of a text file; empty if there is no file."""
     if not file.is_file():
         return ""
@@ -149,10 +149,10 @@ class ComparisonProgress:
             row.close()
         self._bar.close()
 
-    def end(self, job: EndedJob) -> None:
+    def record_end(self, job: EndedJob) -> None:
         """Counts a run as ended."""
         progress = next(progress for progress in self.runs if progress.run.folder == job.log_file.parent)
-        progress.read()
+        progress.read_log()
         progress.has_ended = True
         # A bar is not written at every update, so the last one in the log may be short of the total.
         if job.exit_code == 0:
@@ -165,7 +165,7 @@ class ComparisonProgress:
         lines = []
         # Runs start in this order, so the first remaining ones are in progress.
         for progress in remaining[: self.num_jobs]:
-            progress.read()
+            progress.read_log()
             lines.append(f"{progress.run.name}: {progress.stage}")
         trained = [progress for progress in self.runs if progress.run.is_trained]
         # A run whose number of updates is not known yet counts as much as the longest run.

@@ -17,7 +17,7 @@ from leash_trl.run_folder import (
     read_trainer_state,
     whole_checkpoints,
 )
-from leash_trl.saved_recipe import mapping_field
+from leash_trl.saved_recipe import field_as_mapping
 
 
 if TYPE_CHECKING:
@@ -63,18 +63,18 @@ class PromptEndings:
         make_length_control (`Callable`): Returns the method in its initial state.
         generation_limit (`float`): Most tokens that a completion of the training may have.
         effort_suffix (`str`): Text in which {effort} is replaced by the name of the effort; `None` for the default.
-        has_template_kwargs (`bool`): Whether efforts have arguments of the chat template.
+        template_states_effort (`bool`): Whether efforts have arguments of the chat template, which states them then.
     """
 
     make_length_control: Callable[[], "LengthControl"]
     generation_limit: float
     effort_suffix: str | None
-    has_template_kwargs: bool
+    template_states_effort: bool
 
     def text(self, folder: Path, request: LengthRequest) -> str:
         """Returns the text at the end of prompts: the effort, and the suffix of the method in the state that the
         training in the folder left."""
-        from leash_trl.completions.prompts import effort_suffix
+        from leash_trl.completions.prompts import effort_text
 
         method = self.make_length_control()
         # The suffix of a method may depend on what the training changed.
@@ -84,7 +84,7 @@ class PromptEndings:
         method_suffix = method.prompt_suffix(request.target_length, self.generation_limit)
         if request.effort is None:
             return method_suffix
-        return effort_suffix(request.effort, self.effort_suffix, self.has_template_kwargs) + method_suffix
+        return effort_text(request.effort, self.effort_suffix, self.template_states_effort) + method_suffix
 
 
 @dataclass(eq=False)
@@ -130,10 +130,12 @@ class ComparedRun:
             return {EVALUATION: LengthRequest()}
         requests = {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
         # Such as {"low": 64, "high": 256}, the target of each effort.
-        efforts = mapping_field("efforts", self.recipe.get("efforts"))
+        efforts = field_as_mapping("efforts", self.recipe.get("efforts"))
         if efforts:
             # Such as {"low": {"enable_thinking": False}}.
-            template_kwargs = mapping_field("effort_template_kwargs", self.recipe.get("effort_template_kwargs")) or {}
+            template_kwargs = (
+                field_as_mapping("effort_template_kwargs", self.recipe.get("effort_template_kwargs")) or {}
+            )
             requests = {}
             for effort, target in efforts.items():
                 requests[f"{EVALUATION}-{effort}"] = LengthRequest(effort, target, template_kwargs.get(effort, {}))
@@ -150,7 +152,7 @@ class ComparedRun:
     @property
     def last_target_change(self) -> int:
         """Policy update at which the target changed last; 0 if it did not."""
-        milestones = mapping_field("target_milestones", self.recipe.get("target_milestones"))
+        milestones = field_as_mapping("target_milestones", self.recipe.get("target_milestones"))
         return max(int(update) for update in milestones) if milestones else 0
 
     @property
@@ -161,7 +163,7 @@ class ComparedRun:
     @property
     def multiplier_per(self) -> str | None:
         """What has a penalty coefficient of its own: an effort, a target or a level; `None` if all share one."""
-        kwargs = mapping_field("length_control_kwargs", self.recipe.get("length_control_kwargs")) or {}
+        kwargs = field_as_mapping("length_control_kwargs", self.recipe.get("length_control_kwargs")) or {}
         return kwargs.get("multiplier_per")
 
     def lengths_since_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
@@ -186,7 +188,7 @@ class ComparedRun:
         """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
         cost."""
         from leash_trl.evaluation.sampling import weights_fingerprint
-        from leash_trl.reward_functions import code_digests, digest
+        from leash_trl.reward_functions import code_digests, content_digest
 
         model = self.recipe["model_name_or_path"]
         weights = weights_fingerprint(checkpoint_path(model), self.recipe.get("model_revision"))
@@ -194,7 +196,7 @@ class ComparedRun:
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
         for path in self._data_paths():
-            digests[f"the data of {path}"] = digest(path)
+            digests[f"the data of {path}"] = content_digest(path)
         for module, code_digest in code_digests(self._code()).items():
             digests[f"the code of {module}"] = code_digest
         return digests
@@ -221,7 +223,7 @@ class ComparedRun:
     def _code(self) -> list[Any]:
         """Returns the classes of the method, the reward functions and the function that counts the cost."""
         from leash_trl.length_control.methods import find_method
-        from leash_trl.reward_functions import deciding_function, reward_functions
+        from leash_trl.reward_functions import find_deciding_function, find_reward_functions
 
         fields = self._training_fields
         method = find_method(fields.get("length_control", "leash"))
@@ -229,8 +231,8 @@ class ComparedRun:
         code: list[Any] = [base for base in method.__mro__ if base is not object]
         # Training and evaluation have the same fields for rewards and cost, and may have different values.
         for settings in (fields, self.evaluation):
-            rewards = reward_functions(settings.get("reward_funcs") or [])
-            code += [*rewards, deciding_function(settings.get("correctness_func"), rewards)]
+            rewards = find_reward_functions(settings.get("reward_funcs") or [])
+            code += [*rewards, find_deciding_function(settings.get("correctness_func"), rewards)]
             code.append(find_cost(settings.get("length_of") or "completion").function)
         # Reward models are names, which have no code, and `correctness_func` and a cost may be None.
         return [part for part in code if callable(part)]
@@ -291,7 +293,7 @@ class ComparedRun:
         # are merged, therefore, and target and prompt ending are added only if the file does not have them.
         options = self.evaluation if request.variant is None else self.variants[request.variant]
         if request.template_kwargs:
-            common_kwargs = mapping_field("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
+            common_kwargs = field_as_mapping("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
             command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
         # The target of the training is one for what the evaluation measures only if both count the same.
         has_target = request.target_length is not None and options.get("length_of") == self.length_of

@@ -12,7 +12,7 @@ from leash_trl.completions.checking import checking_length, end_of_first_place
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
-from leash_trl.importing import imported
+from leash_trl.importing import import_by_path
 
 
 TOKEN_COSTS = ("completion", "thinking", "checking")
@@ -53,7 +53,7 @@ def unit_of(length_of: str) -> str:
         return "tokens"
     if length_of in MESSAGE_COSTS:
         return length_of.replace("_", " ")
-    return short_name(length_of).rpartition(".")[-1]  # the name that the user gave the function
+    return name_without_path(length_of).rpartition(".")[-1]  # the name that the user gave the function
 
 
 def label_of(length_of: str) -> str:
@@ -67,12 +67,12 @@ def label_of(length_of: str) -> str:
     return f"{length_of} {unit}" if length_of in TOKEN_COSTS[1:] else unit
 
 
-def short_name(length_of: str) -> str:
+def name_without_path(length_of: str) -> str:
     """Returns the name of a cost without the folder or package of a function, which differ by where it is called from.
 
     Example:
-        >>> short_name("runs/my_costs.py:num_lines"), short_name("lab.my_costs.num_lines"), short_name("turns")
-        ('my_costs.num_lines', 'my_costs.num_lines', 'turns')
+        >>> [name_without_path(name) for name in ("runs/my_costs.py:num_lines", "lab.my_costs.num_lines", "turns")]
+        ['my_costs.num_lines', 'my_costs.num_lines', 'turns']
     """
     parts = re.split(r"[./]", length_of.replace(".py:", "."))
     return ".".join(parts[-2:])
@@ -96,7 +96,7 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
             f"length_of is {length_of!r}, but must be one of {', '.join(COSTS)}, or a function, as "
             "'my_file.py:my_function'"
         )
-    function = imported("length_of", length_of, *COSTS)
+    function = import_by_path("length_of", length_of, *COSTS)
     return Cost(length_of, function)
 
 
@@ -106,7 +106,7 @@ def _cost_of_function(function: Callable[..., Any]) -> Cost:
     path = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', None)}"
     # A lambda, or a function inside another one, has a path that leads nowhere or to another object.
     try:
-        is_importable = imported("length_of", path) is function
+        is_importable = import_by_path("length_of", path) is function
     except ValueError:
         is_importable = False
     if not is_importable:

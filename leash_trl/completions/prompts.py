@@ -30,25 +30,24 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     return [*earlier, {**last, "content": parts}]
 
 
-def effort_suffix(effort: str, suffix: str | None = None, has_template_kwargs: bool = False) -> str:
+def effort_text(effort: str, suffix: str | None = None, template_states_effort: bool = False) -> str:
     """Returns the text that states an effort in a prompt.
 
     Args:
         effort (`str`): Name of the effort.
         suffix (`str`): Text in which `{effort}` is replaced by the name; by default `EFFORT_SUFFIX`, or no text if
             the chat template states the effort.
-        has_template_kwargs (`bool`): Whether efforts have arguments of the chat template.
+        template_states_effort (`bool`): Whether the chat template states the effort, by arguments of its own.
 
     Raises:
         `ValueError`: If `suffix` has no `{effort}`.
 
     Example:
-        >>> effort_suffix("low")
+        >>> effort_text("low")
         ' Effort: low.'
     """
     if suffix is None:
-        # The chat template itself states the effort, by its arguments of the effort.
-        if has_template_kwargs:
+        if template_states_effort:
             return ""
         suffix = EFFORT_SUFFIX
     if "{effort}" not in suffix:

@@ -114,15 +114,15 @@ class ThinkingTokens:
             is_opened (`bool`): Whether the prompt ends inside the thinking.
         """
         # The count is 0 if the thinking has no end; then the rest is the whole completion.
-        num_to_end = self._num_to_last(self.markers.end, completion_ids)
+        num_to_end = self._num_tokens_to_last(self.markers.end, completion_ids)
         rest_ids = completion_ids[num_to_end:]
-        begins_anew = self.markers.start is not None and self._num_to_last(self.markers.start, rest_ids) > 0
+        begins_anew = self.markers.start is not None and self._num_tokens_to_last(self.markers.start, rest_ids) > 0
         is_inside_thinking = is_opened and num_to_end == 0
         if begins_anew or is_inside_thinking:
             return len(completion_ids)
         return num_to_end
 
-    def _num_to_last(self, marker: str, ids: Sequence[int]) -> int:
+    def _num_tokens_to_last(self, marker: str, ids: Sequence[int]) -> int:
         """Returns the number of tokens up to and including the last marker; 0 if there is none."""
         marker_ids = self.tokenizer.encode(marker, add_special_tokens=False)
         if len(marker_ids) == 1:

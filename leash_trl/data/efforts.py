@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, Features, interleave_datasets
 
-from leash_trl.completions.prompts import TEMPLATE_COLUMN, effort_suffix, template_arguments, with_suffix
+from leash_trl.completions.prompts import TEMPLATE_COLUMN, effort_text, template_arguments, with_suffix
 from leash_trl.length_control.fields import is_number
 from leash_trl.length_control.targets import TARGET_COLUMN
 from leash_trl.model_facts import prompt_ids
@@ -85,7 +85,7 @@ def with_efforts(
     features = Features({**features, **Dataset.from_list(values_by_effort).features})
     rows_by_effort = []  # for each effort, the data set with this effort in every row
     for values in values_by_effort:
-        text = effort_suffix(values[EFFORT_COLUMN], suffix, has_template_kwargs=bool(template_kwargs))
+        text = effort_text(values[EFFORT_COLUMN], suffix, template_states_effort=bool(template_kwargs))
         rows_by_effort.append(rows.map(_with_effort, fn_kwargs={"text": text, "values": values}, features=features))
     # The rows take turns: the first row with each effort, then the second row with each effort, and so on. By default,
     # a stream would end before the last rows of the other efforts.

@@ -16,10 +16,10 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.load import load_dataset_builder
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
-from leash_trl.data.prompts import as_conversation, has_suffix, say_suffix
+from leash_trl.data.prompts import as_conversation, has_suffix, log_suffix_once
 from leash_trl.data.reasoning_gym import load_reasoning_gym
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
-from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, Source, file_builder, parse_reference
+from leash_trl.data.sources import FILE_BUILDERS, Purpose, Reference, Source, file_builder, parse_reference
 from leash_trl.gym.dataset import load_gym
 
 
@@ -38,7 +38,7 @@ def load_problems(
     *,
     split: str | None = None,
     limit: int | None = None,
-    kind: Kind | None = None,
+    purpose: Purpose | None = None,
     needs_gold: bool | None = True,
     **rule: Any,
 ) -> Dataset:
@@ -54,8 +54,8 @@ def load_problems(
         split (`str`): Split to read; by default the split of the source, else the only one. A file has only the split
             `train`.
         limit (`int`): Number of problems to keep, from the start of the data set.
-        kind (`str`): `"train"` or `"benchmark"`; by default the kind of the named source, and `"train"` for files and
-            Hub ids.
+        purpose (`str`): `"train"` or `"benchmark"`; by default the purpose of the named source, and `"train"` for
+            files and Hub ids.
         needs_gold (`bool`): Whether each row must have an answer. `None` means yes, except for problems of
             reasoning-gym, which score answers themselves. If not, all rows are kept, with the columns that
             [`load_training_rows`] returns, for the user's own reward function.
@@ -77,18 +77,18 @@ def load_problems(
     splits = load_splits(named)  # such as {"train": Dataset, "test": Dataset}
     if not split:
         # `None` if there are several splits and none is the default; `_split` then raises, and names all of them.
-        split = _default_split(splits, named.source, kind)
-    raw = _split(splits, field="split", split=split, name=named.name)
+        split = _default_split(splits, named.source, purpose)
+    raw = _named_split(splits, field="split", split=split, name=named.name)
     if needs_gold is None:
         # Problems of reasoning-gym have this column, from which their reward function scores answers without a gold.
         needs_gold = "reasoning_gym" not in (raw.column_names or ())
     problems = _read_rows(raw, named.name, needs_gold=needs_gold, **rule)
-    if kind is None and named.source is not None:
-        kind = named.source.kind
+    if purpose is None and named.source is not None:
+        purpose = named.source.purpose
     if needs_gold:
-        problems = _without_repeats(problems, named.name, is_benchmark=kind == "benchmark")
+        problems = _without_repeats(problems, named.name, keeps_repeats=purpose == "benchmark")
     else:
-        problems = _with_ids(problems, named.name, rows=range(len(problems)))
+        problems = _with_unique_ids(problems, named.name, rows=range(len(problems)))
     num_kept = len(problems) if limit is None else min(limit, len(problems))
     return problems.select(range(num_kept))
 
@@ -129,7 +129,7 @@ def load_training_rows(
         splits = data
     # `None` for the user's files, other Hub ids and mixtures
     source = named.source
-    if source is not None and source.kind == "benchmark":
+    if source is not None and source.purpose == "benchmark":
         # Some benchmarks, such as GSM8K, also have a split to train on. If there is only one split, it is the one for
         # evaluation, whatever its name.
         is_for_evaluation = len(splits) == 1 or train_split == source.split
@@ -142,17 +142,17 @@ def load_training_rows(
         logger.warning("%s is streamed, so repeated and contradictory rows are kept", named.name)
     drops_repeats = source is not None and not streaming
 
-    def read(field: str, split: str) -> Rows:
+    def read_split(field: str, split: str) -> Rows:
         """Returns the rows of a split, which the user named in the argument `field`."""
-        raw = _split(splits, field=field, split=split, name=named.name)
+        raw = _named_split(splits, field=field, split=split, name=named.name)
         # Only `load_dataset` streams: the gym, CSV files and folders of `save_to_disk` are loaded whole.
         if streaming and isinstance(raw, Dataset):
             raw = raw.to_iterable_dataset()
         rows = _read_rows(raw, named.name, needs_gold=drops_repeats, **rule)
         return _without_repeats(rows, named.name) if drops_repeats else rows
 
-    train = read("dataset_train_split", train_split)
-    test = None if test_split is None else read("dataset_test_split", test_split)
+    train = read_split("dataset_train_split", train_split)
+    test = None if test_split is None else read_split("dataset_test_split", test_split)
     return train, test
 
 
@@ -172,7 +172,7 @@ def fingerprint(problems: Dataset, columns: Iterable[str] = ("id", "prompt", "so
 
 
 @contextmanager
-def named_files(name: object) -> Iterator[None]:
+def errors_with_file_name(name: object) -> Iterator[None]:
     """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` do not include."""
     try:
         yield
@@ -184,7 +184,7 @@ def named_files(name: object) -> Iterator[None]:
 
 def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     """Returns the unchanged rows of a data set, by split."""
-    with named_files(reference.path or reference.hub_id):
+    with errors_with_file_name(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, reference.config, streaming)
         # the name of data that this package makes itself, such as "gym"; `None` for data on the Hub
@@ -239,17 +239,17 @@ def _read_csv(paths: Iterable[str], sep: str) -> Dataset:
     return Dataset.from_pandas(frame, preserve_index=False)
 
 
-def _default_split(splits: Splits, source: Source | None, kind: Kind | None) -> str | None:
+def _default_split(splits: Splits, source: Source | None, purpose: Purpose | None) -> str | None:
     """Returns the split to read where the user named none; `None` if the data leaves the choice open."""
     if len(splits) == 1:
         return next(iter(splits))
     if source is None:
         return None
     # `leash filter` reads problems to train on, also of a source such as GSM8K, whose own split is for evaluation.
-    return "train" if kind == "train" else source.split
+    return "train" if purpose == "train" else source.split
 
 
-def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
+def _named_split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
     """Returns the rows of a split, which the user named in the argument `field`."""
     if split is None or split not in splits:
         raise ValueError(
@@ -282,7 +282,7 @@ def _read_rows(
         # `map` keeps the other columns of a stream. If the stream does not state its types, neither does the result.
         all_types = raw.features and Features({**raw.features, **types})
         stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=arguments, features=all_types)
-        _say_what_is_appended(stream, text)
+        _log_suffix(stream, text)
         return stream
     needed = columns_to_read(schema, features)
     rows = raw.select_columns(needed).map(
@@ -296,7 +296,7 @@ def _read_rows(
         load_from_cache_file=False,
         desc=f"reading {name}",
     )
-    _say_what_is_appended(rows, text)
+    _log_suffix(rows, text)
     others = [column for column in features if column not in types]
     if not others:
         return rows
@@ -328,11 +328,11 @@ def _types_of_read_columns(
     return types
 
 
-def _say_what_is_appended(rows: Rows, suffix: str) -> None:
+def _log_suffix(rows: Rows, suffix: str) -> None:
     """Logs the suffix if the first prompt has it; prompts that are messages get none."""
     first = next(iter(rows), None)  # `None` if there are no rows
     if suffix and first is not None and has_suffix(first["prompt"], suffix):
-        say_suffix(suffix)
+        log_suffix_once(suffix)
 
 
 def _read_batch(
@@ -386,7 +386,7 @@ def _read_row(
     return {**columns, **as_conversation(row_to_ask, suffix, has_chat_template, **rule)}
 
 
-def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:
+def _without_repeats(problems: Dataset, name: str, keeps_repeats: bool = False) -> Dataset:
     """Drops repeats and contradictions unless the problems are a benchmark; a warning states their number."""
     # Hashes need less memory than prompts. Python's own `hash` suffices, as they are compared in this process only.
     hashes: list[int] = []
@@ -400,7 +400,7 @@ def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -
     is_repeat = frame.duplicated()  # of an earlier row; the first one is none
     is_contradicted = frame.groupby("question")["solution"].transform("nunique") > 1
     # `rows` are the numbers of the rows to keep.
-    rows = range(len(problems)) if is_benchmark else np.flatnonzero(~(is_repeat | is_contradicted))
+    rows = range(len(problems)) if keeps_repeats else np.flatnonzero(~(is_repeat | is_contradicted))
     kept = problems if len(rows) == len(problems) else problems.select(rows)
     if is_repeat.any() or is_contradicted.any():
         num_contradicted_prompts = frame["question"][is_contradicted].nunique()
@@ -408,10 +408,10 @@ def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -
             f"{name}: {len(kept):,} problems of {len(problems):,} rows; {is_repeat.sum():,} repeats of prompt and "
             f"answer, {num_contradicted_prompts:,} prompts with different answers"
         )
-    return _with_ids(kept, name, rows)
+    return _with_unique_ids(kept, name, rows)
 
 
-def _with_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
+def _with_unique_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
     """Returns the problems with unique ids: their own or, if these are missing or not unique, names with their row
     numbers in `rows`."""
     ids = problems["id"][:] if "id" in problems.column_names else []

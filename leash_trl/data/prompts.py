@@ -29,7 +29,7 @@ DAPO_TAIL = '\n\nRemember to put your answer on its own line after "Answer:".'
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def is_blank(row: Mapping[str, Any]) -> bool:
+def has_blank_prompt(row: Mapping[str, Any]) -> bool:
     """Returns whether a row's prompt, or its last message, is missing, empty or blank.
 
     Messages with images, and a last message that calls tools, need no text.
@@ -38,7 +38,7 @@ def is_blank(row: Mapping[str, Any]) -> bool:
         row (`Mapping`): Row with text or messages in column `prompt`, and optionally with `image` or `images`.
 
     Example:
-        >>> [is_blank({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
+        >>> [has_blank_prompt({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
         [True, True, True, False]
     """
     content = row["prompt"]
@@ -63,7 +63,7 @@ def check_not_blank(dataset: "Dataset") -> None:
         is_text = isinstance(prompt, str)
         has_wrong_type = not (is_messages or is_text)
         # A blank text is allowed beside images. They take long to decode, so the complete row is read only then.
-        if has_wrong_type or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
+        if has_wrong_type or (has_blank_prompt({"prompt": prompt}) and has_blank_prompt(dataset[row])):
             raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_message(prompt)}")
 
 
@@ -116,7 +116,7 @@ def as_conversation(
         {'prompt': [{'role': 'user', 'content': 'What is 2 + 2? Be brief.'}]}
     """
     prompt = row["prompt"]
-    if is_blank(row):
+    if has_blank_prompt(row):
         raise ValueError(_blank_message(prompt))
     if isinstance(prompt, str):
         text = prompt.strip()
@@ -150,7 +150,7 @@ def has_suffix(prompt: Any, suffix: str) -> bool:
 
 
 @functools.cache
-def say_suffix(suffix: str) -> None:
+def log_suffix_once(suffix: str) -> None:
     """Logs what is appended to prompts, once for all data sets of a process."""
     logger.warning('prompt_suffix %r is appended to prompts that are text; set prompt_suffix to "" for none', suffix)
 

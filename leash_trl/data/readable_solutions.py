@@ -15,11 +15,11 @@ NO_ANSWER = ("proof", "notfound")  # texts that NuminaMath has instead of an ans
 INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
-def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -> Dataset:
+def with_readable_solutions(problems: Dataset, name: str, drops_unreadable: bool = False) -> Dataset:
     """Returns the problems whose golds the grader can read; answers to other problems could not be scored.
 
-    Other problems raise a `ValueError`, which calls the data set `name`, or are dropped with a warning if `drops` is
-    true.
+    Other problems raise a `ValueError`, which calls the data set `name`, or are dropped with a warning if
+    `drops_unreadable` is true.
     """
     golds = problems["solution"][:]  # the complete column as a list, which is read from the disk once
     for row, gold in enumerate(golds):
@@ -40,7 +40,7 @@ def with_readable_solutions(problems: Dataset, name: str, drops: bool = False) -
         return problems
     examples = "; ".join(f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MOST_SHOWN])
     fault = f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded (rows from 0): {examples}"
-    if not drops:
+    if not drops_unreadable:
         raise ValueError(f"{fault}; fix them, or drop their rows, as leash filter does")
     logger.warning("%s; these rows are dropped", fault)
     return problems.select([row for row, gold in enumerate(golds) if gold not in faults])

@@ -9,7 +9,7 @@ import yaml
 from leash_trl.paths import existing_path, looks_like_path
 
 
-Kind = Literal["train", "benchmark"]
+Purpose = Literal["train", "benchmark"]
 
 FILE_BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 
@@ -35,7 +35,7 @@ class Source:
     """
 
     name: str
-    kind: Kind
+    purpose: Purpose
     hub_id: str | None = None
     config: str | None = None
     generator: str | None = None

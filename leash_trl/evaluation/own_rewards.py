@@ -11,7 +11,7 @@ from trl.trainer.utils import get_callable_name
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import weighted_task_rewards
-from leash_trl.rewards.calling import reward_table, with_thinking_markers
+from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 
 
 @dataclass
@@ -58,7 +58,7 @@ class OwnRewards:
         `token_ids` have k."""
         arguments = reward_arguments(rows, texts, token_ids)
         # `correctness.extra` has the function that decides correctness if it is not a reward function, else nothing.
-        functions = with_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)
+        functions = bind_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)
         names = [get_callable_name(function) for function in functions]
         # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
         table = reward_table(functions, names, arguments, len(texts)).float()

@@ -115,7 +115,7 @@ def rendered_prompts(
     return rendered
 
 
-def describe_run(
+def run_record(
     model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
 ) -> dict[str, Any]:
     """Returns the content of `run.json`, which is everything that determines the samples of a run.

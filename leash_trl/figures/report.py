@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
-from leash_trl.comparison.curves import LAST_BATCHES, ends, first_at_target
+from leash_trl.comparison.curves import LAST_BATCHES, first_and_last_batches, first_at_target
 from leash_trl.comparison.tables import (
     DIFFERENCES_FILE,
     comparison_rows,
@@ -411,5 +411,5 @@ def _end_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
     # A run may have logged evaluations only.
     if values.empty:
         values = logged(run, f"eval_leash/{key}")
-    first, last = ends(values)
+    first, last = first_and_last_batches(values)
     return first.mean(), last.mean()

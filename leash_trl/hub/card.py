@@ -21,7 +21,7 @@ from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method, hyper_parameters
 from leash_trl.run_folder import STATE_ENTRY, target_spans
-from leash_trl.saved_recipe import mapping_field, recipe_yaml
+from leash_trl.saved_recipe import field_as_mapping, recipe_yaml
 
 
 logger = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ def write_model_card(
         paper=method.paper,
         citations=citations(method, recipe),
         hyperparameters=_hyper_parameter_values(method, set_fields),
-        efforts=mapping_field("efforts", recipe.get("efforts")) or {},
-        effort_template_kwargs=mapping_field("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
+        efforts=field_as_mapping("efforts", recipe.get("efforts")) or {},
+        effort_template_kwargs=field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
         changed_targets=spans if 1 < len(spans) <= MOST_TARGETS else [],
         prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
         evaluation=evaluation,
@@ -127,7 +127,7 @@ def _metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
 def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
     # A recipe may have the mapping as text, if it was set on the command line.
-    kwargs = mapping_field("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
+    kwargs = field_as_mapping("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
     length_control = method(**hyper_parameters(method, {**set_fields, "length_control_kwargs": kwargs}))
     return {name: getattr(length_control, name) for name in hyperparameter_names(method)}
 

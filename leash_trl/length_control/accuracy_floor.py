@@ -35,7 +35,7 @@ class RunningAccuracy(NamedTuple):
     penalty_share: float = 1.0
     integral: float = 0.0
 
-    def after(self, accuracy: float) -> "RunningAccuracy":
+    def after_batch(self, accuracy: float) -> "RunningAccuracy":
         r"""Returns the running accuracy after one more batch.
 
         $$ e = a_t - (a + d), \qquad a \leftarrow a + d + \frac{e}{\min(n, 10)}, \qquad d \leftarrow d + 0.02 \, e $$
@@ -43,7 +43,7 @@ class RunningAccuracy(NamedTuple):
         Source: ours; Holt's double exponential smoothing.
 
         Example:
-            >>> RunningAccuracy(level=0.5, trend=0.25, num_batches=1).after(0.875)[:3]
+            >>> RunningAccuracy(level=0.5, trend=0.25, num_batches=1).after_batch(0.875)[:3]
             (0.8125, 0.2525, 2)
         """
         if self.num_batches == 0:
@@ -60,7 +60,7 @@ class RunningAccuracy(NamedTuple):
             num_batches=num_batches,
         )
 
-    def above(self, floor: float) -> "RunningAccuracy":
+    def with_penalty_share(self, floor: float) -> "RunningAccuracy":
         r"""Returns the running accuracy with the share of the penalty that it allows in the next batch, with this
         accuracy floor.
 
@@ -72,7 +72,7 @@ class RunningAccuracy(NamedTuple):
 
         Example:
             >>> falling = RunningAccuracy(level=0.75, trend=-0.001, num_batches=10)
-            >>> [round(falling.above(floor).penalty_share, 9) for floor in (0.66, 0.75)]
+            >>> [round(falling.with_penalty_share(floor).penalty_share, 9) for floor in (0.66, 0.75)]
             [0.504, 0.0]
         """
         # The integral grows as long as accuracy stays above the floor, and shrinks as long as it stays below.

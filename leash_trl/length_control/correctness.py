@@ -101,22 +101,22 @@ class CorrectnessRule:
         self.lowest = min([self.lowest, *positive])
         self.highest = max([self.highest, *positive])
 
-    def check(self, method: LengthControl) -> None:
+    def check_known_for(self, method: LengthControl) -> None:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
         if not method.uses_correctness:
             return
         # If the class does not use it, only this instance does, because of its accuracy floor.
         if type(method).uses_correctness:
-            self.require(f"length_control {method.name!r}")
+            self.require_known(f"length_control {method.name!r}")
         else:
-            self.require("min_accuracy")
+            self.require_known("min_accuracy")
 
-    def require(self, needing: str) -> None:
-        """Raises `TrainingError` if it is not known which answers are correct; `needing` is what needs to know."""
+    def require_known(self, needed_by: str) -> None:
+        """Raises `TrainingError` if it is not known which answers are correct; `needed_by` is what needs to know."""
         if self.doubt is not None:
-            raise TrainingError(f"{needing} cannot act: {self.doubt}")
+            raise TrainingError(f"{needed_by} cannot act: {self.doubt}")
 
-    def problem(self) -> str | None:
+    def new_doubt(self) -> str | None:
         """Returns, once, why it is not known which answers are correct; else `None`."""
         if self._has_warned:
             return None

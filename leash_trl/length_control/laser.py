@@ -84,7 +84,7 @@ def candidate_targets(lower_bound: float, upper_bound: int, interval: int) -> li
 
 
 def smallest_target(
-    lengths: Sequence[float], candidates: Iterable[float], num_right: int, expected: int
+    lengths: Sequence[float], candidates: Iterable[float], correct_per_prompt: int, needed_within_target: int
 ) -> float | None:
     r"""Returns the smallest target in tokens within which enough correct answers are expected; `None` if there is
     none.
@@ -97,11 +97,12 @@ def smallest_target(
         lengths (`Sequence[float]`): Lengths in tokens of all answers of this difficulty; $P_{l,d}$ is the share of
             lengths up to $l$.
         candidates (`Iterable[float]`): Candidate targets in tokens, ascending.
-        num_right (`int`): $|C_d|$, number of correct answers among the K answers to a prompt of this difficulty.
-        expected (`int`): Number of correct answers to expect within the target.
+        correct_per_prompt (`int`): $|C_d|$, number of correct answers among the K answers to a prompt of this
+            difficulty.
+        needed_within_target (`int`): Number of correct answers to expect within the target.
 
     Example:
-        >>> smallest_target([100, 200, 300, 400], [128, 256, 512], num_right=2, expected=1)
+        >>> smallest_target([100, 200, 300, 400], [128, 256, 512], correct_per_prompt=2, needed_within_target=1)
         256
     """
     if not lengths:
@@ -110,13 +111,14 @@ def smallest_target(
     for candidate in candidates:
         num_within = bisect_right(ordered, candidate)  # number of answers that are not longer
         # The share of answers within the candidate, num_within / len(ordered), times the number of correct answers to
-        # a prompt must reach `expected`. Both sides are multiplied by len(ordered), so that no division is rounded.
-        if num_within * num_right >= expected * len(ordered):
+        # a prompt must reach `needed_within_target`. Both sides are multiplied by len(ordered), so that no division is
+        # rounded.
+        if num_within * correct_per_prompt >= needed_within_target * len(ordered):
             return candidate
     return None
 
 
-def right_answers(num_generations: int) -> list[int]:
+def num_correct_by_difficulty(num_generations: int) -> list[int]:
     """Returns $|C_d|$ for each of `DIFFICULTIES`: its lowest solve rate (0, 1/3 or 2/3) times K, rounded up, and at
     least 1.
 
@@ -178,8 +180,8 @@ class LaserD(Laser):
         """Returns a target in tokens for each of `DIFFICULTIES`; `None` stands for the longest answer of a batch."""
         candidates = candidate_targets(lowest, self.upper_bound, self.interval)
         targets = []
-        for lengths_of_level, num_right in zip(lengths, right_answers(num_generations), strict=True):
-            targets.append(smallest_target(lengths_of_level, candidates, num_right, self.expected_correct))
+        for lengths_of_level, num_correct in zip(lengths, num_correct_by_difficulty(num_generations), strict=True):
+            targets.append(smallest_target(lengths_of_level, candidates, num_correct, self.expected_correct))
         return targets
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
@@ -189,7 +191,7 @@ class LaserD(Laser):
         targets = self.targets
         if not targets:
             lengths = lengths_by_difficulty(rollouts)
-            targets = self.choose_targets(lengths, _smallest_target_of(rollouts), rollouts.num_generations)
+            targets = self.choose_targets(lengths, _smallest_prompt_target(rollouts), rollouts.num_generations)
         longest = rollouts.lengths.max().item()
         target_by_level = torch.tensor(
             [longest if target is None else target for target in targets], dtype=torch.float64
@@ -200,7 +202,7 @@ class LaserD(Laser):
         return target_by_level[levels_N]
 
     def observe(self, rollouts: Rollouts) -> None:
-        smallest = _smallest_target_of(rollouts)
+        smallest = _smallest_prompt_target(rollouts)
         self.lower_bound = min(self.lower_bound or smallest, smallest)
         self.num_generations = rollouts.num_generations
         for window_lengths, batch_lengths in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
@@ -244,6 +246,6 @@ class LaserDE(LaserD):
         return super().shaped_rewards(rollouts) + self.alpha * has_bonus_N.double()
 
 
-def _smallest_target_of(rollouts: Rollouts) -> float:
+def _smallest_prompt_target(rollouts: Rollouts) -> float:
     """Returns the smallest target among the prompts."""
     return rollouts.target_lengths.min().item()

@@ -234,9 +234,9 @@ class Leash(LengthControl):
         # The completions since the last update, by the name of their multiplier, each as [length, target,
         # correctness], such as {"low": [[900.0, 1024.0, 1.0]]}. There are none if this update reused those of the last
         # one.
-        is_reused = not self.observed
+        reuses_completions = not self.observed
         for name in self.lambdas:
-            next_lambda = self.next_lambda(name, self.observed.get(name, []), is_reused)
+            next_lambda = self.next_lambda(name, self.observed.get(name, []), reuses_completions)
             # Lambda stands still in the updates of `release_share`. The forecast of LEASH-Predictive, which
             # `next_lambda` updates too, goes on.
             if not self.is_released:
@@ -248,18 +248,18 @@ class Leash(LengthControl):
                 # Correctness is 1 or 0, or NaN if it is not known.
                 verdicts = [verdict for _, _, verdict in completions if not math.isnan(verdict)]
                 if verdicts:
-                    running_accuracy = self.running_accuracy(name).after(fmean(verdicts))
-                    self.accuracies[name] = running_accuracy.above(self.min_accuracy)
+                    running_accuracy = self.running_accuracy(name).after_batch(fmean(verdicts))
+                    self.accuracies[name] = running_accuracy.with_penalty_share(self.min_accuracy)
         self.observed = {}
 
-    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
+    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], reuses_completions: bool) -> float:
         """Returns the new value of one multiplier after a policy update.
 
         Args:
             observed (`Sequence[Sequence[float]]`): Length in tokens, target and correctness of each of its completions
                 since the last update. If there are none, the multiplier keeps its value.
-            is_reused (`bool`): If there are no new completions: whether the update reused the last ones (`True`), or
-                used new completions of other multipliers (`False`).
+            reuses_completions (`bool`): If there are no new completions: whether the update reused the last ones
+                (`True`), or used new completions of other multipliers (`False`).
         """
         if not observed:
             return self.lambdas[name]

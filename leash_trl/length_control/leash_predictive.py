@@ -66,14 +66,14 @@ class Forecast(NamedTuple):
     target: float | None = None
     covariance: Sequence[Sequence[float]] = COVARIANCE_INIT.tolist()
 
-    def aimed_at(self, target: float | None) -> "Forecast":
+    def for_target(self, target: float | None) -> "Forecast":
         """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
         changes."""
         if self.level is None or self.target is None or target is None:
             return self._replace(target=target)
         return self._replace(level=self.level + math.log(self.target / target), target=target)
 
-    def update(self, violation: float) -> "Forecast":
+    def after_batch(self, violation: float) -> "Forecast":
         r"""Returns the forecast after a batch with the measured violation $\hat J_P$.
 
         $$ e = \log(1 + \hat J_P) - y, \qquad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \qquad
@@ -102,7 +102,7 @@ class Forecast(NamedTuple):
             covariance=(covariance - np.outer(gain, level_row)).tolist(),
         )
 
-    def predict(self, lam: float, momentum: float) -> "Forecast":
+    def after_update(self, lam: float, momentum: float) -> "Forecast":
         r"""Returns the forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
         Source: ours.
 
@@ -135,7 +135,7 @@ class Forecast(NamedTuple):
             covariance=(covariance + process_noise).tolist(),
         )
 
-    def control(self, momentum: float) -> float:
+    def needed_push(self, momentum: float) -> float:
         r"""Returns the push that the next batch needs, dimensionless. It is negative if the length would fall too far
         even without a push, and infinite before the first batch.
 
@@ -146,7 +146,7 @@ class Forecast(NamedTuple):
         d$, the result is $u$, so the length stays at the target. Source: ours.
 
         Example:
-            >>> round(Forecast(level=0.375, push=0.125, response=0.125).control(momentum=0.9), 9)
+            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
             0.375
         """
         if self.level is None:  # no length has been measured yet: as much as `lambda_max` allows
@@ -213,9 +213,9 @@ class LeashPredictive(Leash):
         saved_fields = self.forecasts.get(name, ())  # a list after a checkpoint, which is JSON
         return Forecast(*saved_fields)
 
-    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_reused: bool) -> float:
+    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], reuses_completions: bool) -> float:
         """Returns the push that the forecast asks for, clipped. If there are no new completions, the push of the last
-        update was the same lambda again (`is_reused`) or 0."""
+        update was the same lambda again (`reuses_completions`) or 0."""
         forecast = self.forecast(name)
         # `lam` is the weight of length in the update that has just been done.
         if observed:
@@ -224,15 +224,15 @@ class LeashPredictive(Leash):
             # changes with the target, which is `None` if completions had different ones.
             lengths, target_lengths, _ = zip(*observed, strict=True)
             has_one_target = len(set(target_lengths)) == 1
-            forecast = forecast.aimed_at(target_lengths[0] if has_one_target else None)
-            forecast = forecast.update(violation(lengths, target_lengths))
-        elif is_reused:  # another update on the completions of the last one
+            forecast = forecast.for_target(target_lengths[0] if has_one_target else None)
+            forecast = forecast.after_batch(violation(lengths, target_lengths))
+        elif reuses_completions:  # another update on the completions of the last one
             lam = forecast.last_lambda
         else:  # the update was on completions of other multipliers
             lam = 0.0
-        forecast = forecast.predict(lam, self.adam_beta1)
+        forecast = forecast.after_update(lam, self.adam_beta1)
         self.forecasts[name] = forecast
-        return clipped(forecast.control(self.adam_beta1), self.lambda_min, self.lambda_max)
+        return clipped(forecast.needed_push(self.adam_beta1), self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         forecast = self.forecast(name)

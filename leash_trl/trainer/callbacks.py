@@ -11,7 +11,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from leash_trl.completions.costs import Cost, short_name
+from leash_trl.completions.costs import Cost, name_without_path
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
@@ -108,7 +108,7 @@ class DualStepCallback(TrainerCallback):
         expected = [("length_control", "method", self.method.name), ("length_of", "length_of", self._length_of)]
         for name, key, value in expected:
             # The name of a user's function or class includes its folder, which a resumed run may call otherwise.
-            if short_name(entry[key]) != short_name(value):
+            if name_without_path(entry[key]) != name_without_path(value):
                 raise TrainingError(
                     f"the checkpoint's {name} is {entry[key]!r}, but this run has {value!r}; set the former"
                 )

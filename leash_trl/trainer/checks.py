@@ -85,8 +85,8 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
 def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: TrainingArguments) -> None:
     """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
     process warns, once, if it is not known."""
-    correctness.check(method)
-    _warn(args, correctness.problem())
+    correctness.check_known_for(method)
+    _warn(args, correctness.new_doubt())
 
 
 def check_first_batch(

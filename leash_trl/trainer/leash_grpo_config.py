@@ -18,7 +18,7 @@ from leash_trl.length_control.none import NoControl
 from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.process import set_environment
-from leash_trl.saved_recipe import mapping_field
+from leash_trl.saved_recipe import field_as_mapping
 from leash_trl.trainer import trl_settings
 
 
@@ -132,7 +132,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         mappings = [name for name in self.__dataclass_fields__ if name.endswith("_kwargs")]
         mappings.append("target_milestones")
         for name in mappings:
-            mapping = mapping_field(name, getattr(self, name))
+            mapping = field_as_mapping(name, getattr(self, name))
             if TOKEN_PATTERN.search(str(mapping)):
                 raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
             setattr(self, name, mapping)

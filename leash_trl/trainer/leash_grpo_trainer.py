@@ -41,7 +41,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
-from leash_trl.rewards.calling import check_finite, event_loop, with_thinking_markers
+from leash_trl.rewards.calling import bind_thinking_markers, check_finite, event_loop
 from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advice_metrics
@@ -350,7 +350,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if TEMPLATE_COLUMN in inputs[0]:
             markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
         # Reward functions that have a parameter for the markers get these.
-        self.reward_funcs = with_thinking_markers(self.reward_funcs, markers)
+        self.reward_funcs = bind_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
         try:
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)

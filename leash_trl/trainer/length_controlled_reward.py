@@ -38,7 +38,7 @@ from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
-from leash_trl.rewards.calling import reward_table, with_thinking_markers
+from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
 from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
@@ -111,7 +111,7 @@ class LengthControlledReward:
         self.correctness = CorrectnessRule(
             self.reward_funcs, self.names, chosen=correctness_func, chosen_name=get_callable_name(correctness_func)
         )
-        self.correctness.check(self.method)
+        self.correctness.check_known_for(self.method)
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
 
         self.settings: RunSettings | None = None  # until a trainer begins
@@ -226,7 +226,7 @@ class LengthControlledReward:
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         # The function that decides correctness is called too; it is in `extra` if it is not a reward function.
         markers = markers_after(prompts, settings)
-        functions = with_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
+        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
         names = [*self.names, *self.correctness.extra_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
@@ -234,7 +234,7 @@ class LengthControlledReward:
         # An evaluation may have other rewards, and must neither end a run nor change its state.
         if self.is_training:
             self.correctness.observe(rollouts.deciding_rewards)
-            self.correctness.check(self.method)
+            self.correctness.check_known_for(self.method)
             self._keep(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leash_trl.completions.prompts import with_suffix
-from leash_trl.data.questions import question_of
+from leash_trl.data.questions import question_number
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, row_target
 
@@ -32,7 +32,7 @@ def rows_with_targets(
     questions = []
     targets = []
     for row in rows:
-        question = question_of(row)
+        question = question_number(row)
         target = row_target(row)
         if target is None:
             target = method.target_for(question, target_length)
@@ -68,7 +68,7 @@ def common_target(
     if current_target is None:
         return math.nan
     for row in rows:
-        if TARGET_COLUMN in row or method.target_for(question_of(row), target_length) != target_length:
+        if TARGET_COLUMN in row or method.target_for(question_number(row), target_length) != target_length:
             return math.nan
     return current_target
 

@@ -20,7 +20,7 @@ from leash_trl.run_folder import (
     STATE_ENTRY,
     TRAINER_STATE_FILE,
     length_control_state,
-    only_run_in,
+    lock_folder,
     read_trainer_state,
 )
 from leash_trl.trainer import checks
@@ -90,7 +90,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         """
         checks.check_size(self.train_dataset, self.args)
         # Only the process that writes the files of the run locks its folder against other runs.
-        lock = only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
+        lock = lock_folder(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
         with lock:
             folder = self._begin_from(resume_from_checkpoint)
             output = super().train(str(folder) if folder else None, *args, **kwargs)

@@ -25,7 +25,7 @@ from forced_styles import force_styles
 from matplotlib.figure import Figure
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from leash_trl.completions.prompts import effort_suffix
+from leash_trl.completions.prompts import effort_text
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.intervals import mean_share
@@ -103,7 +103,7 @@ def trace_rows(tokenizer: PreTrainedTokenizerBase, stage: Stage, seed: int) -> l
 def _overthinking(slip_rate: float, **usually: Any) -> dict[str, TraceStyle]:
     """Traces of any length; `usually` holds for those without an effort in the prompt."""
     usual = TraceStyle(slip_rate=slip_rate, **usually)
-    low, medium, high = map(effort_suffix, ("low", "medium", "high"))
+    low, medium, high = map(effort_text, ("low", "medium", "high"))
     return {
         "": usual,
         OTHER_WORDS: usual,

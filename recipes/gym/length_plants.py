@@ -215,8 +215,8 @@ def predictive(plant: Plant, told: bool = False, seen: list[float] | None = None
     momentum = carried_updates / (1.0 + carried_updates) if told else plant.momentum
     while True:
         violation = yield lam
-        forecast = forecast.update(violation).predict(lam, momentum)
-        lam = clipped(forecast.control(momentum))
+        forecast = forecast.after_batch(violation).after_update(lam, momentum)
+        lam = clipped(forecast.needed_push(momentum))
         if seen is not None:
             seen.append(forecast.response)
 

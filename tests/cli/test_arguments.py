@@ -7,7 +7,7 @@ import pytest
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError
-from leash_trl.cli.training_arguments import given_fields, training_parser
+from leash_trl.cli.training_arguments import fields_of_command_line, training_parser
 
 
 @dataclass
@@ -44,14 +44,14 @@ def test_a_mapping_is_json_or_yaml_in_both_places(value, options):
 
 @pytest.mark.parametrize("text", ["4096", "1.5"])
 def test_a_target_may_be_a_fraction_and_stays_as_it_is_written(text):
-    target = given_fields(["--target_length", text])["target_length"]
+    target = fields_of_command_line(["--target_length", text])["target_length"]
     assert repr(target) == text
 
 
 def test_null_takes_out_what_the_recipe_sets(options):
     assert options("limit: 5", "--limit", "null").limit is None
     for name in ("lora_target_modules", "lambda_init", "target_length", "rollout_func", "max_completion_length"):
-        assert given_fields(["--config", "smollm2_135m.yaml", f"--{name}", "null"])[name] is None
+        assert fields_of_command_line(["--config", "smollm2_135m.yaml", f"--{name}", "null"])[name] is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_all_unknown_keys_are_named_at_once(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.yaml").write_text("warmup_ratio: 0.1\nmax_prompt_length: 512\nlimti: 2\n")
     with pytest.raises(UserError) as error:
-        given_fields(words)
+        fields_of_command_line(words)
     for named in ("warmup_ratio", "max_prompt_length", "limti"):
         assert named in str(error.value)
     assert "\n" not in str(error.value)
@@ -94,7 +94,7 @@ def test_all_unknown_keys_are_named_at_once(words, tmp_path, monkeypatch):
 
 def test_a_recipe_sets_the_environment_but_in_a_comparison_that_of_its_runs(options, monkeypatch):
     monkeypatch.setenv("MY_VARIABLE", "before")
-    assert training_parser().checked({"env": {"MY_VARIABLE": 1}}, "arm") == {"env": {"MY_VARIABLE": 1}}
+    assert training_parser().parse_recipe({"env": {"MY_VARIABLE": 1}}, "arm") == {"env": {"MY_VARIABLE": 1}}
     assert os.environ["MY_VARIABLE"] == "before"
     options("env: {MY_VARIABLE: 1}")
     assert os.environ["MY_VARIABLE"] == "1"

@@ -67,7 +67,7 @@ def test_a_cost_whose_code_changed_since_training_is_said_in_one_line(added, num
     model = trained(folder, length_of="my_costs.py:characters", target_length=40.5)
     entry = {"method": "leash", "code": {"my_costs": digest}}
     (folder / model / "trainer_state.json").write_text(json.dumps({"stateful_callbacks": {"LengthControl": entry}}))
-    EvalArguments(model_name_or_path=model, output_dir="out", benchmarks=["rows.jsonl"]).as_trained(
+    EvalArguments(model_name_or_path=model, output_dir="out", benchmarks=["rows.jsonl"]).with_defaults_of_training(
         {"length_of": "my_costs.py:characters"}
     )
     assert sum("code" in record.getMessage() for record in caplog.records) == num_lines
@@ -114,7 +114,7 @@ def test_an_evaluation_has_no_tools(length_of, folder, capsys):
 )
 def test_a_cost_of_training_that_cannot_be_measured_leaves_its_target_out_in_one_line(model, length_of, caplog):
     arguments = EvalArguments(output_dir="out", model_name_or_path=model, benchmarks=["gym_test"])
-    plan = arguments.as_trained({"length_of": length_of, "target_length": 3}).plan()
+    plan = arguments.with_defaults_of_training({"length_of": length_of, "target_length": 3}).sampling_plan()
     assert (plan.length_of, plan.target_length) == ("completion", None)
     (line,) = [message for message in caplog.messages if "length_of" in message]
     assert [part for part in (length_of, "my_file.py:my_function") if part not in line] == []

@@ -15,7 +15,7 @@ from published_rows import write_rows
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling_arguments import SamplingArguments, load_checked, load_engine
+from leash_trl.cli.sampling_arguments import SamplingArguments, load_engine, load_problems_to_sample
 from leash_trl.comparison.progress import last_bars
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines import vllm_engine
@@ -163,7 +163,7 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
 def test_the_prompt_ending_ends_the_questions(tmp_path):
     file = write_rows(tmp_path / "data.jsonl", [{"problem": "1 + 1 = ?", "answer": "2"}])
     arguments = SamplingArguments(output_dir="", model_name_or_path="gym", prompt_ending=" (low)")
-    (row,) = load_checked(file, arguments, "benchmark", gym_tokenizer())
+    (row,) = load_problems_to_sample(file, arguments, "benchmark", gym_tokenizer())
     assert row["prompt"][0]["content"] == f"1 + 1 = ?{BOXED_SUFFIX} (low)"
 
 
@@ -187,8 +187,8 @@ def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monke
     monkeypatch.setattr(vllm_engine, "VllmEngine", engine_class)
     words = [*EVAL[1:], str(tmp_path), "--engine", "vllm", "--engine_kwargs", '{"seed": 7, "swap_space": 1}']
     arguments = parse(EvalArguments, words, "leash eval", takes_recipe=True)
-    problems = {"gym_test": load_checked("gym_test", arguments, "benchmark", gym_tokenizer())}
-    engine = load_engine(arguments, arguments.plan(), problems, gym_tokenizer())
+    problems = {"gym_test": load_problems_to_sample("gym_test", arguments, "benchmark", gym_tokenizer())}
+    engine = load_engine(arguments, arguments.sampling_plan(), problems, gym_tokenizer())
     assert engine is engine_class.return_value
     options = engine_class.call_args.kwargs
     assert (options["seed"], options["swap_space"], options["dtype"]) == (7, 1, "auto")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import leash_trl.length_control
-from leash_trl.cli.commands.methods import description, first_line, recipe_lines
+from leash_trl.cli.commands.methods import first_line, method_page, recipe_lines
 from leash_trl.cli.main import main
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import check_target
@@ -62,7 +62,7 @@ def test_the_table_says_which_formulas_come_from_code_and_not_from_the_paper(cap
 @pytest.mark.parametrize("name", METHODS)
 def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name):
     method = METHODS[name]
-    page = description(method)
+    page = method_page(method)
     assert page.startswith(f"{name}\n=")
     assert "\nUse: " in page
     assert name == "none" or "\nSource: " in page

@@ -12,8 +12,8 @@ from transformers import AutoTokenizer
 from leash_trl import gym
 from leash_trl.cli.commands.train import build_trainer, load_training_data
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling_arguments import SamplingArguments, load_checked
-from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.cli.sampling_arguments import SamplingArguments, load_problems_to_sample
+from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.gym.dataset import load_gym
@@ -46,7 +46,7 @@ def rows_of(kind):
 
 def trained_on(*words, evaluates=False):
     """What `leash train` trains on, and what it evaluates on meanwhile."""
-    script_args, _, _, dataset_args = arguments_of(given_fields([*ON_GYM, *words]))
+    script_args, _, _, dataset_args = arguments_of(fields_of_command_line([*ON_GYM, *words]))
     return load_training_data(script_args, dataset_args, evaluates=evaluates)
 
 
@@ -58,7 +58,7 @@ def sampled_prompts(file, kind="benchmark", model="gym", **options):
     """What `leash eval`, or `leash filter` for the kind `train`, asks."""
     sampling = SamplingArguments(output_dir="", model_name_or_path=model, **options)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model))
-    return load_checked(file, sampling, kind, tokenizer)["prompt"][:]
+    return load_problems_to_sample(file, sampling, kind, tokenizer)["prompt"][:]
 
 
 @pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])
@@ -126,7 +126,7 @@ def make_trainer(tmp_path):
     """The trainer of `leash train`, and the ids of the prompts that it trains on."""
 
     def make(*words):
-        fields = given_fields([*ON_GYM, "--output_dir", str(tmp_path / "run"), *words])
+        fields = fields_of_command_line([*ON_GYM, "--output_dir", str(tmp_path / "run"), *words])
         trainer = build_trainer(*arguments_of(fields))
         return trainer, trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
 
@@ -153,7 +153,7 @@ def test_a_system_prompt_and_a_chat_template_of_a_recipe_are_the_same_in_trainin
     (tmp_path / "recipe.yaml").write_text(json.dumps(prompts))
     words = ["--config", str(tmp_path / "recipe.yaml"), "--dataset_name", file, "--model_name_or_path", model]
     trainer, trained_ids = make_trainer(*words)
-    plan = SamplingArguments(output_dir="", model_name_or_path=model, **prompts).plan()
+    plan = SamplingArguments(output_dir="", model_name_or_path=model, **prompts).sampling_plan()
     evaluated = sampled_prompts(file, model=model, **prompts)
     tokenizer = AutoTokenizer.from_pretrained(model)
     assert trained_ids == prompt_ids(tokenizer, evaluated, **plan.chat_template_kwargs)

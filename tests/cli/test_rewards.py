@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.reward_functions import deciding_function, reward_functions
+from leash_trl.reward_functions import find_deciding_function, find_reward_functions
 from leash_trl.rewards import math_reward
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 def test_names_import_paths_and_files(folder):
     (folder / "task" / "named_rewards.py").write_text("def near(completions, **kwargs):\n    return [0.25]\n")
     (folder / "shown_rewards.py").write_text("def far(completions, **kwargs):\n    return [0.75]\n")
-    ours, near, far = reward_functions(["math_reward", "task/named_rewards.py:near", "shown_rewards.far"])
+    ours, near, far = find_reward_functions(["math_reward", "task/named_rewards.py:near", "shown_rewards.far"])
     assert ours is math_reward
     assert (near([]), far([])) == ([0.25], [0.75])
 
@@ -29,30 +29,30 @@ def test_names_import_paths_and_files(folder):
 def test_the_deciding_function_is_a_reward_function_or_another_one(folder):
     (folder / "first.py").write_text("def score(**kwargs):\n    return [1]\ndef form(**kwargs):\n    return [0]\n")
     (folder / "second.py").write_text("def score(**kwargs):\n    return [2]\n")
-    functions = reward_functions(["first.py:score", "first.py:form"])
+    functions = find_reward_functions(["first.py:score", "first.py:form"])
     score, form = functions
-    assert deciding_function(None, functions) is None
-    assert deciding_function("score", functions) is score
-    assert deciding_function("first.score", functions) is score
-    assert deciding_function("first.py:form", functions) is form
-    assert deciding_function("second.py:score", functions)() == [2]  # not the one of its name
-    assert deciding_function("math_reward", functions) is math_reward
-    assert deciding_function("judge-7b-v0.2", ["someone/judge-7b-v0.2", *functions]) == "judge-7b-v0.2"
+    assert find_deciding_function(None, functions) is None
+    assert find_deciding_function("score", functions) is score
+    assert find_deciding_function("first.score", functions) is score
+    assert find_deciding_function("first.py:form", functions) is form
+    assert find_deciding_function("second.py:score", functions)() == [2]  # not the one of its name
+    assert find_deciding_function("math_reward", functions) is math_reward
+    assert find_deciding_function("judge-7b-v0.2", ["someone/judge-7b-v0.2", *functions]) == "judge-7b-v0.2"
     with pytest.raises(ValueError, match=r"correctness_func.*'exact'.*score, form"):
-        deciding_function("exact", functions)
+        find_deciding_function("exact", functions)
 
 
 @pytest.mark.parametrize("name", ["missing.py:f", "accuracy", "json.nothing", "task/empty.py:f"])
 def test_what_there_is_not_is_an_error_with_its_name(name, folder):
     (folder / "task" / "empty.py").write_text("")
     with pytest.raises(ValueError, match=name):
-        reward_functions([name])
+        find_reward_functions([name])
 
 
 def test_a_file_does_not_give_way_to_a_module_of_its_name(folder):
     (folder / "task" / "json.py").write_text("def f():\n    pass\nloads = f\n")
     with pytest.raises(ValueError, match="json"):
-        reward_functions(["task/json.py:loads"])
+        find_reward_functions(["task/json.py:loads"])
 
 
 def test_files_beside_a_recipe_are_found_from_anywhere(folder):

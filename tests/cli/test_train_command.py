@@ -11,9 +11,9 @@ import pytest
 import yaml
 from published_rows import user, write_rows
 
-from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line, recorded
+from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, closing_line, with_used_suffix
 from leash_trl.cli.main import main
-from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.length_control.leash import Leash
 from leash_trl.run_folder import length_control_state
@@ -124,7 +124,7 @@ def test_where_accuracy_is_not_known_the_closing_line_has_the_reward():
 )
 def test_the_recipe_records_the_suffix_that_prompts_got(option, prompt, expected):
     suffix = option.get("prompt_suffix", BOXED_SUFFIX)
-    assert recorded({"seed": 1, **option}, suffix, prompt) == {"seed": 1, **expected}
+    assert with_used_suffix({"seed": 1, **option}, suffix, prompt) == {"seed": 1, **expected}
 
 
 def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
@@ -132,7 +132,7 @@ def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
     monkeypatch.setattr("leash_trl.cli.commands.train.LeashGRPOTrainer", trainer_class)
     words = [*command[1:], "--use_peft", "true", "--lora_r", "8", "--load_in_4bit", "true"]
     with pytest.raises(InterruptedError):
-        build_trainer(*arguments_of(given_fields(words)))
+        build_trainer(*arguments_of(fields_of_command_line(words)))
     arguments = trainer_class.call_args.kwargs
     assert (arguments["peft_config"].r, arguments["quantization_config"].load_in_4bit) == (8, True)
 
@@ -179,7 +179,7 @@ def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, com
 def test_true_and_false_on_a_command_line_are_no_checkpoints(word, checkpoint, command):
     Path("run").mkdir()
     Path("x").mkdir()
-    _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
+    _, args, *_ = arguments_of(fields_of_command_line([*command[1:], "--resume_from_checkpoint", word]))
     assert _checkpoint_to_resume(args) == checkpoint
 
 

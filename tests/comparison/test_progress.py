@@ -85,7 +85,7 @@ def test_a_run_goes_on_from_its_checkpoint_as_its_log_says(tmp_path):
     run = RunProgress(run_in(tmp_path))
     assert (run.num_done, run.total) == (50, 80)
     write_log(run.run, "| 80/80 [01:00<00:00,  2.00s/update]\n| 12/20 [00:06<00:04,  2.00problem/s]")
-    run.read()
+    run.read_log()
     assert (run.num_done, run.total) == (80, 80)
     assert run.stage == "evaluation, problem 12 of 20"
 
@@ -107,7 +107,7 @@ def test_the_time_left_is_that_of_the_updates_left_at_their_mean_speed(compariso
     shown, clock = comparison
     base, first, _ = shown.runs
     clock["seconds"] += 500  # while the base is evaluated
-    shown.end(EndedJob(base.run.folder / "log.txt", exit_code=0, seconds=500))
+    shown.record_end(EndedJob(base.run.folder / "log.txt", exit_code=0, seconds=500))
     clock["seconds"] += 90
     write_log(first.run, "| 30/40 [01:30<00:30,  3.00s/update, length=52, target=46, lambda=0.1]")
     assert "? left" in capsys.readouterr().err

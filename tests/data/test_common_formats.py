@@ -106,4 +106,4 @@ def test_numina_math_says_in_words_that_there_is_no_answer(tmp_path, caplog):
     with pytest.raises(ValueError, match="2 of 3"):
         with_readable_solutions(problems, "numina")
     with caplog.at_level(logging.WARNING):
-        assert with_readable_solutions(problems, "numina", drops=True)["solution"][:] == ["7"]
+        assert with_readable_solutions(problems, "numina", drops_unreadable=True)["solution"][:] == ["7"]

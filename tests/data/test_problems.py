@@ -8,7 +8,7 @@ from datasets import Dataset, DatasetDict
 from published_rows import DEEPMATH, MATH500, SLIME, TRL, dapo_row, user, write_rows
 
 from leash_trl.data.problems import fingerprint, load_problems, load_training_rows
-from leash_trl.data.prompts import BOXED_SUFFIX, bare_question, say_suffix
+from leash_trl.data.prompts import BOXED_SUFFIX, bare_question, log_suffix_once
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_suffix_replaces_the_template_around_a_question_which_stays_without_on
 
 
 def test_what_is_appended_is_logged_once_and_messages_stay(write, caplog):
-    say_suffix.cache_clear()
+    log_suffix_once.cache_clear()
     load_problems(write([{**TRL, "prompt": user("Why?")}]), suffix=" Be brief.")
     assert not caplog.records
     path = write([TRL])
@@ -98,18 +98,18 @@ def test_ids_that_are_not_unique_are_replaced_and_it_is_said(write, caplog):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "purpose"),
     [
         ("aime24=", None),
         ("", "benchmark"),
         ("math500=", "benchmark"),
     ],
 )
-def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(name, kind, write, caplog):
+def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(name, purpose, write, caplog):
     path = write([problem("One?", answer) for answer in ("1", "1", "2")])
-    assert load_problems(f"{name}{path}", kind=kind)["solution"][:] == ["1", "1", "2"]
+    assert load_problems(f"{name}{path}", purpose=purpose)["solution"][:] == ["1", "1", "2"]
     assert len(caplog.records) == 1
-    assert len(load_problems(f"{name}{path}", kind="train")) == len(load_problems(path)) == 0
+    assert len(load_problems(f"{name}{path}", purpose="train")) == len(load_problems(path)) == 0
 
 
 def test_the_same_prompt_with_two_targets_is_two_problems(write):

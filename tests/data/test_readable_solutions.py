@@ -27,7 +27,7 @@ def test_golds_that_cannot_be_graded_are_named_in_one_line():
 
 
 def test_their_rows_are_left_out_on_request(caplog):
-    kept = with_readable_solutions(problems(*GOLDS), "rows", drops=True)
+    kept = with_readable_solutions(problems(*GOLDS), "rows", drops_unreadable=True)
     assert kept["solution"][:] == ["-12", "\\frac{1}{2}", "7"]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 

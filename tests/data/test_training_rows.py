@@ -8,7 +8,7 @@ from published_rows import GSM8K, dapo_row, write_rows
 
 from leash_trl.data import problems as reader
 from leash_trl.data.problems import load_training_rows
-from leash_trl.data.prompts import BOXED_SUFFIX, say_suffix
+from leash_trl.data.prompts import BOXED_SUFFIX, log_suffix_once
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_folder_gives_the_configuration_that_was_named(folder):
 
 def test_a_named_source_is_streamed_on_request_and_it_is_said_that_repeats_stay(tmp_path, caplog):
     path = write_rows(tmp_path / "rows.jsonl", [dapo_row("One?", "1")] * 3)
-    say_suffix(BOXED_SUFFIX)  # which is said once
+    log_suffix_once(BOXED_SUFFIX)  # which is said once
     caplog.clear()
     rows, _ = load_training_rows(f"dapo_math_17k={path}", streaming=True, suffix=BOXED_SUFFIX)
     assert isinstance(rows, IterableDataset)

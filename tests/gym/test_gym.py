@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from leash_trl.completions.prompts import effort_suffix
+from leash_trl.completions.prompts import effort_text
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.gym import CHECKPOINT, base_record
 from leash_trl.gym.task import (
@@ -153,7 +153,7 @@ def test_an_effort_that_the_data_appends_is_one_token(tokenizer):
     question = "7 (a) +5 = ?"
     effort_ids = set()
     for effort in ("low", "medium", "high"):
-        *question_ids, effort_id = tokenizer.encode(question + effort_suffix(effort))
+        *question_ids, effort_id = tokenizer.encode(question + effort_text(effort))
         assert question_ids == tokenizer.encode(question)
         effort_ids.add(effort_id)
     assert len(effort_ids) == 3

@@ -22,14 +22,14 @@ ALL_CORRECT = batch(4)
 
 
 def test_a_running_accuracy_by_hand():
-    running = RunningAccuracy().after(0.5)
+    running = RunningAccuracy().after_batch(0.5)
     assert running[:3] == (0.5, 0.0, 1)
     # e = 0.5, half of it in the second batch; the trend takes 0.02 of it
-    running = running.after(1.0)
+    running = running.after_batch(1.0)
     assert running[:3] == pytest.approx((0.75, 0.01, 2))
     # e = 0.25 - 0.76 = -0.51: 0.76 - 0.17, 0.01 - 0.0102
-    assert running.after(0.25)[:3] == pytest.approx((0.59, -0.0002, 3))
-    assert RunningAccuracy(0.9, 0.0, num_batches=10).after(0.8)[:3] == pytest.approx((0.89, -0.002, 10))
+    assert running.after_batch(0.25)[:3] == pytest.approx((0.59, -0.0002, 3))
+    assert RunningAccuracy(0.9, 0.0, num_batches=10).after_batch(0.8)[:3] == pytest.approx((0.89, -0.002, 10))
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_a_running_accuracy_by_hand():
     ],
 )
 def test_the_share_of_the_penalty_that_applies_by_hand(level, trend, share):
-    assert RunningAccuracy(level, trend, 10).above(0.9).penalty_share == pytest.approx(share)
+    assert RunningAccuracy(level, trend, 10).with_penalty_share(0.9).penalty_share == pytest.approx(share)
 
 
 def test_what_lies_above_the_floor_adds_to_the_share_and_what_lies_below_takes_from_it():
     running = RunningAccuracy(0.93, 0.0, 10)
     for _ in range(10):
-        running = running.above(0.9)
+        running = running.with_penalty_share(0.9)
     assert running.penalty_share == pytest.approx(0.03 / 0.16 + 10 * 0.05 * 0.02)
-    lower = running._replace(level=0.9).above(0.9)
+    lower = running._replace(level=0.9).with_penalty_share(0.9)
     assert lower[3:] == pytest.approx((0.01 - 0.0005, 0.01 - 0.0005))
 
 

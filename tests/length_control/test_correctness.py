@@ -85,20 +85,20 @@ def test_a_function_that_is_not_there_or_has_the_name_of_another_is_refused():
 
 @pytest.mark.parametrize(("method", "needing"), [(ALP(), "alp"), (Leash(min_accuracy=0.5), "min_accuracy")])
 def test_what_needs_to_know_is_refused_in_one_line(method, needing):
-    rule([1.0, 0.0]).check(method)
-    rule([1.0, 0.5], chosen=form).check(method)
+    rule([1.0, 0.0]).check_known_for(method)
+    rule([1.0, 0.5], chosen=form).check_known_for(method)
     with pytest.raises(TrainingError) as refused:
-        rule([1.0, 0.5, 0.0]).check(method)
+        rule([1.0, 0.5, 0.0]).check_known_for(method)
     line = str(refused.value)
     assert "\n" not in line
     assert [part for part in ("reward_funcs", "score", "0.5", needing, "correctness_func") if part not in line] == []
-    rule([1.0, 0.5, 0.0]).check(Leash())
+    rule([1.0, 0.5, 0.0]).check_known_for(Leash())
 
 
 def test_it_is_said_once_in_one_line():
     unsure = rule(functions=(score, form))
-    line = unsure.problem()
+    line = unsure.new_doubt()
     assert "correctness_func" in line
     assert "\n" not in line
-    assert unsure.problem() is None
-    assert rule([1.0, -1.0, 0.0]).problem() is None
+    assert unsure.new_doubt() is None
+    assert rule([1.0, -1.0, 0.0]).new_doubt() is None

@@ -12,7 +12,7 @@ from leash_trl.length_control.laser import (
     candidate_targets,
     difficulty,
     lengths_by_difficulty,
-    right_answers,
+    num_correct_by_difficulty,
 )
 
 
@@ -28,7 +28,7 @@ WINDOW = toy_rollouts(
 
 @pytest.mark.parametrize(("size", "expected"), [(8, [1, 3, 6]), (6, [1, 2, 4]), (2, [1, 1, 2])])
 def test_right_answers_of_a_difficulty_follow_from_its_lower_border(size, expected):
-    assert right_answers(size) == expected
+    assert num_correct_by_difficulty(size) == expected
 
 
 def test_borders_belong_to_the_easier_side_when_shaping_and_the_harder_when_monitoring():

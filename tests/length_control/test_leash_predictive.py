@@ -37,12 +37,12 @@ KNOWN = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01, covariance=COVAR
 
 def test_the_first_batch_is_taken_as_it_is():
     np.testing.assert_allclose(Forecast().covariance, np.diag([0.1**2, 0.8**2, 0.005**2]))
-    assert Forecast().update(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
+    assert Forecast().after_batch(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
 
 
 def test_the_filters_update_by_hand():
     # P_yy + s^2 = 0.04: k = 0.75, -0.5, 0.025; e = 0.4
-    forecast = KNOWN.update(math.expm1(0.9))
+    forecast = KNOWN.after_batch(math.expm1(0.9))
     assert forecast[:4] == pytest.approx((0.8, 0.5, 0.1 * math.exp(-0.2), 0.02))
     expected = [
         [0.0075, -0.005, 0.00025],
@@ -54,17 +54,17 @@ def test_the_filters_update_by_hand():
 
 def test_response_and_drift_are_clipped():
     # log(1.5) - 0.5 = -0.0945 and log(3) - 0.5 = 0.5986; gains of -0.5 and 0.025
-    low = KNOWN._replace(response=5e-4).update(2.0)
+    low = KNOWN._replace(response=5e-4).after_batch(2.0)
     assert low.response == 5e-4
     assert low.drift == pytest.approx(0.95 * 5e-4)
-    high = KNOWN._replace(response=0.4, drift=0.001).update(0.5)
+    high = KNOWN._replace(response=0.4, drift=0.001).after_batch(0.5)
     assert high.response == 0.4
     assert high.drift == 0.0
 
 
 def test_the_filters_prediction_by_hand():
     # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; y = 0.5 - 0.055 + 0.01
-    forecast = KNOWN.predict(1.0, 0.9)
+    forecast = KNOWN.after_update(1.0, 0.9)
     assert forecast[:5] == pytest.approx((0.455, 0.55, 0.1, 0.01, 1.0))
     # first row of F P: 0.0321, -0.0475, 0.0011
     level_variance = 0.0321 + 0.055 * 0.0475 + 0.0011 + 9e-6
@@ -79,7 +79,7 @@ def test_the_filters_prediction_by_hand():
 
 
 def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
-    assert Forecast().update(-1.0).level == pytest.approx(math.log(0.05))
+    assert Forecast().after_batch(-1.0).level == pytest.approx(math.log(0.05))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
 )
 def test_the_push_to_the_target_by_hand(level, drift, momentum, needed):
     forecast = Forecast(level, push=0.5, response=0.05, drift=drift)
-    assert forecast.control(momentum) == pytest.approx(needed)
+    assert forecast.needed_push(momentum) == pytest.approx(needed)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
@@ -112,11 +112,11 @@ def test_lambda_stays_within_its_bounds_and_the_state_finite(lengths):
 def test_only_new_completions_count():
     method = LeashPredictive(lambda_init=0.5)
     lam = next_lambda(method, [30, 10])
-    expected = Forecast(target=10.0).update(1.0).predict(0.5, 0.9)
+    expected = Forecast(target=10.0).after_batch(1.0).after_update(0.5, 0.9)
     assert method.forecast("") == expected
     assert method.statistics() == {"lambda": lam, "response": expected.response, "drift": expected.drift}
     next_lambda(method, [40, 40])
-    assert method.forecast("") == expected.update(3.0).predict(lam, 0.9)
+    assert method.forecast("") == expected.after_batch(3.0).after_update(lam, 0.9)
 
 
 def test_an_update_without_new_completions_counts_as_one_more_on_the_last_batch():
@@ -124,7 +124,7 @@ def test_an_update_without_new_completions_counts_as_one_more_on_the_last_batch(
     next_lambda(method, [30, 10])
     before = method.forecast("")
     method.step()
-    assert method.forecast("") == before.predict(0.5, 0.9)
+    assert method.forecast("") == before.after_update(0.5, 0.9)
 
 
 def test_a_budget_that_is_not_sampled_loses_its_push_and_its_lambda_follows():
@@ -134,8 +134,8 @@ def test_a_budget_that_is_not_sampled_loses_its_push_and_its_lambda_follows():
     before = method.forecast("low")
     next_lambda(method, [30, 30], effort="high")
     low = method.forecast("low")
-    assert low == before.predict(0.0, 0.9)
-    assert method.lambdas["low"] == min(low.control(0.9), 1.0)
+    assert low == before.after_update(0.0, 0.9)
+    assert method.lambdas["low"] == min(low.needed_push(0.9), 1.0)
     assert method.forecast("high").push == pytest.approx(0.1)
 
 
@@ -146,7 +146,7 @@ def test_a_target_that_changes_is_no_surprise():
     next_lambda(method, [60, 60], 20.0)
     # a length that is expected at log(60 / 40) is expected at log(60 / 20) after the change
     shifted = before._replace(level=before.level + math.log(2))
-    assert method.forecast("")[:5] == pytest.approx(shifted.update(2.0).predict(lam, 0.9)[:5])
+    assert method.forecast("")[:5] == pytest.approx(shifted.after_batch(2.0).after_update(lam, 0.9)[:5])
 
 
 def test_where_completions_have_several_targets_none_has_changed():
@@ -154,7 +154,7 @@ def test_where_completions_have_several_targets_none_has_changed():
     lam = next_lambda(method, [60, 60], 20.0)
     before = method.forecast("")
     next_lambda(method, [60, 90], [20.0, 30.0])
-    assert method.forecast("") == before._replace(target=None).update(2.0).predict(lam, 0.9)
+    assert method.forecast("") == before._replace(target=None).after_batch(2.0).after_update(lam, 0.9)
 
 
 def test_the_momentum_is_the_optimizers():
@@ -162,7 +162,7 @@ def test_the_momentum_is_the_optimizers():
     lam = next_lambda(method, [12, 12])
     forecast = method.forecast("")
     assert forecast.push == pytest.approx(0.5)
-    assert lam == pytest.approx(forecast.control(0.5))
+    assert lam == pytest.approx(forecast.needed_push(0.5))
 
 
 def test_correct_answers_are_compared_by_overshoot_and_wrong_ones_left_alone():

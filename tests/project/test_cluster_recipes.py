@@ -18,7 +18,7 @@ from trl.scripts.vllm_serve import ScriptArguments
 from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.commands.plan import PlanArguments, parse_plan
 from leash_trl.cli.commands.plan import main as plan
-from leash_trl.cli.training_arguments import given_fields
+from leash_trl.cli.training_arguments import fields_of_command_line
 from leash_trl.planning.plan import PAPER_MODELS
 
 
@@ -38,7 +38,7 @@ def launched(words):
     assert (arguments.training_script, arguments.module) == ("leash_trl", True)
     command, *words = arguments.training_script_args
     assert command == "train"
-    return arguments, given_fields(words)
+    return arguments, fields_of_command_line(words)
 
 
 SHARDED = {
@@ -244,7 +244,7 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(p
     _, training_words = parse_known(PlanArguments, planned, "leash plan")
     only_of_training = ("vllm_server", "vllm_group", "ddp_timeout")
     shared_fields = {name: value for name, value in fields.items() if not name.startswith(only_of_training)}
-    assert shared_fields == given_fields(training_words, prog="leash plan")  # the recipe's included
+    assert shared_fields == fields_of_command_line(training_words, prog="leash plan")  # the recipe's included
 
     recipe = yaml.safe_load(Path(planned[planned.index("--config") + 1]).read_text())
     updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from leash_trl.cli.arguments import CommandParser
 from leash_trl.cli.main import COMMANDS
-from leash_trl.cli.training_arguments import given_fields
+from leash_trl.cli.training_arguments import fields_of_command_line
 
 
 PAGES = [ROOT / "README.md", *(ROOT / "recipes").rglob("*.md"), *(ROOT / "leash_trl").rglob("README.md")]
@@ -50,4 +50,4 @@ def test_a_printed_command_is_one_that_its_parser_reads(command, words, tmp_path
             parser.parse_all(words)
             return
         _, words = parser.parse_some(words)
-    given_fields(words)
+    fields_of_command_line(words)

@@ -18,7 +18,7 @@ from leash_trl.cli.commands.compare import CompareArguments
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.commands.filter import FilterArguments
 from leash_trl.cli.comparison_arms import planned_runs
-from leash_trl.cli.training_arguments import arguments_of, given_fields
+from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings
@@ -59,7 +59,9 @@ def in_tmp(monkeypatch, tmp_path):
 @pytest.mark.parametrize("path", sorted(TRAINING - {*RECIPES.glob("accelerate/*")}), ids=lambda path: path.stem)
 def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
     # what needs a GPU is checked by the parser on a machine without one
-    _, args, _, _ = arguments_of(given_fields(["--config", str(path), "--use_cpu", "true", "--bf16", "false"]))
+    _, args, _, _ = arguments_of(
+        fields_of_command_line(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
+    )
     assert (args.report_to, args.loss_type) == (["tensorboard"], "dapo")
     if path.stem in PAPER:
         assert (args.target_length, args.lambda_init, args.lambda_lr) == PAPER[path.stem]
@@ -119,7 +121,7 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     kind = FilterArguments if path.stem.startswith("filter") else EvalArguments
     words = "--model_name_or_path gym --output_dir runs/x --engine transformers"
     arguments = parse(kind, ["--config", str(path), *words.split()], "leash", takes_recipe=True)
-    plan = arguments.plan()
+    plan = arguments.sampling_plan()
     if path.parent == RECIPES:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]

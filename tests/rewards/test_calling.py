@@ -11,7 +11,7 @@ from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.rewards import lenient_math_reward, math_reward
-from leash_trl.rewards.calling import event_loop, reward_table, with_thinking_markers
+from leash_trl.rewards.calling import bind_thinking_markers, event_loop, reward_table
 
 
 COMPLETIONS = {"completions": ["a", "b"]}
@@ -26,7 +26,7 @@ def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
         return [0.0]
 
     markers = ThinkingMarkers(is_opened=True)
-    strict, lenient, unchanged = with_thinking_markers([math_reward, lenient_math_reward, other], markers)
+    strict, lenient, unchanged = bind_thinking_markers([math_reward, lenient_math_reward, other], markers)
     assert unchanged is other
     assert get_callable_name(strict) == "math_reward"  # under which TRL logs it
     # a guess inside the thinking, an answer after it, and an answer that only the lenient reward reads

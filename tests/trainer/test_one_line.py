@@ -9,7 +9,7 @@ import yaml
 from conftest import ROOT
 
 from leash_trl import gym
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.errors import UserError, errors_to_user_errors
 from leash_trl.cli.main import main
 
 
@@ -73,7 +73,7 @@ def test_on_the_command_line_it_is_the_last_line(mistake, folder, tmp_path, caps
     "error", [KeyError("x"), OSError("gone\nmuch more"), ImportError("no such package")], ids=repr
 )
 def test_an_error_of_loading_is_the_users(error):
-    with pytest.raises(UserError) as failure, user_errors(only_loads=True, model="here"):
+    with pytest.raises(UserError) as failure, errors_to_user_errors(always_names_option=True, model="here"):
         raise error
     assert str(failure.value).startswith("model is 'here': ")
     assert "\n" not in str(failure.value)
@@ -81,5 +81,5 @@ def test_an_error_of_loading_is_the_users(error):
 
 @pytest.mark.parametrize("bug", [TypeError("a bug"), AttributeError("a bug"), IndexError("a bug")], ids=repr)
 def test_a_bug_keeps_its_traceback(bug):
-    with pytest.raises(type(bug)), user_errors(model="here"):
+    with pytest.raises(type(bug)), errors_to_user_errors(model="here"):
         raise bug

@@ -23,7 +23,7 @@ from transformers import TrainerCallback
 from leash_trl import LengthControlledReward
 from leash_trl.cli.main import main
 from leash_trl.length_control import LengthControl, state_field
-from leash_trl.run_folder import TRAINER_STATE_FILE, length_control_state, only_run_in, whole_checkpoints
+from leash_trl.run_folder import TRAINER_STATE_FILE, length_control_state, lock_folder, whole_checkpoints
 from leash_trl.trainer.finite import check_finite, check_gradients
 from leash_trl.trainer.resume import starting_point
 
@@ -419,7 +419,7 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeyp
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with only_run_in(tmp_path):
+    with lock_folder(tmp_path):
         pass
     assert str(tmp_path) in caplog.text
 

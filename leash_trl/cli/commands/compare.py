@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
-from leash_trl.cli.errors import UserError, resumable, user_errors
+from leash_trl.cli.errors import UserError, add_resume_hint, errors_to_user_errors
 from leash_trl.comparison import page
 from leash_trl.comparison.page import FinishedEvaluation
 from leash_trl.comparison.progress import SECONDS_BETWEEN_READINGS, ComparisonProgress
@@ -25,7 +25,7 @@ from leash_trl.figures.evaluation import pareto_figure
 from leash_trl.figures.style import write_figure
 from leash_trl.figures.training import by_budget, dynamics_figure, load_curves, logged
 from leash_trl.files import write_whole
-from leash_trl.run_folder import only_run_in
+from leash_trl.run_folder import lock_folder
 
 
 NO_LOG = pd.DataFrame()  # the curves of a run that trains no model
@@ -85,14 +85,14 @@ def main(argv: list[str]) -> int:
     process.use_one_thread()
     process.ignore_future_warnings()
     from leash_trl.cli.comparison_arms import planned_runs
-    from leash_trl.cli.training_arguments import given_fields
+    from leash_trl.cli.training_arguments import fields_of_command_line
 
     # The first run is the base, the model before training.
-    runs = planned_runs(options, overrides=given_fields(training_words, prog="leash compare"))
+    runs = planned_runs(options, overrides=fields_of_command_line(training_words, prog="leash compare"))
     devices = devices_of_jobs(options)
     # A claim has the content of the files that identify a run, by file name. If a folder holds another run, nothing is
     # started.
-    with user_errors():
+    with errors_to_user_errors():
         claims = {run: run.claim() for run in runs}
     for run, claim in claims.items():
         run.check_claim(claim)
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
     # commands depend on what the run has done so far.
     jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices) for run in remaining}
     num_failed = 0
-    with resumable(options.output_dir, "run the same command again to resume"), only_run_in(options.output_dir):
+    with add_resume_hint(options.output_dir, "run the same command again to resume"), lock_folder(options.output_dir):
         for run in remaining:
             for name, content in claims[run].items():
                 write_whole(run.folder / name, yaml.safe_dump(content))
@@ -111,17 +111,17 @@ def main(argv: list[str]) -> int:
                 if job is None:  # no job has ended for `SECONDS_BETWEEN_READINGS`
                     progress.show()
                     continue
-                tqdm.write(outcome(job), file=sys.stderr)
-                progress.end(job)
+                tqdm.write(outcome_in_words(job), file=sys.stderr)
+                progress.record_end(job)
                 if job.exit_code != 0:
                     num_failed += 1
     finished = [run for run in runs if run.is_done()]
     if runs[0] in finished and len(finished) > 1:  # the base and at least one other
-        write_report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
+        write_comparison(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
     return 1 if num_failed else 0
 
 
-def outcome(job: EndedJob) -> str:
+def outcome_in_words(job: EndedJob) -> str:
     """Returns a line on how a run ended."""
     folder = job.log_file.parent
     if job.exit_code == 0:
@@ -130,7 +130,7 @@ def outcome(job: EndedJob) -> str:
     return f"{folder} failed with exit code {job.exit_code}: {why} (see {job.log_file}) ({job.seconds:.0f} s)"
 
 
-def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
+def write_comparison(command: str, runs: list[ComparedRun], output_dir: Path) -> None:
     """Writes tables and figure of the finished runs, and prints the tables."""
     base_run = runs[0]
     arm_names = list(dict.fromkeys(run.arm for run in runs[1:]))
@@ -140,7 +140,7 @@ def write_report(command: str, runs: list[ComparedRun], output_dir: Path) -> Non
     finished.sort(key=lambda run: arm_names.index(run.arm))
     # The curves of each run that trained a model, which an arm with `train: false` does not.
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
-    with user_errors():
+    with errors_to_user_errors():
         base = load_evaluated_run(base_run.folder / EVALUATION)
         evaluations: list[FinishedEvaluation] = []
         for run in finished:

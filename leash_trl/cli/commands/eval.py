@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all, template_kwargs_of_efforts
-from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, short_name
+from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, name_without_path
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
 from leash_trl.reward_functions import code_digests
 from leash_trl.run_folder import RECIPE_FILE, length_control_state
-from leash_trl.saved_recipe import mapping_field
+from leash_trl.saved_recipe import field_as_mapping
 
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,16 @@ class EvalArguments(SamplingArguments):
     length_of: str | None = None
     target_length: float | None = None
 
-    def plan(self) -> SamplingPlan:
+    def sampling_plan(self) -> SamplingPlan:
         """Returns the settings of the sampling run with cost and target."""
-        return replace(super().plan(), length_of=self.length_of or TOKEN_COSTS[0], target_length=self.target_length)
+        return replace(
+            super().sampling_plan(), length_of=self.length_of or TOKEN_COSTS[0], target_length=self.target_length
+        )
 
-    def as_trained(self, recipe: Mapping[str, Any]) -> Self:
+    def with_defaults_of_training(self, recipe: Mapping[str, Any]) -> Self:
         """Returns the arguments with those that they do not set from the recipe of the model's training, cost and
         target included."""
-        arguments = super().as_trained(recipe)
+        arguments = super().with_defaults_of_training(recipe)
         trained_cost = recipe.get("length_of") or TOKEN_COSTS[0]  # "completion" if the recipe does not set it
         obstacle = obstacle_to_measuring(trained_cost, self.model_name_or_path)
         if self.length_of is None and obstacle is not None:
@@ -63,7 +65,7 @@ class EvalArguments(SamplingArguments):
         target_length = self.target_length
         # The target of training limits the cost of training. The file of a cost function may be in another folder now,
         # so only short names are compared.
-        if target_length is None and short_name(length_of) == short_name(trained_cost):
+        if target_length is None and name_without_path(length_of) == name_without_path(trained_cost):
             target_length = target_of_training(recipe, arguments.chat_template_kwargs)
         if self.length_of is None and length_of != TOKEN_COSTS[0]:
             logger.warning("length_of is that of training, from %s: %s", RECIPE_FILE, length_of)
@@ -76,7 +78,7 @@ def target_of_training(recipe: Mapping[str, Any], chat_template_kwargs: Any) -> 
     # The mapping is empty if the training had no efforts, or efforts that only the text of the prompt states.
     for effort, template_kwargs in template_kwargs_of_efforts(recipe).items():
         if template_kwargs == chat_template_kwargs:
-            targets: dict[str, float] = mapping_field("efforts", recipe["efforts"]) or {}
+            targets: dict[str, float] = field_as_mapping("efforts", recipe["efforts"]) or {}
             return targets[effort]
     return recipe.get("target_length")
 
@@ -113,10 +115,10 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.output_dir)
     baseline = None
     if arguments.baseline:
-        with user_errors():
+        with errors_to_user_errors():
             baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
     sample_all(arguments, arguments.benchmarks, "benchmark", baseline=baseline.run if baseline else None)
-    with user_errors():
+    with errors_to_user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)
     print(f"\n{summary_markdown(run, baseline)}")

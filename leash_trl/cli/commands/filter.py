@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.errors import UserError, errors_to_user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
     name = next(iter(problems_by_name))  # the only data set
     # the problems in the same order, each with its graded `completions`
     samples = read_lines(samples_path(folder, name))
-    with user_errors():
+    with errors_to_user_errors():
         kept = list(
             filtered_rows(
                 problems_by_name[name],
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
             )
         )
         if arguments.shortest_correct:
-            kept = with_completions(kept, samples, arguments)
+            kept = with_correct_completions(kept, samples, arguments)
     # A row for each completion. `is_correct` is 1, 0 or, for one that could not be graded, NaN, which sums ignore.
     completions = samples_frame({name: samples})
     num_right = completions.groupby("index")["is_correct"].sum()  # of each problem, whose number is `index`
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
     if not kept:
         raise UserError("nothing is left to train on; use other problems, another model or other bounds")
     file = folder / (SHORTEST_CORRECT_FILE if arguments.shortest_correct else DATASET_FILE)
-    with user_errors():
+    with errors_to_user_errors():
         lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
         write_whole(file, "".join(lines))
     # what the user can run next
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
     print(f"Train on it with {command}; raw generations are in {folder / 'samples'}")
 
 
-def with_completions(
+def with_correct_completions(
     rows: list[dict[str, Any]], samples: list[dict[str, Any]], arguments: FilterArguments
 ) -> list[dict[str, Any]]:
     """Returns the rows whose problems have a right completion that ended by itself, in TRL's prompt-completion format

@@ -6,7 +6,7 @@ from typing import Literal
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import check_writable, user_errors
+from leash_trl.cli.errors import create_writable_folder, errors_to_user_errors
 from leash_trl.paths import path_or_hub_id
 
 
@@ -39,8 +39,8 @@ def main(argv: list[str]) -> None:
     process.ignore_future_warnings()  # transformers' own code causes some while it saves
     from leash_trl.merging import merge_adapter
 
-    with user_errors():
-        check_writable(arguments.output_dir)
+    with errors_to_user_errors():
+        create_writable_folder(arguments.output_dir)
         folder = Path(path_or_hub_id(arguments.run, "run"))
         merged = Path(arguments.output_dir)
         model = merge_adapter(folder, merged, arguments.dtype, arguments.model_name_or_path, arguments.strength)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.errors import UserError, errors_to_user_errors
 
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ def main(argv: list[str]) -> None:
     if arguments.cite:
         if arguments.method:
             raise UserError(f"method is {arguments.method!r} beside --cite {arguments.cite}; leave out one of them")
-        with user_errors(only_loads=True, cite=arguments.cite):
+        with errors_to_user_errors(always_names_option=True, cite=arguments.cite):
             print(citation_text(arguments.cite))
         return
     if not arguments.method:
-        print(table())
+        print(methods_table())
         return
 
     from leash_trl.length_control.methods import find_method
 
-    with user_errors():
-        print(description(find_method(arguments.method), arguments.method))
+    with errors_to_user_errors():
+        print(method_page(find_method(arguments.method), arguments.method))
 
 
-def table() -> str:
+def methods_table() -> str:
     """Returns one line per method, with its name and what it does."""
     from leash_trl.length_control.methods import METHODS
 
@@ -132,7 +132,7 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     return yaml.safe_dump(recipe, sort_keys=False).strip()
 
 
-def description(method: "type[LengthControl]", path: str | None = None) -> str:
+def method_page(method: "type[LengthControl]", path: str | None = None) -> str:
     """Returns a page about a method: its docstring, its defaults, and the arguments that it inherits from other
     methods."""
     from leash_trl.length_control.method import LengthControl

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from leash_trl import process
 from leash_trl.cli.arguments import parse_known
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.paths import existing_path
 from leash_trl.planning import duration, plan
 from leash_trl.run_folder import RECIPE_FILE, newest_trainer_state
@@ -64,7 +64,7 @@ class PlanArguments:
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     """Returns the options of the plan, and the training and model arguments of the recipe for that number of GPUs."""
     arguments, training_words = parse_known(PlanArguments, argv, "leash plan")
-    from leash_trl.cli.training_arguments import arguments_of, given_fields
+    from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
@@ -82,7 +82,7 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
             )
         training_words = ["--config", str(recipe_file), *training_words]
     # Planning needs no GPU, but transformers would refuse bf16 without one, unless it is told to use the CPU.
-    recipe = given_fields(["--use_cpu", "true", *training_words], prog="leash plan")
+    recipe = fields_of_command_line(["--use_cpu", "true", *training_words], prog="leash plan")
     _, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
     if model_args.model_name_or_path is None:
         raise ValueError("--model_name_or_path is missing: neither --config RECIPE nor the command line names it")
@@ -102,7 +102,9 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
             f"the memory of {' and '.join(unmodeled)} is not modeled; plan without it or change its value"
         )
     model = model_args.model_name_or_path
-    with user_errors(only_loads=True, model_config=arguments.model_config, model_name_or_path=model):
+    with errors_to_user_errors(
+        always_names_option=True, model_config=arguments.model_config, model_name_or_path=model
+    ):
         config = plan.load_model_config(model, arguments.model_config)
     completion_length = training_args.generation_limit
     prompt_length = planned_prompt_length(arguments, training_args)
@@ -150,7 +152,7 @@ def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
         num_updates = num_completions * training_args.num_iterations / completions_per_update
     measured = None  # the duration of an update, as a run of a few updates logged it
     if arguments.run is not None:
-        with user_errors(only_loads=True, run=arguments.run):
+        with errors_to_user_errors(always_names_option=True, run=arguments.run):
             folder = existing_path(arguments.run, "run")
             measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
     return duration.run_lines(
@@ -204,7 +206,7 @@ def headline(settings: plan.Settings, training_args: Any, model_args: Any) -> st
 def main(argv: list[str]) -> int:
     """Prints the memory, the tokens and the hours of a recipe, and returns 0 if the run fits, else 1."""
     process.ignore_future_warnings()  # about names that TRL itself sets
-    with user_errors():
+    with errors_to_user_errors():
         arguments, training_args, model_args = parse_plan(argv)
         run_lines = planned_run(arguments, training_args)
         if arguments.gpu_memory is None:

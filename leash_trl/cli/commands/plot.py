@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import errors_to_user_errors
 
 
 @dataclass
@@ -41,6 +41,6 @@ def main(argv: Sequence[str]) -> None:
     from leash_trl.figures.style import write_figure
 
     runs = [Path(run) for run in arguments.runs]
-    with user_errors():
+    with errors_to_user_errors():
         write_figure(draw(arguments.figure, runs, arguments.benchmark), output)
     print(f"wrote {output}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.paths import existing_path
 
 
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     arguments = parse(PushArguments, argv, "leash push")
     from leash_trl.hub.repository import HubRepository
 
-    with user_errors(repo=arguments.repo):
+    with errors_to_user_errors(repo=arguments.repo):
         folder = Path(existing_path(arguments.run, "run"))
         files = _written_files(arguments, folder)
         if arguments.repo is None:

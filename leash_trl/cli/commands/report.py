@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import errors_to_user_errors
 
 
 @dataclass
@@ -33,6 +33,6 @@ def main(argv: Sequence[str]) -> None:
     paths = [Path(path) for path in arguments.paths]
     from leash_trl.figures.report import write_report
 
-    with user_errors():
+    with errors_to_user_errors():
         write_report(paths, folder, arguments.title, baseline)
     print(f"wrote {folder / 'report.html'} and report.md beside it")

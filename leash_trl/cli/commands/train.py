@@ -13,35 +13,35 @@ from trl import get_dataset, get_peft_config, get_quantization_config
 
 from leash_trl import process
 from leash_trl.cli.arguments import DEFAULT_RECIPE
-from leash_trl.cli.errors import UserError, check_writable, resumable, user_errors
-from leash_trl.cli.training_arguments import arguments_of, given_fields
-from leash_trl.comparison.curves import ends
+from leash_trl.cli.errors import UserError, add_resume_hint, create_writable_folder, errors_to_user_errors
+from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
+from leash_trl.comparison.curves import first_and_last_batches
 from leash_trl.completions.costs import label_of
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
-from leash_trl.data.problems import load_training_rows, named_files
+from leash_trl.data.problems import errors_with_file_name, load_training_rows
 from leash_trl.data.prompts import has_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves
-from leash_trl.importing import imported
+from leash_trl.importing import import_by_path
 from leash_trl.length_control.method import LengthControl
 from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.reward_functions import (
     OWN_REWARDS,
-    chosen_suffix,
-    deciding_function,
-    default_reward,
+    default_reward_name,
+    find_deciding_function,
+    find_reward_functions,
     named_reward_funcs,
-    reward_functions,
+    suffix_or_default,
 )
 from leash_trl.run_folder import complete_model_path, whole_checkpoints
-from leash_trl.saved_recipe import mapping_field
+from leash_trl.saved_recipe import field_as_mapping
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 from leash_trl.trainer.progress_bar import LeashProgressCallback
 
 
-def recorded(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[str, Any]:
+def with_used_suffix(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[str, Any]:
     """Returns a recipe with the suffix that prompts got, which evaluation takes from there and the card shows.
 
     Prompts that are messages got none: an option that had no effect is recorded as empty, and a default not at all.
@@ -67,7 +67,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         # for on the Hub.
         for part in dataset_args.datasets:
             part.path = path_or_hub_id(part.path, "path in datasets")
-        with named_files("a part of the mixture"):
+        with errors_with_file_name("a part of the mixture"):
             source = get_dataset(dataset_args)
     return load_training_rows(
         source,
@@ -76,7 +76,7 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
         config=script_args.dataset_config,
         streaming=script_args.dataset_streaming,
         # A function of the columns, which decide on the default, and are known only after loading.
-        suffix=partial(chosen_suffix, script_args.prompt_suffix, named_reward_funcs(script_args)),
+        suffix=partial(suffix_or_default, script_args.prompt_suffix, named_reward_funcs(script_args)),
         has_chat_template=has_template,
         system_prompt=script_args.system_prompt,
     )
@@ -123,11 +123,11 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     tokenizer = load_tokenizer(script_args, training_args, model_args)
     rollout_func = None
     if script_args.rollout_func:
-        rollout_func = imported("rollout_func", script_args.rollout_func)
+        rollout_func = import_by_path("rollout_func", script_args.rollout_func)
     mixture = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
     # The data by the name of its option, for messages, such as {"dataset_name": "gym"}.
     loaded = {"datasets": mixture} if mixture else {"dataset_name": script_args.dataset_name}
-    with user_errors(only_loads=True, **loaded):
+    with errors_to_user_errors(always_names_option=True, **loaded):
         train_dataset, eval_dataset = load_training_data(
             script_args,
             dataset_args,
@@ -136,8 +136,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         )
     reward_funcs = named_reward_funcs(script_args)
     if not reward_funcs:
-        reward_funcs = reward_functions([default_reward(train_dataset.column_names or [])])
-    correctness_func = deciding_function(training_args.correctness_func, reward_funcs)
+        reward_funcs = find_reward_functions([default_reward_name(train_dataset.column_names or [])])
+    correctness_func = find_deciding_function(training_args.correctness_func, reward_funcs)
     # Golds that cannot be read are refused before the training. Streams are read only during it, and data without a
     # column of golds may get them later, by a rollout function or a transform.
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
@@ -148,8 +148,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         training_args.correctness_func = None
     else:
         correctness_func = None
-    efforts = mapping_field("efforts", script_args.efforts)
-    template_kwargs = mapping_field("effort_template_kwargs", script_args.effort_template_kwargs)
+    efforts = field_as_mapping("efforts", script_args.efforts)
+    template_kwargs = field_as_mapping("effort_template_kwargs", script_args.effort_template_kwargs)
     if template_kwargs is not None and efforts is None:
         raise ValueError("effort_template_kwargs is set, but efforts is not; set the target of each effort")
     if efforts is not None:
@@ -189,27 +189,27 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     """Trains; saves the model with state, card and recipe, which every checkpoint has too; and pushes to the Hub if
     requested."""
     folder = training_args.output_dir
-    with user_errors(
+    with errors_to_user_errors(
         model_name_or_path=model_args.model_name_or_path,
         reward_model_name_or_path=script_args.reward_model_name_or_path,
     ):
         # For null, transformers would use the folder `trainer_output`; the recipe's own value is checked instead.
-        check_writable(recipe.get("output_dir", folder))
+        create_writable_folder(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     # A row shows the columns of the data, and whether its prompts are text, which gets the suffix, or messages.
     first_row = next(iter(trainer.train_dataset))
-    suffix = chosen_suffix(script_args.prompt_suffix, named_reward_funcs(script_args), columns=first_row)
+    suffix = suffix_or_default(script_args.prompt_suffix, named_reward_funcs(script_args), columns=first_row)
     # With every model and checkpoint, the publisher saves the recipe and a card with curves.
-    trainer.publisher.recipe = recorded(recipe, suffix, first_row["prompt"])
+    trainer.publisher.recipe = with_used_suffix(recipe, suffix, first_row["prompt"])
     trainer.publisher.draw = write_curves
-    with resumable(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
+    with add_resume_hint(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
         finally:
             close_progress_bar(trainer)
         if training_args.push_to_hub:
-            with user_errors():
+            with errors_to_user_errors():
                 trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
         else:
             trainer.save_model(folder)
@@ -257,7 +257,7 @@ def closing_line(
         return parts[0]
     # An entry covers all updates since the entry before it.
     log["first_step"] = log["step"].shift(fill_value=0) + 1
-    first, last = ends(log)  # the rows of the first and of the last batches, ten each if there are so many
+    first, last = first_and_last_batches(log)  # rows of `log`, ten each if there are so many
     for rows in (first, last):
         means = rows.mean()
         # Accuracy is not logged if it is not known which answers are correct.
@@ -281,7 +281,7 @@ def main(argv: list[str]) -> int:
     process.ignore_future_warnings("transformers|trl|leash_trl")  # those of other packages may concern the user's code
     process.warn_in_one_line("leash train")
     process.silence_experimental_notices()
-    recipe = given_fields(argv)
+    recipe = fields_of_command_line(argv)
     if not recipe.get("model_name_or_path") or not (recipe.get("dataset_name") or recipe.get("datasets")):
         raise UserError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
     trainer = run_training(recipe, *arguments_of(recipe))
