@@ -300,7 +300,7 @@ def load_engine(
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
     # The result is not needed here: this raises if the tokenizer does not suit the decoding strategy.
-    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
+    plan.decoding.script_factory(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -461,7 +461,7 @@ def sample_all(
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
             if own_rewards is not None:
                 # Whether the rewards say which answers are correct also depends on those of stored completions.
-                own_rewards.resume(list(sampling.stored_completions(folder, problems)))
+                own_rewards.observe_stored(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
                 needed_rule.require_known("leash filter")  # raises if they do not say it
             if remaining:

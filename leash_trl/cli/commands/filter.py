@@ -14,7 +14,7 @@ from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
-from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
+from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
 from leash_trl.files import write_whole
 from leash_trl.run_folder import checkpoint_path
 
@@ -124,7 +124,7 @@ def with_correct_completions(
         text = texts[row["id"]]
         if text is not None:
             options = {**run["chat_template_kwargs"], **template_arguments(row)}
-            complete.append(row | prompt_completion(row["prompt"], text, tokenizer, run["thinking_end"], options))
+            complete.append(row | prompt_completion_row(row["prompt"], text, tokenizer, run["thinking_end"], options))
     num_unsolved = sum(text is None for text in texts.values())
     print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
     return complete
