@@ -37,7 +37,7 @@ from leash_trl.reward_functions import (
     find_reward_functions,
     suffix_or_default,
 )
-from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, lock_folder
+from leash_trl.run_folder import RECIPE_FILE, lock_folder, model_path
 from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 
@@ -373,9 +373,9 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], pur
     """
     model = arguments.model_name_or_path
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+        tokenizer = AutoTokenizer.from_pretrained(model_path(model), revision=arguments.revision)
         # that of the model's training; empty if `leash train` did not save the model
-        recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
+        recipe = recipe_of_model(model_path(model), arguments.revision)
     arguments = arguments.with_defaults_of_training(recipe)
     plan = arguments.sampling_plan()
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))

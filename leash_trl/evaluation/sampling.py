@@ -28,7 +28,7 @@ from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_fr
 from leash_trl.files import write_whole
 from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards.grader.grading import grade
-from leash_trl.run_folder import MODEL_FILES, checkpoint_path, read_trainer_state
+from leash_trl.run_folder import MODEL_FILES, model_path, read_trainer_state
 
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def run_record(
     `problems`, and the `references` by which the user named the data sets, are indexed by the short names of the data
     sets.
     """
-    path = checkpoint_path(model)
+    path = model_path(model)
     trainer_state = read_trainer_state(path) or {}  # none for a model that was not trained here
     installed = {package.name: package.version for package in distributions()}
     benchmarks = {}
