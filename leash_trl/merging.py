@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl import ModelConfig
 
 from leash_trl.paths import path_or_hub_id
-from leash_trl.run_folder import TRAINER_STATE_FILE, checkpoint_path, read_saved_recipe
+from leash_trl.run_folder import TRAINER_STATE_FILE, model_path, read_saved_recipe
 from leash_trl.saved_recipe import write_recipe
 
 
@@ -66,10 +66,10 @@ def merge_adapter(
         )
     config = PeftConfig.from_pretrained(path_or_hub_id(str(folder), "folder"))
     if model_name_or_path:
-        base_path = checkpoint_path(model_name_or_path, "model_name_or_path")
+        base_path = model_path(model_name_or_path, "model_name_or_path")
         revision = None  # that of the configuration belongs to the base model which the configuration names
     else:
-        base_path = checkpoint_path(config.base_model_name_or_path, f"base_model_name_or_path of {folder}")
+        base_path = model_path(config.base_model_name_or_path, f"base_model_name_or_path of {folder}")
         revision = config.revision
     base = AutoModelForCausalLM.from_pretrained(base_path, revision=revision, dtype=dtype)
     tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else base_path)

@@ -100,7 +100,7 @@ def read_saved_recipe(folder: str | Path) -> dict[str, Any]:
     return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
-def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
+def complete_checkpoints(output_dir: str | Path) -> Iterator[Path]:
     """Returns the complete checkpoints of a run, the newest first."""
     numbered = []  # pairs of step and folder, such as (40, Path("run/checkpoint-40"))
     for folder in Path(output_dir).glob("checkpoint-*"):
@@ -111,7 +111,7 @@ def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
     return (folder for _, folder in numbered if read_trainer_state(folder) is not None)
 
 
-def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
+def model_path(name: str, field: str = "model_name_or_path") -> str:
     """Returns the folder or Hub id of a model: the folder inside this package for `gym`, else the name itself.
 
     Args:
@@ -123,7 +123,7 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
             output folder of a run that has not ended.
 
     Example:
-        >>> checkpoint_path("owner/name")
+        >>> model_path("owner/name")
         'owner/name'
     """
     if name == gym.NAME:
@@ -132,7 +132,7 @@ def checkpoint_path(name: str, field: str = "model_name_or_path") -> str:
     folder = Path(path)
     if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
         # A run that has not ended, or was stopped, has checkpoints and no final model.
-        checkpoint = next(whole_checkpoints(folder), None)
+        checkpoint = next(complete_checkpoints(folder), None)
         remedy = "name another"
         if checkpoint is not None:
             remedy = f"no final model was saved there, so name a checkpoint, such as {checkpoint}"
@@ -158,7 +158,7 @@ def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
             f"the folder {name!r} holds an adapter ({ADAPTER_FILE}) and no complete model; to merge it with its base, "
             f"run leash merge {name} with an output_dir"
         )
-    return checkpoint_path(name, field)
+    return model_path(name, field)
 
 
 @contextmanager

@@ -43,11 +43,11 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
     return changed
 
 
-def differing(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+def differing_names(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Returns the names of the entries that two mappings do not have in common, in alphabetical order.
 
     Example:
-        >>> differing({"seed": 1, "beta": 0.0}, {"seed": 1, "alpha": 0.5})
+        >>> differing_names({"seed": 1, "beta": 0.0}, {"seed": 1, "alpha": 0.5})
         ['alpha', 'beta']
     """
     return [name for name in sorted(saved.keys() | current.keys()) if saved.get(name) != current.get(name)]
@@ -93,13 +93,13 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
     return {} if file is None else read_saved_recipe(Path(file).parent)
 
 
-def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def portable_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a recipe that are needed to repeat the run on another machine, in types that YAML has.
 
     Values of other types are converted to text. Entries of a mapping whose key is not text or a number are dropped.
 
     Example:
-        >>> portable({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "chat_template_path": Path("a.jinja")})
+        >>> portable_recipe({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "chat_template_path": Path("a.jinja")})
         {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
     kept = {name: recipe[name] for name in recipe if name not in NOT_PORTABLE and not name.startswith("hub_")}
@@ -109,12 +109,12 @@ def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_yaml(recipe: Mapping[str, Any]) -> str:
-    """Returns the [`portable`] part of a recipe as YAML."""
-    return yaml.safe_dump(portable(recipe), sort_keys=False, allow_unicode=True, width=119)
+    """Returns the [`portable_recipe`] of a recipe as YAML."""
+    return yaml.safe_dump(portable_recipe(recipe), sort_keys=False, allow_unicode=True, width=119)
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
-    """Writes the [`portable`] part of a recipe into a model's folder, with the versions of packages in a comment."""
+    """Writes the [`portable_recipe`] of a recipe into a model's folder, with the versions of packages in a comment."""
     # such as "trl 1.16.0"
     versions = [f"leash-trl {__version__}"]
     versions.extend(f"{name} {version(name)}" for name in PACKAGES)

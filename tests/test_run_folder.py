@@ -5,11 +5,11 @@ import json
 import pytest
 
 from leash_trl.run_folder import (
-    checkpoint_path,
+    complete_checkpoints,
     complete_model_path,
     length_control_state,
+    model_path,
     read_trainer_state,
-    whole_checkpoints,
 )
 
 
@@ -28,8 +28,8 @@ def run(tmp_path):
 
 
 def test_whole_checkpoints_are_those_with_a_trainer_state_newest_first_by_number(run):
-    assert [path.name for path in whole_checkpoints(run)] == ["checkpoint-10", "checkpoint-2"]
-    assert list(whole_checkpoints(run / "nowhere")) == []
+    assert [path.name for path in complete_checkpoints(run)] == ["checkpoint-10", "checkpoint-2"]
+    assert list(complete_checkpoints(run / "nowhere")) == []
 
 
 def test_the_state_of_a_run_and_of_its_length_control_is_read_or_absent(run):
@@ -43,14 +43,14 @@ def test_the_state_of_a_run_and_of_its_length_control_is_read_or_absent(run):
 
 def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
     with pytest.raises(ValueError, match=rf"{run}/checkpoint-10$"):
-        checkpoint_path(str(run))
+        model_path(str(run))
     with pytest.raises(ValueError, match="holds no model"):
-        checkpoint_path(str(run / "checkpoint-14"))
+        model_path(str(run / "checkpoint-14"))
 
 
 def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert checkpoint_path(str(tmp_path)) == str(tmp_path)
+    assert model_path(str(tmp_path)) == str(tmp_path)
     with pytest.raises(ValueError, match=f"leash merge {tmp_path}"):
         complete_model_path(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
@@ -61,4 +61,4 @@ def test_a_name_of_the_hub_beside_a_folder_of_its_owner_says_why_it_is_a_path(tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Qwen").mkdir()
     with pytest.raises(ValueError, match=r"\A.*Qwen/Qwen3-0.6B.*'Qwen' is a folder.*\Z"):
-        checkpoint_path("Qwen/Qwen3-0.6B")
+        model_path("Qwen/Qwen3-0.6B")

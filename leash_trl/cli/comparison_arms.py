@@ -11,7 +11,7 @@ from leash_trl.cli.arguments import load_recipe
 from leash_trl.cli.comparison_arguments import evaluation_options, merged_recipe, prompt_endings_of
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
-from leash_trl.run_folder import checkpoint_path
+from leash_trl.run_folder import model_path
 from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 
@@ -195,8 +195,8 @@ def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
     for fields in parts:  # fields of a recipe or options, by name
         if "seed" in fields:
             raise ValueError(
-                f"{where}: seed is {fields['seed']!r}, but every run has a seed of the comparison; remove it, and set "
-                "seeds on the command line, or seeds of an arm to their number"
+                f"{where}: seed is {fields['seed']!r}, but leash compare gives each run its seed; remove it, and "
+                "name the seeds with --seeds, or set their number as seeds of an arm"
             )
 
 
@@ -285,7 +285,7 @@ def settings_of_untrained_arm(comparison: Comparison, arm: Arm, fields: Fields) 
     # A model of its own that `leash train` saved has a recipe, from which `leash eval` takes the prompts.
     saved_recipe: Fields = {}
     if "model_name_or_path" in model:
-        name_or_path = checkpoint_path(model["model_name_or_path"])
+        name_or_path = model_path(model["model_name_or_path"])
         saved_recipe = recipe_of_model(name_or_path, model.get("model_revision"))
     options = {**comparison.evaluation, **fields}
     return recipe, evaluation_options(recipe, options, arm.where, model_has_recipe=bool(saved_recipe))

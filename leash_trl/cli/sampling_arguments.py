@@ -37,7 +37,7 @@ from leash_trl.reward_functions import (
     find_reward_functions,
     suffix_or_default,
 )
-from leash_trl.run_folder import RECIPE_FILE, checkpoint_path, lock_folder
+from leash_trl.run_folder import RECIPE_FILE, lock_folder, model_path
 from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 
@@ -300,7 +300,7 @@ def load_engine(
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
     # The result is not needed here: this raises if the tokenizer does not suit the decoding strategy.
-    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
+    plan.decoding.script_factory(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -373,9 +373,9 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], pur
     """
     model = arguments.model_name_or_path
     with errors_to_user_errors(always_names_option=True, model_name_or_path=model):
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
+        tokenizer = AutoTokenizer.from_pretrained(model_path(model), revision=arguments.revision)
         # that of the model's training; empty if `leash train` did not save the model
-        recipe = recipe_of_model(checkpoint_path(model), arguments.revision)
+        recipe = recipe_of_model(model_path(model), arguments.revision)
     arguments = arguments.with_defaults_of_training(recipe)
     plan = arguments.sampling_plan()
     warn_of_hidden_markers(tokenizer, ThinkingMarkers(plan.thinking_end))
@@ -461,7 +461,7 @@ def sample_all(
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
             if own_rewards is not None:
                 # Whether the rewards say which answers are correct also depends on those of stored completions.
-                own_rewards.resume(list(sampling.stored_completions(folder, problems)))
+                own_rewards.observe_stored(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
                 needed_rule.require_known("leash filter")  # raises if they do not say it
             if remaining:

@@ -12,10 +12,10 @@ import yaml
 from leash_trl.completions.costs import find_cost
 from leash_trl.errors import TrainingError
 from leash_trl.run_folder import (
-    checkpoint_path,
+    complete_checkpoints,
     length_control_state,
+    model_path,
     read_trainer_state,
-    whole_checkpoints,
 )
 from leash_trl.saved_recipe import field_as_mapping
 
@@ -191,7 +191,7 @@ class ComparedRun:
         from leash_trl.reward_functions import code_digests, content_digest
 
         model = self.recipe["model_name_or_path"]
-        weights = weights_fingerprint(checkpoint_path(model), self.recipe.get("model_revision"))
+        weights = weights_fingerprint(model_path(model), self.recipe.get("model_revision"))
         # The names are words of an error message, such as "the data of train.jsonl changed".
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
@@ -273,7 +273,7 @@ class ComparedRun:
         """Returns the command that trains the model, or resumes its training, with one process per device."""
         recipe = str(self.folder / RUN_RECIPE_FILE)
         command = ["leash_trl", "train", "--config", recipe, "--output_dir", str(self.folder)]
-        if any(whole_checkpoints(self.folder)):
+        if any(complete_checkpoints(self.folder)):
             command += ["--resume_from_checkpoint", "true"]
         if num_devices == 1:
             return command

@@ -161,7 +161,7 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     width = max(map(len, ids))  # of the batch of prompts, which are padded to the longest
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         settings = generation_settings(model, trainer.generation_config, width)
-        check_is_followed(settings)
+        check_settings_supported(settings)
         completion_ids = sample_tokens(
             model,
             ids,
@@ -195,7 +195,7 @@ def generation_settings(
     )
 
 
-def check_is_followed(settings: generation.GenerationConfig) -> None:
+def check_settings_supported(settings: generation.GenerationConfig) -> None:
     """Checks that generation has no setting that [`shrinking_rollout`] would ignore.
 
     Raises:

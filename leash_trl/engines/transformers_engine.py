@@ -17,7 +17,7 @@ from leash_trl.engines.engine import Generation, Request, SamplingSettings, chec
 from leash_trl.engines.shrinking_batch import sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
 from leash_trl.model_facts import context_length, eos_token_ids
-from leash_trl.run_folder import checkpoint_path
+from leash_trl.run_folder import model_path
 
 
 class TransformersEngine:
@@ -46,7 +46,7 @@ class TransformersEngine:
         Raises:
             `OSError`: If there is no such checkpoint, or it is an adapter whose base cannot be found.
         """
-        path = checkpoint_path(path)
+        path = model_path(path)
         model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.model_facts import merged_eos_token_ids
-from leash_trl.run_folder import checkpoint_path
+from leash_trl.run_folder import model_path
 
 
 class VllmEngine:
@@ -41,7 +41,7 @@ class VllmEngine:
         from vllm import LLM
         from vllm.platforms import current_platform
 
-        path = checkpoint_path(path)
+        path = model_path(path)
         self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         if dtype == "auto":
             # vLLM's own "auto" would convert float32 to bfloat16, so the type that the checkpoint states is passed.

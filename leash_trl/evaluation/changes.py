@@ -16,7 +16,7 @@ from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
 PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
 
 
-def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
+def changes_from_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     """Returns [`mean_changes`] of one run from its baseline."""
     return mean_changes([(run, baseline)])
 

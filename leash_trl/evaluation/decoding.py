@@ -30,7 +30,7 @@ class DecodingStrategy:
 
     name: ClassVar[str] = "plain"
 
-    def script(
+    def script_factory(
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
     ) -> Callable[[Sequence[int], int], Script]:
         """Returns a function that creates the script of a completion from the token ids of its prompt and its seed.
@@ -43,7 +43,7 @@ class DecodingStrategy:
         """
 
         def script(prompt_ids: Sequence[int], seed: int) -> Script:
-            return answered(prompt_ids, [], seed, max_new_tokens)
+            return answer_script(prompt_ids, [], seed, max_new_tokens)
 
         return script
 
@@ -58,7 +58,7 @@ class DecodingStrategy:
 
         In each round, the engine generates for all scripts that are not done yet.
         """
-        create_script = self.script(engine.tokenizer, settings.max_new_tokens)
+        create_script = self.script_factory(engine.tokenizer, settings.max_new_tokens)
         scripts = [create_script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
         # The next request of each script that is not done, by the position of its prompt.
         requests = {row: next(script) for row, script in enumerate(scripts)}
@@ -91,7 +91,7 @@ def step_seed(seed: int, step: int) -> int:
     return int.from_bytes(digest, "big") & MAX_SEED
 
 
-def answered(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int) -> Script:
+def answer_script(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int) -> Script:
     """Finishes a script whose thinking has ended: requests the answer with the rest of the token limit."""
     tokens_left = max_new_tokens - len(response)
     answer = yield Request((*prompt_ids, *response), seed, tokens_left)
@@ -143,10 +143,10 @@ class BudgetForcing(DecodingStrategy):
     final_answer: str = "\nFinal Answer:"
     wait: str = "Wait"
 
-    def script(
+    def script_factory(
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
     ) -> Callable[[Sequence[int], int], Script]:
-        """See [`DecodingStrategy.script`]."""
+        """See [`DecodingStrategy.script_factory`]."""
         # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
         stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
         # Token ids of the texts to insert.
@@ -185,7 +185,7 @@ class BudgetForcing(DecodingStrategy):
             response += end
             if is_cut:
                 response += final_answer
-            return (yield from answered(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
+            return (yield from answer_script(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
 
         return script
 

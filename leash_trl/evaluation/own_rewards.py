@@ -40,14 +40,14 @@ class OwnRewards:
         deciding_name = get_callable_name(self.correctness_func)
         self.correctness = CorrectnessRule(self.functions, names, self.correctness_func, deciding_name)
 
-    def resume(self, completions: Iterable[Mapping[str, Any]]) -> None:
+    def observe_stored(self, completions: Iterable[Mapping[str, Any]]) -> None:
         """Records the rewards of completions that were graded before, which are fields of their records."""
         if self.correctness.column is None:
             rewards = [completion["reward"] for completion in completions]
             rewards = [math.nan if reward is None else reward for reward in rewards]
             self.correctness.observe(torch.tensor(rewards))
 
-    def verdicts(
+    def grade(
         self,
         rows: Mapping[str, list[Any]],
         texts: Sequence[str],

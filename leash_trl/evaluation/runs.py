@@ -219,7 +219,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     metrics: dict[str, list[Metric]] = {}
     num_problems: dict[str, NumProblems] = {}
     for name, completions in samples.groupby("benchmark", sort=False):
-        graded = of_graded_problems(completions)
+        graded = only_graded_problems(completions)
         if graded.empty:
             failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
             raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
@@ -232,7 +232,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     return EvaluatedRun({**run, "label": label or run["label"]}, samples, results)
 
 
-def of_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
+def only_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
     """Returns the completions of those problems of a benchmark that have at least one graded completion. If the
     correctness of the whole benchmark is unknown, a completion with a reward is graded."""
     is_known = completions["is_correct"].notna().any()
@@ -257,7 +257,7 @@ def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
     return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
 
 
-def warning(runs: Sequence[EvaluatedRun]) -> str:
+def warning_line(runs: Sequence[EvaluatedRun]) -> str:
     """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
     be graded or were truncated, and of unknown accuracy."""
     warnings = []

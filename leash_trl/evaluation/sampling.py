@@ -28,7 +28,7 @@ from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_fr
 from leash_trl.files import write_whole
 from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards.grader.grading import grade
-from leash_trl.run_folder import MODEL_FILES, checkpoint_path, read_trainer_state
+from leash_trl.run_folder import MODEL_FILES, model_path, read_trainer_state
 
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def run_record(
     `problems`, and the `references` by which the user named the data sets, are indexed by the short names of the data
     sets.
     """
-    path = checkpoint_path(model)
+    path = model_path(model)
     trainer_state = read_trainer_state(path) or {}  # none for a model that was not trained here
     installed = {package.name: package.version for package in distributions()}
     benchmarks = {}
@@ -247,7 +247,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     # These completions have an answer, so their thinking has ended, even if the prompt opened it.
     markers = ThinkingMarkers(plan.thinking_end)
     texts = [completion["text"] for completion in completions]
-    verdicts = _verdicts(texts, solutions, plan.lenient, markers)
+    verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers)
     for completion, verdict in zip(completions, verdicts, strict=True):
         completion.update(verdict)  # a completion is part of its line, which is written below
     _write_lines(path, lines)
@@ -306,7 +306,7 @@ def sample_problems(
         first_unit = num_done // unit_size
         for start in range(first_unit * unit_size, len(problems), unit_size):
             # All problems of an incomplete unit are sampled again, since results may depend on the batch.
-            unit = sampled(engine, name, problems[start : start + unit_size], plan, rewards)
+            unit = sample_and_grade(engine, name, problems[start : start + unit_size], plan, rewards)
             missing = [{"index": index, **line} for index, line in enumerate(unit, start) if index >= num_done]
             for line in missing:
                 text = json.dumps(line, ensure_ascii=False, default=str)  # str for dates
@@ -316,7 +316,7 @@ def sample_problems(
             yield missing
 
 
-def sampled(
+def sample_and_grade(
     engine: Engine, name: str, rows: dict[str, list[Any]], plan: SamplingPlan, rewards: OwnRewards | None = None
 ) -> list[dict[str, Any]]:
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
@@ -334,18 +334,18 @@ def sampled(
     # A chat template may open the thinking at the end of a prompt, which the markers of its completions have to know.
     plain_markers = ThinkingMarkers(plan.thinking_end)
     markers_by_problem = [plain_markers.after_prompt(tokenizer.decode(ids)) for ids in prompts]
-    all_markers = [markers_by_problem[problem] for problem, _ in pairs]
-    # Without arguments of its rows, a template opens the thinking in every prompt or in none.
-    markers = all_markers if TEMPLATE_COLUMN in rows else all_markers[0]
+    markers_by_completion = [markers_by_problem[problem] for problem, _ in pairs]
+    # Graders take the markers of each completion, or one object for all. Only arguments of a row let the template open
+    # the thinking in some prompts; without such a column, all are equal, and functions get one, as in training.
+    markers = markers_by_completion if TEMPLATE_COLUMN in rows else markers_by_completion[0]
     if rewards is None:
         solutions = [rows["solution"][problem] for problem, _ in pairs]
-        verdicts = _verdicts(texts, solutions, plan.lenient, markers)
+        verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers)
     else:
-        verdicts = rewards.verdicts(rows, texts, token_ids, markers)
+        verdicts = rewards.grade(rows, texts, token_ids, markers)
 
     lines = [
-        _line_without_completions(rows, problem, has_own_rewards=rewards is not None)
-        for problem in range(num_problems)
+        _line_without_completions(rows, problem, keeps_columns=rewards is not None) for problem in range(num_problems)
     ]
     thinking = ThinkingTokens(tokenizer, plain_markers)
     all_facts = []
@@ -370,9 +370,7 @@ def sampled(
     return lines
 
 
-def _line_without_completions(
-    rows: Mapping[str, Sequence[Any]], problem: int, has_own_rewards: bool
-) -> dict[str, Any]:
+def _line_without_completions(rows: Mapping[str, Sequence[Any]], problem: int, keeps_columns: bool) -> dict[str, Any]:
     """Returns the line of a problem, to which its completions are added.
 
     If the gold is not known, `columns` has the texts and numbers of the problem, among which it is, in whatever column
@@ -381,7 +379,7 @@ def _line_without_completions(
     solution = rows["solution"][problem] if "solution" in rows else None
     columns = {}
     # Without a solution, the gold is in some column, which only the user's reward function knows.
-    if has_own_rewards and solution is None:
+    if keeps_columns and solution is None:
         for name, values in rows.items():
             is_readable = isinstance(values[problem], str | int | float)
             if is_readable and name not in ("id", "prompt"):
@@ -406,7 +404,7 @@ def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
 
 
-def _verdicts(
+def _grader_verdicts(
     texts: Sequence[str],
     solutions: Sequence[str],
     lenient: bool,
@@ -426,6 +424,6 @@ def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFr
     `problems` has columns `prompt` and `solution`; the id of a problem is its index.
     """
     ids = [str(index) for index in range(len(problems))]
-    lines = sampled(engine, "problems", {**problems[:], "id": ids}, plan)
+    lines = sample_and_grade(engine, "problems", {**problems[:], "id": ids}, plan)
     indexed = [{"index": index, **line} for index, line in enumerate(lines)]
     return samples_frame({"problems": indexed})

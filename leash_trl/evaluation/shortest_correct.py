@@ -24,7 +24,7 @@ def shortest_correct_text(completions: Sequence[Mapping[str, Any]]) -> str | Non
     return text
 
 
-def prompt_completion(
+def prompt_completion_row(
     prompt: str | list[dict[str, str]],
     text: str,
     tokenizer: "PreTrainedTokenizerBase",

@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 
 from leash_trl.completions.costs import TOKEN_COSTS, label_of
-from leash_trl.evaluation.changes import changes
+from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
-from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
+from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning_line
 from leash_trl.files import write_whole
 
 
@@ -173,11 +173,12 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
     summary["model"] = summary["model"].map(escaped)
     parts = [markdown(summary)]
     if baseline:
-        differences = metric_cells(run, changes(run, baseline), have_overall([run])).T  # a row per benchmark
+        # transposed, so that there is a row per benchmark
+        differences = metric_cells(run, changes_from_baseline(run, baseline), have_overall([run])).T
         differences = differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()
         parts.append(markdown(differences))
     parts.append(LEGEND)
-    parts.append(warning(runs))
+    parts.append(warning_line(runs))
     # Without a warning the last part is empty, and `strip` removes the blank lines before it.
     return "\n\n".join(parts).strip() + "\n"
 
@@ -222,7 +223,7 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     baseline."""
     rows = run.results
     if baseline:
-        rows = pd.concat([rows, changes(run, baseline)], ignore_index=True)
+        rows = pd.concat([rows, changes_from_baseline(run, baseline)], ignore_index=True)
     # `step` is the number of policy updates of the model, or None if it was not trained here.
     names = {"label": run.label, "model": run.run["model"], "step": run.run.get("step")}
     # A DataFrame repeats single values in every row.

@@ -19,10 +19,10 @@ from leash_trl.comparison.tables import (
     sentences_of,
 )
 from leash_trl.evaluation import tables
-from leash_trl.evaluation.changes import PROBLEM_KEY, changes, keyed_samples
+from leash_trl.evaluation.changes import PROBLEM_KEY, changes_from_baseline, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
-from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning
+from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning_line
 from leash_trl.evaluation.tables import (
     format_cost,
     format_number,
@@ -34,7 +34,7 @@ from leash_trl.evaluation.tables import (
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
-from leash_trl.figures.training import TARGET, dynamics_figure, length_title, logged, targets_of, training_figure
+from leash_trl.figures.training import TARGET, dynamics_figure, length_title, logged_curve, targets_of, training_figure
 from leash_trl.files import write_whole
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe
@@ -152,13 +152,13 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     for run in others:
         # Runs on other problems have results of their own on the page, but no changes.
         try:
-            change = changes(run, base)
+            change = changes_from_baseline(run, base)
         except ValueError as error:
             headline.append(f"{run.label} cannot be compared with {base.label}: {error}.")
             continue
         headline.append(changes_sentence(run, base, change))
         changes_tables.append(_changes_table(run, base, change))
-    if message := warning(runs):
+    if message := warning_line(runs):
         blocks.append(message)
 
     # Means over benchmarks can be compared only if all runs have the same benchmarks.
@@ -177,7 +177,7 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
 
 
 def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
-    """Returns the table of a run's [`changes`] from the base, one row per benchmark."""
+    """Returns the table of a run's [`changes_from_baseline`], one row per benchmark."""
     cells = tables.metric_cells(run, change, has_overall=have_overall([run]))
     caption = f"Changes of {run.label} from {base.label}, paired by problem, with 95 % intervals."
     return _table(caption, cells.T.rename_axis("benchmark").reset_index())
@@ -214,7 +214,7 @@ def results_sentence(run: EvaluatedRun) -> str:
 
 
 def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
-    """Returns a sentence on the [`changes`] of tokens and, if known, of accuracy of a run from the base.
+    """Returns a sentence on the [`changes_from_baseline`] of tokens and, if known, of accuracy of a run.
 
     A change is significant if its interval does not include zero.
     """
@@ -313,7 +313,7 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     dynamics_caption = (
         "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
     )
-    settings = {run.attrs["label"]: run_settings(path) for path, run in zip(paths, runs, strict=True)}
+    settings = {run.attrs["label"]: saved_settings(path) for path, run in zip(paths, runs, strict=True)}
     # A row of the table for each run, such as {"run": "leash", "steps": "80", "first length": "60.1"}.
     numbers = [final_numbers(run) for run in runs]
     story = [_training_sentence(row, settings[row["run"]]) for row in numbers]
@@ -348,7 +348,7 @@ def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) 
     return ", ".join(parts) + "."
 
 
-def run_settings(path: Path) -> dict[str, Any]:
+def saved_settings(path: Path) -> dict[str, Any]:
     """Returns the method, the target and the recipe saved in a run's folder."""
     state = length_control_state(path) or {}
     recipe = read_saved_recipe(path)
@@ -361,8 +361,8 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
     first_length, last_length = _end_means(run, "mean_length")
     first_accuracy, last_accuracy = _end_means(run, "accuracy")
     _, last_satisfaction = _end_means(run, "satisfaction_rate")
-    lambdas = logged(run, "leash/lambda")
-    generated_tokens = logged(run, "leash/generated_tokens")
+    lambdas = logged_curve(run, "leash/lambda")
+    generated_tokens = logged_curve(run, "leash/generated_tokens")
     return {
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),  # curves are indexed by step
@@ -396,7 +396,7 @@ def _targets_cell(run: pd.DataFrame) -> str:
 def _steps_to_target(run: pd.DataFrame) -> str:
     """Returns the step of the first batch with a mean length at or under the target, or `"never"`; empty without
     batches or without a target that held for the whole run."""
-    lengths = logged(run, "leash/mean_length")
+    lengths = logged_curve(run, "leash/mean_length")
     spans = targets_of(run)
     if len(spans) != 1 or lengths.empty:
         return ""
@@ -407,9 +407,9 @@ def _steps_to_target(run: pd.DataFrame) -> str:
 def _end_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
     """Returns the means of the first and of the last logged values, which overlap only for a single value; NaN if
     there are none."""
-    values = logged(run, f"leash/{key}")
+    values = logged_curve(run, f"leash/{key}")
     # A run may have logged evaluations only.
     if values.empty:
-        values = logged(run, f"eval_leash/{key}")
+        values = logged_curve(run, f"eval_leash/{key}")
     first, last = first_and_last_batches(values)
     return first.mean(), last.mean()

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from leash_trl.comparison.tables import comparison_rows, read_comparison
 from leash_trl.evaluation.metrics import OVERALL
-from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
+from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning_line
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
 from leash_trl.figures.style import NARROW
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
@@ -79,7 +79,7 @@ def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
     return {path: f"{label} ({path})" if counts[label] > 1 else label for path, label in labels.items()}
 
 
-def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
+def draw_figure(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
     """Draws the figure with the given name: `dynamics`, `training`, `budget` or `pareto`."""
     paths = [Path(existing_path(path, "runs")) for path in paths]
     if name in ("dynamics", "training"):
@@ -93,7 +93,7 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
         return pareto_figure(comparison_rows(read_comparison(tables[0])), width=NARROW)
 
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
-    if message := warning(runs):
+    if message := warning_line(runs):
         logger.warning(message)
     _check_benchmark(runs, benchmark)
     if name == "budget":

@@ -77,17 +77,17 @@ def targets_of(curves: pd.DataFrame) -> list[TargetSpan]:
     return target_spans(curves.rename_axis("step").reset_index())
 
 
-def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
+def logged_curve(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
     """Returns the logged values of one curve by step; empty if the run did not log `key`."""
     return curves.get(key, pd.Series(dtype=float)).dropna()
 
 
-def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
+def split_by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     """Splits the curves of a run by budget, as in `leash/mean_length/low`; without budgets, returns the run.
 
     Example:
         >>> values = {"leash/lambda": [1.0], "leash/lambda/low": [0.0], "leash/target_length/low": [64.0]}
-        >>> [(part.attrs["label"], part["leash/lambda"].item()) for part in by_budget(pd.DataFrame(values))]
+        >>> [(part.attrs["label"], part["leash/lambda"].item()) for part in split_by_budget(pd.DataFrame(values))]
         [('low', 0.0)]
     """
     # Every budget has a target, so these columns have the names of all budgets.
@@ -125,7 +125,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     Returns:
         `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
-    lines = _lines(runs)
+    lines = _curves_to_draw(runs)
     # The titles of the panels, by the key of the curve that they show.
     panels = {**PANELS, LENGTH: length_title(runs)}
     for key, title in OPTIONAL_PANELS.items():
@@ -134,7 +134,7 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     figure, axes = _panel_grid(len(panels), columns)
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for index, line in enumerate(lines):
-            style.draw_line(axis, logged(line, key), line.attrs["label"], **style.line_style(index))
+            style.draw_line(axis, logged_curve(line, key), line.attrs["label"], **style.line_style(index))
         if key == LENGTH:
             _draw_targets(axis, lines)
             # All panels have the same lines, so a single legend is enough.
@@ -170,9 +170,9 @@ def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
     return figure, axes[:num_panels]
 
 
-def _lines(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
+def _curves_to_draw(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
     """Returns the curves that get a line each: the budgets of a single run, or the runs."""
-    return by_budget(runs[0]) if len(runs) == 1 else runs
+    return split_by_budget(runs[0]) if len(runs) == 1 else runs
 
 
 def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
@@ -180,7 +180,7 @@ def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
     they were logged."""
     targets: set[float] = set()
     for line in lines:
-        targets.update(logged(line, TARGET))
+        targets.update(logged_curve(line, TARGET))
     if len(targets) == 1:
         target = targets.pop()
         dotted = axis.axhline(target, color="black", linestyle=":", linewidth=1.2)
@@ -188,7 +188,7 @@ def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
         return
     for index, line in enumerate(lines):
         color = style.line_style(index)["color"]
-        style.draw_line(axis, logged(line, TARGET), "_target", color=color, linestyle=":")
+        style.draw_line(axis, logged_curve(line, TARGET), "_target", color=color, linestyle=":")
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
@@ -212,7 +212,7 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     The panels are side by side as in the paper (10 by 4 inches) or in one column (5.6 by 6 inches). Targets and
     budgets are drawn as in [`dynamics_figure`].
     """
-    lines = _lines(runs)
+    lines = _curves_to_draw(runs)
     have_evaluations = all(f"eval_{LENGTH}" in line for line in lines)
     prefix = "eval_" if have_evaluations else ""
     source = "evaluation" if have_evaluations else f"training batches, running mean over {SMOOTHING}"
@@ -224,7 +224,7 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for index, line in enumerate(lines):
             look = style.line_style(index)
-            values = logged(line, prefix + key)
+            values = logged_curve(line, prefix + key)
             # Batches vary much, so their running mean is the line; a label with an underscore is not in the legend.
             if not have_evaluations:
                 style.draw_line(axis, values, "_batches", alpha=0.3, **look)

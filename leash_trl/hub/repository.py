@@ -123,7 +123,7 @@ class HubRepository:
         `private` applies to a new repository only.
         """
         api = HfApi(token=self.token)
-        with plain_errors(f"cannot write to {self.repo_id} on the Hub; log in with `hf auth login`", self.token):
+        with errors_to_one_line(f"cannot write to {self.repo_id} on the Hub; log in with `hf auth login`", self.token):
             # `repo_id` may lack the owner; the Hub then creates a repository of the user who is logged in.
             full_id = api.create_repo(self.repo_id, private=private, exist_ok=True).repo_id
             if self.revision is not None:
@@ -140,7 +140,7 @@ class HubRepository:
         uploaded; if no file has changed, the newest commit is returned.
         """
         api = HfApi(token=self.token)
-        with plain_errors(f"pushing to {self.repo_id} failed", self.token):
+        with errors_to_one_line(f"pushing to {self.repo_id} failed", self.token):
             # Files that an earlier push left, such as an adapter beside weights that are now merged, would be loaded.
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
             additions = [CommitOperationAdd(name, content) for name, content in sorted(files.items())]
@@ -150,7 +150,7 @@ class HubRepository:
 
 
 @contextmanager
-def plain_errors(failure: str, token: str | None = None) -> Iterator[None]:
+def errors_to_one_line(failure: str, token: str | None = None) -> Iterator[None]:
     """Converts any error inside the context, and its cause, to a `ValueError` of one line that contains no token.
 
     The line begins with `failure`; `token` is the token in use, by default the one of this machine.
@@ -178,7 +178,7 @@ def local_checkpoint(checkpoint: str) -> str:
     if not checkpoint.startswith("hf://"):
         return checkpoint
     api = HfApi()
-    with plain_errors(f"cannot resume from {checkpoint}"):
+    with errors_to_one_line(f"cannot resume from {checkpoint}"):
         uri = parse_hf_uri(checkpoint)
         # such as "last-checkpoint/*"; `path_in_repo` is empty for the root of the repository
         included = f"{uri.path_in_repo}/*" if uri.path_in_repo else None

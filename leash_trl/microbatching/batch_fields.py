@@ -100,13 +100,13 @@ def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return torch.stack([fact.long() for fact in facts], dim=1)
 
 
-def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
+def join_batches(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
     """Joins the rows of several batches with the same fields, padded to the widest; `WHOLE_FIELDS` are taken from the
     first batch.
 
     Example:
         >>> ratios = [torch.tensor([[0.5]]), torch.tensor([[0.5, 2.0]])]
-        >>> joined([{"importance_sampling_ratio": values} for values in ratios], 0)["importance_sampling_ratio"]
+        >>> join_batches([{"importance_sampling_ratio": values} for values in ratios], 0)["importance_sampling_ratio"]
         tensor([[0.5000, 1.0000],
                 [0.5000, 2.0000]])
     """
@@ -162,7 +162,7 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
     return num_multiples * multiple
 
 
-def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
+def trimmed_field(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
     """Trims a field of shape `(N, width)` to the width of its side; values of shape `(N, 1)` stay unchanged.
 
     The output of a decoder does not depend on padding to the right, nor, in `RELATIVE_MODELS`, on padding to the left.

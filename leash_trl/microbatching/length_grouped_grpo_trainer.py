@@ -172,7 +172,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
         """Returns this process's micro-batches of a window whose rows may be distributed freely."""
-        joined = batch_fields.joined(window, self._tokenizer.pad_token_id)
+        joined = batch_fields.join_batches(window, self._tokenizer.pad_token_id)
         # From here on, a row is a number: that of a row of this process or, with regrouping, of all processes, whose
         # rows are numbered together. The four lists have one value for each row; `has_signal` is 1 or 0.
         facts = self._gathered(batch_fields.row_facts(joined))
@@ -264,7 +264,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             gathered = self._gathered(values, name)
             for batch, part in zip(batches, parts, strict=True):
                 prompt_width, completion_width = widths.widest(part)
-                batch[name] = batch_fields.cut(name, gathered, prompt_width, completion_width)[part]
+                batch[name] = batch_fields.trimmed_field(name, gathered, prompt_width, completion_width)[part]
         return batches
 
     def _log_arrangement(self, lengths: list[int], widths: RowWidths, plan: Arrangement) -> None:

@@ -21,10 +21,10 @@ Arrangement = list[list[list[int]]]
 """For each process, for each of its micro-batches in their order, the rows."""
 
 
-def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
+def num_padded_positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
     """Returns the number of positions that a micro-batch of these rows computes, including padding.
 
-    >>> positions([2, 5], [30, 10])
+    >>> num_padded_positions([2, 5], [30, 10])
     70
     """
     prompt_width = max(prompt_lengths, default=0)
@@ -186,7 +186,7 @@ def arrange(
     completions = [max(completion_lengths[row] for row in block) for block in blocks]
 
     def num_positions(part: list[int]) -> int:
-        return positions([prompts[index] for index in part], [completions[index] for index in part])
+        return num_padded_positions([prompts[index] for index in part], [completions[index] for index in part])
 
     # Each part lists the indices of the blocks that make up one micro-batch of every process.
     parts = partition(prompts, completions, num_parts=num_steps)

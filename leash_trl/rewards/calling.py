@@ -70,11 +70,11 @@ def reward_table(
             )
         columns.append(column)
     rewards_NK = torch.tensor(columns, dtype=torch.float64).T
-    check_finite(rewards_NK, names)
+    check_finite_rewards(rewards_NK, names)
     return rewards_NK
 
 
-def check_finite(rewards_NK: torch.Tensor, names: Sequence[str]) -> None:
+def check_finite_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> None:
     """Raises `TrainingError` if a function returned an infinite reward, with which the loss would become NaN."""
     for rewards_N, name in zip(rewards_NK.T, names, strict=True):
         # Trainers store rewards in float32, in which a finite float64 such as 1e39 becomes infinite.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, markers_of_completions
 from leash_trl.reasoning_gym_tasks import procedural_dataset
-from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, boxes, completion_text
+from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, completion_text, find_boxes
 
 
 def reasoning_gym_reward(
@@ -52,7 +52,7 @@ def _answer(text: str) -> str | None:
     # Such as ["12", "34"] of "<answer>12</answer> no, <answer>34</answer>".
     if tagged_answers := TAG.findall(text):
         return tagged_answers[-1].strip()
-    if boxes_of_text := boxes(text):
+    if boxes_of_text := find_boxes(text):
         last_box = boxes_of_text[-1]
         # The end is the index of the closing brace, which is left out.
         content = text[last_box.content_start : last_box.end]

@@ -19,10 +19,10 @@ from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.statistics import log_entries
 from leash_trl.reward_functions import code_digests
 from leash_trl.run_folder import STATE_ENTRY
-from leash_trl.saved_recipe import differing
+from leash_trl.saved_recipe import differing_names
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import give_advice, list_advice
-from leash_trl.trainer.finite import check_gradients
+from leash_trl.trainer.finite import check_finite_gradients
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward
 
 
@@ -128,7 +128,7 @@ class DualStepCallback(TrainerCallback):
         self._entry = entry
         if entry is not None:
             self.restore(entry)
-            changed_code = differing(entry["code"], self._code)
+            changed_code = differing_names(entry["code"], self._code)
             if changed_code:
                 logger.warning("the code of %s has changed since the checkpoint", ", ".join(changed_code))
         elif state.global_step > 0:
@@ -140,7 +140,7 @@ class DualStepCallback(TrainerCallback):
         self._loss_scale = _loss_scale(optimizer)
         # With a loss scale, infinite gradients are expected now and then: the update is skipped, the scale is lowered.
         if optimizer.scaler is None:
-            check_gradients(model, state.global_step + 1, args.output_dir)
+            check_finite_gradients(model, state.global_step + 1, args.output_dir)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Performs the dual step of an update that was taken, and keeps the new state for checkpoints."""

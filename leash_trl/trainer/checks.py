@@ -39,7 +39,9 @@ def check_trainer(trainer: Any) -> None:
         contexts.append(args.vllm_max_model_length)
     context = min(filter(None, contexts), default=math.inf)
     if context <= args.generation_limit < math.inf:
-        _warn(args, f"max_completion_length={args.generation_limit} and a prompt exceed the context of {context}")
+        _warn_if_any(
+            args, f"max_completion_length={args.generation_limit} and a prompt exceed the context of {context}"
+        )
     dataset = trainer.train_dataset
     if isinstance(dataset, Dataset) and len(dataset) > 0:
         # After `Dataset.set_transform`, rows are made when they are read, perhaps differently each time.
@@ -69,7 +71,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
         right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
     # `check_columns` raises an error for a value that the method cannot use, and returns a warning or `None`.
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
-    _warn(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
+    _warn_if_any(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
 
     # Environments, and rollout functions of the user, may write other prompts than those of the rows.
     has_prompts_of_rows = (
@@ -79,14 +81,14 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
     )
     if has_prompts_of_rows:
         check_not_blank(dataset)
-        _warn(args, prompt_warning(trainer))
+        _warn_if_any(args, prompt_warning(trainer))
 
 
 def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: TrainingArguments) -> None:
     """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
     process warns, once, if it is not known."""
     correctness.check_known_for(method)
-    _warn(args, correctness.new_doubt())
+    _warn_if_any(args, correctness.new_doubt())
 
 
 def check_first_batch(
@@ -96,10 +98,10 @@ def check_first_batch(
     completion has `thinking_end`, which is `None` where the thinking is not controlled, or none may think."""
     if thinking_end is not None:
         check_thinking_ends(rollouts, thinking_end)
-    _warn(args, method.reward_warning(rollouts))
+    _warn_if_any(args, method.reward_warning(rollouts))
 
 
-def _warn(args: TrainingArguments, warning: str | None) -> None:
+def _warn_if_any(args: TrainingArguments, warning: str | None) -> None:
     """Warns on the main process, unless there is nothing to warn of."""
     if warning is not None and args.process_index == 0:
         warnings.warn(warning, UserWarning, stacklevel=4)
@@ -122,7 +124,7 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
             f"with the same arguments; remove the column, or set {TEMPLATE_COLUMN} of the configuration"
         )
     if trainer.rollout_func not in (None, shrinking_rollout):
-        _warn(
+        _warn_if_any(
             trainer.args,
             f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
             "trainer._tokenize_prompts(prompts)",
@@ -134,14 +136,14 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
         names.update(template_arguments(row))  # the keys, such as enable_thinking
     ignored = [name for name in sorted(names) if name not in template]
     if ignored:
-        _warn(
+        _warn_if_any(
             trainer.args,
             f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, which the chat template of this model does not read; remove "
             "the argument, or write the name that it reads",
         )
 
 
-def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
+def check_enough_rows(dataset: Any, args: LeashGRPOConfig) -> None:
     """Raises `TrainingError` if the data set is too small for one policy update, where TRL would silently not
     train."""
     # TRL drops an incomplete batch at the end of an epoch, here the only one.

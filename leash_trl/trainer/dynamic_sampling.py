@@ -81,7 +81,7 @@ class DynamicSampling:
             # All processes must generate equally many groups, so each generates as many as the one that lacks most.
             num_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())
             questions = torch.cat([part.rollouts.questions for part in generated])
-            drawn = self.draw(num_dead * num_processes, without=questions.tolist())
+            drawn = self.draw_rows(num_dead * num_processes, without=questions.tolist())
             # TRL generates one completion for each row it gets, so a group needs its row several times.
             fresh_rows = []
             for row in part_of_process(drawn, self._accelerator):
@@ -91,7 +91,7 @@ class DynamicSampling:
             trained = self.refilled(trained, fresh)
         return trained, generated
 
-    def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
+    def draw_rows(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
         """Returns the next `count` rows. Questions repeat, or are among `without`, only if the data set has no
         others."""
         size = len(self._order)
@@ -148,7 +148,7 @@ class DynamicSampling:
         rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
 
         # TRL's batch has only the rows of this process, so they are numbered from 0 again.
-        batch = batch_fields.joined([generation.batch, fresh.batch], self._pad_token_id)
+        batch = batch_fields.join_batches([generation.batch, fresh.batch], self._pad_token_id)
         groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
         kept_rows_of_process = groups_of_process[kept[self._accelerator.process_index]].flatten()
         for name in batch.keys() - batch_fields.WHOLE_FIELDS:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 
-def check_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
+def check_finite_gradients(model: nn.Module, update: int, output_dir: str | Path) -> None:
     """Raises `FloatingPointError`, before the optimizer applies them, if a gradient is not finite."""
     # Frozen weights have no gradient, and where weights are sharded, a process can hold an empty part of some.
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None and weights.grad.numel()]
@@ -28,7 +28,7 @@ def _norm(gradients: list[torch.Tensor]) -> float:
     return float(norm)
 
 
-def check_finite(model: nn.Module, update: int, output_dir: str | Path) -> None:
+def check_finite_weights(model: nn.Module, update: int, output_dir: str | Path) -> None:
     """Raises `FloatingPointError`, before anything is saved, if a trained weight is not finite.
 
     Otherwise, `save_total_limit` would delete the last good checkpoint.

@@ -41,7 +41,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
-from leash_trl.rewards.calling import bind_thinking_markers, check_finite, event_loop
+from leash_trl.rewards.calling import bind_thinking_markers, check_finite_rewards, event_loop
 from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advice_metrics
@@ -49,7 +49,7 @@ from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, part_of_process
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets, text_prompt
+from leash_trl.trainer.prompt_rows import column_values, common_target, prompt_for_card, rows_with_targets
 from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
@@ -225,7 +225,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         )
         if self._mode == "train" and self._example_prompt is None:
             # the same on all processes: that of the main one, which writes the card
-            self._example_prompt = gather_object([text_prompt(rows[0])])[0]
+            self._example_prompt = gather_object([prompt_for_card(rows[0])])[0]
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
         template_kwargs = [template_arguments(row) for row in inputs]
         generation = GenerationBatch(
@@ -407,7 +407,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         `rewards_per_func` of shape `(N, K)` has the rewards of all processes, which TRL has gathered; without a weight
         is only the last function, if it is there to decide correctness.
         """
-        check_finite(rewards_per_func, self.reward_func_names)
+        check_finite_rewards(rewards_per_func, self.reward_func_names)
         num_weighted = len(self.reward_funcs) - len(self.correctness.extra)
         generation = self._generation
         rollouts = rollouts_of_batch(

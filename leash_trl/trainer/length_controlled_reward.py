@@ -225,7 +225,7 @@ class LengthControlledReward:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         # The function that decides correctness is called too; it is in `extra` if it is not a reward function.
-        markers = markers_after(prompts, settings)
+        markers = markers_of_prompts(prompts, settings)
         functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
         names = [*self.names, *self.correctness.extra_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
@@ -275,7 +275,7 @@ class LengthControlledReward:
         # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
         # Only a prompt that is text shows whether the thinking begins in it; else all completions share the markers.
-        all_markers = markers_of_completions(markers_after(arguments["prompts"], settings), len(completion_ids))
+        all_markers = markers_of_completions(markers_of_prompts(arguments["prompts"], settings), len(completion_ids))
         thinking = None
         if self.cost.name == "thinking":
             thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
@@ -343,7 +343,7 @@ class LengthControlledReward:
         return 1
 
 
-def markers_after(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMarkers | list[ThinkingMarkers]:
+def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMarkers | list[ThinkingMarkers]:
     """Returns the markers of thinking: those of each completion if prompts are text, which stands after the chat
     template already; messages do not show what the template will write."""
     if not isinstance(prompts[0], str):

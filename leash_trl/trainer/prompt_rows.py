@@ -73,7 +73,7 @@ def common_target(
     return current_target
 
 
-def text_prompt(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
+def prompt_for_card(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
     """Returns the prompt of a row for the model card, or `None` if text alone cannot show it, since it has images or
     calls tools."""
     # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns

@@ -13,15 +13,15 @@ from trl.trainer.utils import RepeatSampler
 
 from leash_trl.errors import TrainingError
 from leash_trl.paths import existing_path
-from leash_trl.run_folder import length_control_state, read_saved_recipe, whole_checkpoints
-from leash_trl.saved_recipe import differing, portable
+from leash_trl.run_folder import complete_checkpoints, length_control_state, read_saved_recipe
+from leash_trl.saved_recipe import differing_names, portable_recipe
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 logger = get_logger(__name__)  # logs on the main process only
 
 
-def starting_point(
+def folder_to_resume(
     requested: str | os.PathLike | bool | None, args: LeashGRPOConfig, recipe: Mapping[str, Any]
 ) -> Path | None:
     """Returns the folder from which training resumes, or `None` for a new run, and warns of settings that differ from
@@ -37,7 +37,7 @@ def starting_point(
         `ValueError`: If there is no such folder.
         `TrainingError`: If the folder is incomplete, or holds no state of length control.
     """
-    newest = next(whole_checkpoints(args.output_dir), None)  # they come with the newest first
+    newest = next(complete_checkpoints(args.output_dir), None)  # they come with the newest first
     if requested is None or requested is False:
         if newest is not None:
             logger.warning(
@@ -52,8 +52,8 @@ def starting_point(
     if folder is None or length_control_state(folder) is None:
         raise TrainingError(
             f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no complete "
-            f"checkpoint with a state of length control (the newest one is {newest}); name another folder, or remove "
-            "resume_from_checkpoint to start a new run, which may take the folder as its model"
+            "checkpoint of a run with length control; name the folder of another checkpoint, or remove "
+            "resume_from_checkpoint to start a new run"
         )
     for difference in _differences(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, difference)
@@ -65,7 +65,7 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
     differences = []
     # transformers and accelerate save optimizer.pt or optimizer.bin, DeepSpeed a folder such as global_step100.
     has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))
-    settings = ", ".join(_changed_settings(read_saved_recipe(folder), portable(recipe)))
+    settings = ", ".join(_changed_settings(read_saved_recipe(folder), portable_recipe(recipe)))
     if settings:
         differences.append(
             f"settings differ: {settings}; learning_rate and other settings of an optimizer that the checkpoint holds "
@@ -84,7 +84,7 @@ def _changed_settings(saved: Mapping[str, Any], current: Mapping[str, Any]) -> l
     """Returns the settings that differ between two recipes, with both values, shortened to 60 characters."""
     changed = []
     # A recipe leaves out the settings that have their default.
-    for name in differing(saved, current):
+    for name in differing_names(saved, current):
         before = textwrap.shorten(str(saved.get(name, "default")), 60)
         after = textwrap.shorten(str(current.get(name, "default")), 60)
         changed.append(f"{name} {before} -> {after}")

@@ -25,9 +25,9 @@ from leash_trl.run_folder import (
 )
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import DualStepCallback
-from leash_trl.trainer.finite import check_finite
+from leash_trl.trainer.finite import check_finite_weights
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
+from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, folder_to_resume
 
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another
                 run uses `output_dir`.
         """
-        checks.check_size(self.train_dataset, self.args)
+        checks.check_enough_rows(self.train_dataset, self.args)
         # Only the process that writes the files of the run locks its folder against other runs.
         lock = lock_folder(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
         with lock:
@@ -103,7 +103,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         starts anew."""
         if isinstance(resume_from_checkpoint, str):
             resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
-        folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
+        folder = folder_to_resume(resume_from_checkpoint, self.args, self.publisher.recipe)
         # A checkpoint has this file if its weights are those of an adapter, without the model below it.
         if folder is not None and (folder / ADAPTER_FILE).is_file() != is_peft_model(self.model):
             raise TrainingError(
@@ -149,7 +149,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         """
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        check_finite(self.model, self.state.global_step, self.args.output_dir)
+        check_finite_weights(self.model, self.state.global_step, self.args.output_dir)
         # A folder with a trainer state counts as complete. So an older one is removed first, and the new one comes
         # last, in case this save is killed in between. In a checkpoint, transformers writes it.
         if self.args.should_save:

@@ -18,7 +18,7 @@ from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.gym.dataset import load_gym
 from leash_trl.model_facts import prompt_ids
-from leash_trl.run_folder import checkpoint_path
+from leash_trl.run_folder import model_path
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
@@ -57,7 +57,7 @@ def trained_prompts(*words):
 def sampled_prompts(file, kind="benchmark", model="gym", **options):
     """What `leash eval`, or `leash filter` for the kind `train`, asks."""
     sampling = SamplingArguments(output_dir="", model_name_or_path=model, **options)
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model))
+    tokenizer = AutoTokenizer.from_pretrained(model_path(model))
     return load_problems_to_sample(file, sampling, kind, tokenizer)["prompt"][:]
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from written_runs import evaluated, said
 
-from leash_trl.evaluation.changes import changes
+from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.evaluation.runs import OTHER_REWARDS, warning
+from leash_trl.evaluation.runs import OTHER_REWARDS, warning_line
 from leash_trl.figures.evaluation import trade_offs
-from leash_trl.figures.runs import draw
+from leash_trl.figures.runs import draw_figure
 
 
 ROWS = {
@@ -32,7 +32,7 @@ def brief(completion_ids, **kwargs):
 
 
 def verdicts(*functions, rows=ROWS, **settings):
-    return OwnRewards(functions, **settings).verdicts(rows, TEXTS, TOKEN_IDS)
+    return OwnRewards(functions, **settings).grade(rows, TEXTS, TOKEN_IDS)
 
 
 def column(name, *functions, **settings):
@@ -152,7 +152,7 @@ def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
     assert base.estimate("reward").value == 0.0
     assert base.estimate("accuracy").value == 0.5
     assert not {"majority", "no_answer_rate"} & {*base.results["metric"]}
-    differences = changes(better, base).set_index(["benchmark", "metric"])["value"]
+    differences = changes_from_baseline(better, base).set_index(["benchmark", "metric"])["value"]
     assert differences["own", "reward_change"] == 0.1875  # (0.375 + 0) / 2
     assert differences["own", "accuracy_change"] == 0.25
 
@@ -161,7 +161,7 @@ def test_a_run_without_rewards_is_compared_by_what_both_have(tmp_path):
     with_rewards = evaluated(tmp_path, "base", own=[[rewarded(0.5, True)]] * 2)
     plain = evaluated(tmp_path, "plain", own=[[said(10)]] * 2)
     metrics = ["accuracy_change", "tokens_change", "relative_tokens_change"]
-    assert changes(with_rewards, plain)["metric"].unique().tolist() == metrics
+    assert changes_from_baseline(with_rewards, plain)["metric"].unique().tolist() == metrics
 
 
 @pytest.mark.parametrize(("lowest", "is_bounded"), [(0.0, True), (-1.0, True), (-2.0, False)])
@@ -170,7 +170,7 @@ def test_intervals_of_rewards_stay_within_bounds_that_both_runs_keep(tmp_path, l
     full = [rewarded(1.0)]
     base = evaluated(tmp_path, "base", own=[low, low, [rewarded(0.9)]])
     better = evaluated(tmp_path, "better", own=[full, full, full])
-    differences = changes(better, base).set_index("metric")
+    differences = changes_from_baseline(better, base).set_index("metric")
     change = differences.loc["reward_change"].iloc[0]
     assert (change["high"] <= 1 - lowest) == is_bounded
     assert better.estimate("reward").low < 1.0  # three full credits do not make a fourth certain
@@ -181,17 +181,17 @@ def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_pat
     first = evaluated(tmp_path, "a", own=rows)
     second = evaluated(tmp_path, "b", own=rows)
     assert not {"accuracy", "pass", "accuracy_within", "right_tokens"} & {*first.results["metric"]}
-    changed = changes(first, second)["metric"].unique().tolist()
+    changed = changes_from_baseline(first, second)["metric"].unique().tolist()
     assert changed == ["reward_change", "tokens_change", "relative_tokens_change"]
-    assert "correctness_func" in warning([first, second])
+    assert "correctness_func" in warning_line([first, second])
     assert trade_offs([first, second])["measure"].tolist() == ["reward", "reward"]
     evaluated(tmp_path, "c", own=[[said(10)] * 2] * 2)
     with pytest.raises(ValueError, match="'a' and 'c'"):
-        draw("pareto", [tmp_path / "a", tmp_path / "c"])
+        draw_figure("pareto", [tmp_path / "a", tmp_path / "c"])
 
 
 def test_runs_with_other_versions_of_the_rewards_are_said(tmp_path):
     run = evaluated(tmp_path, own=[[rewarded(0.5)]])
     other = replace(run, run={**run.run, "reward_code": "another"})
-    assert OTHER_REWARDS not in warning([run, run])
-    assert OTHER_REWARDS in warning([run, other])
+    assert OTHER_REWARDS not in warning_line([run, run])
+    assert OTHER_REWARDS in warning_line([run, other])

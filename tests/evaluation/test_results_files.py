@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sampled_run import completion, evaluated_run, problem
 
-from leash_trl.evaluation.changes import changes
+from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.tables import results_markdown, summary_markdown, summary_table, write_results
 
 
@@ -91,7 +91,7 @@ def test_csv_and_json_have_every_number_in_full(runs, tmp_path):
     run, baseline = runs
     write_results(tmp_path, run, baseline)
     rows = pd.read_csv(tmp_path / "results.csv")
-    expected = pd.concat([run.results, changes(run, baseline)])
+    expected = pd.concat([run.results, changes_from_baseline(run, baseline)])
     assert rows["metric"].tolist() == expected["metric"].tolist()
     np.testing.assert_allclose(rows["value"], expected["value"], rtol=1e-15)
     first = rows.loc[0]

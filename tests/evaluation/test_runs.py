@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sampled_run import completion, evaluated_run, problem, write_run
 
-from leash_trl.evaluation.changes import changes, mean_changes
+from leash_trl.evaluation.changes import changes_from_baseline, mean_changes
 from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
@@ -15,7 +15,7 @@ from leash_trl.evaluation.intervals import (
     mean_share_difference,
     ratio_minus_one,
 )
-from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning
+from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning_line
 from leash_trl.evaluation.tables import summary_table
 
 
@@ -110,7 +110,7 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert metrics["majority"] == pytest.approx((1 + 1 / 2) / 2)
     assert metrics["accuracy_within@64"] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert metrics["p95_tokens"] == pytest.approx(30 + 0.65 * 34)  # 10, 20 five times, 30 and 64
-    assert "6 of aime" in warning([run])
+    assert "6 of aime" in warning_line([run])
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
@@ -150,7 +150,7 @@ def change(differences, benchmark, metric):
 def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     shorter = graded(0, ("1", 5), ("1", 10), ("1", 15), ("1", 30))  # accuracy 1, mean 15
     new = evaluated_run(tmp_path / "new", {"amc": [SOLVED], "aime": [HARD, shorter]}, label="new")
-    differences = changes(new, run)
+    differences = changes_from_baseline(new, run)
     gain = mean_share_difference(np.array([0.0, 1 / 4]), 4)
     assert change(differences, "aime", "accuracy_change") == gain
     tokens = np.array([50.0, 15.0])
@@ -174,13 +174,17 @@ def run_of_cost(folder, length_of, *costs):
 
 @pytest.mark.parametrize("length_of", ["tool_calls", "costs.py:num_lines", "thinking"])
 def test_what_the_target_limits_has_a_change_too(tmp_path, length_of):
-    differences = changes(run_of_cost(tmp_path / "new", length_of, 1, 3), run_of_cost(tmp_path, length_of, 4, 4))
+    differences = changes_from_baseline(
+        run_of_cost(tmp_path / "new", length_of, 1, 3), run_of_cost(tmp_path, length_of, 4, 4)
+    )
     assert change(differences, "amc", "cost_change") == mean_amount(np.array([-3.0, -1.0]), -math.inf)
     assert change(differences, "amc", "tokens_change").value == 0
 
 
 def test_costs_of_two_kinds_have_no_difference(tmp_path):
-    differences = changes(run_of_cost(tmp_path / "new", "turns", 1, 3), run_of_cost(tmp_path, "tool_calls", 4, 4))
+    differences = changes_from_baseline(
+        run_of_cost(tmp_path / "new", "turns", 1, 3), run_of_cost(tmp_path, "tool_calls", 4, 4)
+    )
     assert "cost_change" not in {*differences["metric"]}
     assert "tokens_change" in {*differences["metric"]}
 
@@ -199,7 +203,7 @@ def test_problems_differ_by_their_mean_over_seeds(tmp_path):
 def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
     easy, hard, solved = (row | {"completions": row["completions"][2:]} for row in (EASY, HARD, SOLVED))
     fewer = evaluated_run(tmp_path / "fewer", {"aime": [easy, hard], "amc": [solved]})
-    differences = changes(fewer, run)
+    differences = changes_from_baseline(fewer, run)
     gains = np.array([-1 / 4, 1 / 4])
     assert change(differences, "aime", "accuracy_change") == mean_share_difference(gains, 2)
 
@@ -207,7 +211,7 @@ def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
 def test_problems_of_an_own_reward_need_no_solution(tmp_path):
     rewarded = [{**EASY, "solution": None}, {**HARD, "solution": None}]
     run = evaluated_run(tmp_path / "run", {"own": rewarded})
-    differences = changes(run, run)
+    differences = changes_from_baseline(run, run)
     no_gain = mean_share_difference(np.zeros(2), 4)
     assert change(differences, "own", "accuracy_change") == no_gain
 
@@ -216,7 +220,7 @@ def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
     graded_problem = problem(2, *HARD["completions"])
     base = evaluated_run(tmp_path / "base", {"aime": [EASY, graded_problem]})
     run = evaluated_run(tmp_path / "run", {"aime": [EASY, UNGRADED]})
-    differences = changes(run, base)
+    differences = changes_from_baseline(run, base)
     assert change(differences, "aime", "accuracy_change") == (0, -1, 1)
 
 
@@ -231,4 +235,4 @@ def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
 def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, named):
     other = evaluated_run(tmp_path / "other", benchmarks)
     with pytest.raises(ValueError, match=named):
-        changes(run, other)
+        changes_from_baseline(run, other)

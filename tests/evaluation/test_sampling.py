@@ -19,8 +19,8 @@ from leash_trl.evaluation.sampling import (
     longest_request,
     prepare_folder,
     question_text,
+    sample_and_grade,
     sample_problems,
-    sampled,
     stored_completions,
 )
 from leash_trl.model_facts import prompt_ids
@@ -134,7 +134,7 @@ def test_a_line_of_a_reward_holds_the_columns_in_which_an_unknown_gold_may_be(to
     columns = {"word": ["dog", "cat"], "level": [7, 8], "image": [[0, 1], [1, 0]], "solution": [None, "6"]}
     rows = {"id": ["a", "b"], "prompt": ["3 (a) +3 = ?"] * 2, **columns}
     rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
-    unknown, known = sampled(SumEngine(tokenizer), "own", rows, plan(), rewards)
+    unknown, known = sample_and_grade(SumEngine(tokenizer), "own", rows, plan(), rewards)
     assert unknown["columns"] == {"word": "dog", "level": 7}
     assert (known["solution"], known["columns"]) == ("6", {})
 
@@ -170,7 +170,7 @@ def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(token
     settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
 
     def num_right(form):
-        lines = sampled(SumEngine(tokenizer, form=form), "sums", sums[:], settings, rewards)
+        lines = sample_and_grade(SumEngine(tokenizer, form=form), "sums", sums[:], settings, rewards)
         return sum(completion["is_correct"] for line in lines for completion in line["completions"])
 
     assert num_right("\\boxed{{{}}} Wait, <|end|>") == 0
@@ -277,7 +277,7 @@ def test_each_row_is_asked_and_graded_with_its_arguments_of_the_template(tokeniz
         "chat_template_kwargs": [{"thinks": True}, {"thinks": None}],
     }
     plan = SamplingPlan(num_samples=1, sampling=SamplingSettings(max_new_tokens=9))
-    on, off = [line["completions"][0] for line in sampled(engine, "sums", rows, plan, rewards)]
+    on, off = [line["completions"][0] for line in sample_and_grade(engine, "sums", rows, plan, rewards)]
     assert (on["is_correct"], on["num_thinking_tokens"]) == (False, 5)
     assert (off["is_correct"], off["num_thinking_tokens"]) == (True, 0)
     (requests,) = engine.calls

@@ -7,7 +7,7 @@ from conftest import gym_tokenizer
 from sampled_run import completion, problem, write_run
 
 from leash_trl.cli.commands.filter import with_correct_completions
-from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
+from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
 from leash_trl.model_facts import prompt_ids
 
 
@@ -26,7 +26,7 @@ def test_the_shortest_is_right_and_ended_by_itself():
 
 def test_prompt_and_completion_are_the_tokens_that_the_model_read_and_wrote():
     tokenizer = gym_tokenizer()
-    row = prompt_completion(PROMPT, TEXT, tokenizer, "</think>", {})
+    row = prompt_completion_row(PROMPT, TEXT, tokenizer, "</think>", {})
     learned = tokenizer.apply_chat_template(row["prompt"] + row["completion"], return_dict=False)
     (asked,) = prompt_ids(tokenizer, [PROMPT])
     assert learned == asked + tokenizer.encode(TEXT) + [tokenizer.eos_token_id]
@@ -34,7 +34,7 @@ def test_prompt_and_completion_are_the_tokens_that_the_model_read_and_wrote():
 
 
 def test_a_model_without_a_template_learns_text():
-    row = prompt_completion("3 +4 = ?", " 7", gym_tokenizer(), "</think>", {})
+    row = prompt_completion_row("3 +4 = ?", " 7", gym_tokenizer(), "</think>", {})
     assert row == {"prompt": "3 +4 = ?", "completion": " 7"}
 
 
@@ -42,12 +42,12 @@ def test_a_template_of_the_run_goes_with_the_row_and_one_that_drops_the_thinking
     tokenizer = gym_tokenizer()
     opened = "{% if add_generation_prompt %}<think>\n{% endif %}"
     kept = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}" + opened}
-    row = prompt_completion(PROMPT, TEXT, tokenizer, "</think>", kept)
+    row = prompt_completion_row(PROMPT, TEXT, tokenizer, "</think>", kept)
     assert (row["completion"][0]["content"], row["chat_template_kwargs"]) == (f"<think>\n{TEXT}", kept)
     # as that of R1-Distill does
     answer_only = "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
     with pytest.raises(ValueError, match="chat_template") as failure:
-        prompt_completion(PROMPT, TEXT, tokenizer, "</think>", {"chat_template": answer_only + opened})
+        prompt_completion_row(PROMPT, TEXT, tokenizer, "</think>", {"chat_template": answer_only + opened})
     assert "\n" not in str(failure.value)
 
 

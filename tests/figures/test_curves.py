@@ -3,7 +3,7 @@
 import pytest
 from written_runs import write_training
 
-from leash_trl.figures.training import by_budget, curves_from_state, load_curves, logged
+from leash_trl.figures.training import curves_from_state, load_curves, logged_curve, split_by_budget
 
 
 def test_curves_are_the_logged_columns_by_step(tmp_path):
@@ -15,9 +15,9 @@ def test_curves_are_the_logged_columns_by_step(tmp_path):
     curves = load_curves(write_training(tmp_path / "run", [*log, {"step": 2, "train_loss": 0.0}]))
     assert curves.index.tolist() == [1, 2]
     assert curves["leash/mean_length"].tolist() == [9, 8]
-    assert logged(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
+    assert logged_curve(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
     assert "eval_leash/accuracy" not in curves
-    assert logged(curves, "leash/lambda").empty
+    assert logged_curve(curves, "leash/lambda").empty
     assert curves.attrs == {"label": "run", "length_of": "completion", "advice": []}
 
 
@@ -41,7 +41,7 @@ def test_a_folder_without_curves_of_ours_is_refused_by_name(tmp_path, rows):
 def test_each_budget_of_a_run_has_curves_of_its_own():
     lambdas = {"leash/lambda/low": 1, "leash/lambda/high": 2}
     targets = {"leash/target_length/low": 64, "leash/target_length/high": 8}
-    low, high = by_budget(curves_from_state({"log_history": [{"step": 1, **lambdas, **targets}]}, "mine"))
+    low, high = split_by_budget(curves_from_state({"log_history": [{"step": 1, **lambdas, **targets}]}, "mine"))
     assert [low.attrs["label"], high.attrs["label"]] == ["low", "high"]
     assert low[["leash/lambda", "leash/target_length"]].loc[1].tolist() == [1, 64]
     assert high[["leash/lambda", "leash/target_length"]].loc[1].tolist() == [2, 8]

@@ -3,7 +3,7 @@
 import pytest
 from written_runs import GYM_SEEDS, said, seeds_of, write_comparison, write_evaluation, write_training
 
-from leash_trl.figures.runs import draw, find_runs, kinds_of, load_evaluated_runs, load_runs
+from leash_trl.figures.runs import draw_figure, find_runs, kinds_of, load_evaluated_runs, load_runs
 
 
 ROWS = [{"leash/mean_length": 9.0}]
@@ -58,21 +58,21 @@ def test_a_run_that_a_figure_cannot_show_is_named(figure, evaluated, tmp_path):
     evaluation = evaluated("evals/a", "base")
     other, fitting = (evaluation, trained) if figure in ("dynamics", "training") else (trained, evaluation)
     with pytest.raises(ValueError, match=str(other)):
-        draw(figure, [other])
-    assert draw(figure, [fitting]).axes
+        draw_figure(figure, [other])
+    assert draw_figure(figure, [fitting]).axes
 
 
 def test_a_figure_is_of_benchmarks_that_all_runs_have(tmp_path):
     rows = [[said(9)]]
     both = write_evaluation(tmp_path / "both", "both", {"gym": rows, "aime": rows})
     gym_only = write_evaluation(tmp_path / "gym", "gym_only", {"gym": rows})
-    assert draw("budget", [both, gym_only], "gym").axes
-    assert draw("budget", [both]).axes
+    assert draw_figure("budget", [both, gym_only], "gym").axes
+    assert draw_figure("budget", [both]).axes
     for benchmark in ("aime", None):
         with pytest.raises(ValueError, match=str(benchmark)):
-            draw("budget", [both, gym_only], benchmark)
+            draw_figure("budget", [both, gym_only], benchmark)
 
 
 def test_the_figure_of_one_comparison_is_not_drawn_of_two():
     with pytest.raises(ValueError, match="runs"):
-        draw("pareto", [GYM_SEEDS, GYM_SEEDS.with_name("settled_seeds.csv")])
+        draw_figure("pareto", [GYM_SEEDS, GYM_SEEDS.with_name("settled_seeds.csv")])

@@ -6,7 +6,7 @@ import pytest
 from saved_run import save_checkpoint
 
 from leash_trl.hub import repository
-from leash_trl.hub.repository import HubRepository, local_checkpoint, plain_errors
+from leash_trl.hub.repository import HubRepository, errors_to_one_line, local_checkpoint
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_places_on_the_hub_that_hold_no_checkpoint_are_one_line(hub, place):
 
 def test_the_token_of_the_environment_leaves_messages_whatever_it_looks_like(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "token-of-our-own-hub")
-    with pytest.raises(ValueError, match="cannot write") as error, plain_errors("cannot write"):
+    with pytest.raises(ValueError, match="cannot write") as error, errors_to_one_line("cannot write"):
         raise RuntimeError("Illegal header value b'Bearer token-of-our-own-hub'")
     assert "token-of-our-own-hub" not in str(error.value)
 

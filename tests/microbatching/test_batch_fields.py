@@ -24,7 +24,7 @@ def batch():
 def test_columns_beyond_the_widths_are_cut_off(batch):
     cut = {}
     for name, values in batch.items():
-        cut[name] = batch_fields.cut(name, values, prompt_width=2, completion_width=3)
+        cut[name] = batch_fields.trimmed_field(name, values, prompt_width=2, completion_width=3)
     assert cut["prompt_ids"].tolist() == [[0, 7], [8, 9]]
     assert cut["prompt_mask"].tolist() == [[0, 1], [1, 1]]
     assert cut["completion_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
@@ -59,7 +59,7 @@ def test_joined_rows_are_padded_as_trl_pads_them():
         "num_items_in_batch": torch.tensor(4),
     }
     narrow = {name: values[..., :1] if values.dim() else values for name, values in wide.items()}
-    joined = batch_fields.joined([wide, narrow], pad_token_id=63)
+    joined = batch_fields.join_batches([wide, narrow], pad_token_id=63)
     assert {name: values.tolist() for name, values in joined.items()} == {
         "prompt_ids": [[5, 6], [63, 5]],
         "completion_ids": [[1, 2, 3], [1, 63, 63]],

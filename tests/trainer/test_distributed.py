@@ -14,7 +14,7 @@ from accelerate.state import GradientState
 from conftest import log_rows
 from processes import exit_codes_of_two, in_two_processes
 
-from leash_trl.run_folder import whole_checkpoints
+from leash_trl.run_folder import complete_checkpoints
 
 
 SIZES = {"max_steps": 4, "per_device_train_batch_size": 6}
@@ -63,7 +63,7 @@ def ranks(tmp_path_factory, tiny_model_path):
     folder = tmp_path_factory.mktemp("two-processes")
     codes = exit_codes_of_two(partial(killable, tiny_model_path, folder / "killed", kill_in_step=4), folder)
     assert -signal.SIGKILL in codes  # one may lose its partner before
-    assert [path.name for path in whole_checkpoints(folder / "killed")] == ["checkpoint-2"]
+    assert [path.name for path in complete_checkpoints(folder / "killed")] == ["checkpoint-2"]
     return in_two_processes(partial(train_all, tiny_model_path, folder), folder)
 
 

@@ -26,7 +26,7 @@ def make_sampling(rows, seed=3, is_shuffled=False):
 
 def drawn(sampling, count, without=()):
     """The letters of the next draws."""
-    return "".join(row["prompt"] for row in sampling.draw(count, without))
+    return "".join(row["prompt"] for row in sampling.draw_rows(count, without))
 
 
 def test_prompts_are_drawn_from_the_end_to_the_start_and_from_the_end_again():

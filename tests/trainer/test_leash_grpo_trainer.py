@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.rewards import math_reward
-from leash_trl.trainer.prompt_rows import text_prompt
+from leash_trl.trainer.prompt_rows import prompt_for_card
 
 
 TARGET = 12
@@ -320,7 +320,7 @@ def test_the_state_keeps_a_prompt_of_the_data_as_the_model_got_it(make_trainer, 
 
 def test_a_prompt_with_images_or_calls_of_tools_is_no_example():
     question = {"role": "user", "content": "1 + 1"}
-    assert text_prompt({"prompt": [{**question, "tool_calls": None}]}) == [question]
-    assert text_prompt({"prompt": [question], "image": "a picture"}) is None
-    assert text_prompt({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}) is None
-    assert text_prompt({"prompt": [question, {"role": "assistant", "content": "", "tool_calls": [{}]}]}) is None
+    assert prompt_for_card({"prompt": [{**question, "tool_calls": None}]}) == [question]
+    assert prompt_for_card({"prompt": [question], "image": "a picture"}) is None
+    assert prompt_for_card({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}) is None
+    assert prompt_for_card({"prompt": [question, {"role": "assistant", "content": "", "tool_calls": [{}]}]}) is None

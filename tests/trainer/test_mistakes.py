@@ -98,7 +98,7 @@ def test_prompts_that_the_model_would_get_wrong_are_warned_of(dataset, fields, n
 def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems):
     trainer = make_trainer(dataset=problems.select(range(1)))
     assert_refused(["data set", "1 rows"], trainer.train)
-    checks.check_size(problems.select(range(2)), trainer.args)  # of eight completions in groups of four
+    checks.check_enough_rows(problems.select(range(2)), trainer.args)  # of eight completions in groups of four
 
 
 @pytest.mark.parametrize(("wrong", "num_warnings"), [(-1.0, 0), (0.0, 1)])

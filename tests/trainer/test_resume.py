@@ -23,9 +23,9 @@ from transformers import TrainerCallback
 from leash_trl import LengthControlledReward
 from leash_trl.cli.main import main
 from leash_trl.length_control import LengthControl, state_field
-from leash_trl.run_folder import TRAINER_STATE_FILE, length_control_state, lock_folder, whole_checkpoints
-from leash_trl.trainer.finite import check_finite, check_gradients
-from leash_trl.trainer.resume import starting_point
+from leash_trl.run_folder import TRAINER_STATE_FILE, complete_checkpoints, length_control_state, lock_folder
+from leash_trl.trainer.finite import check_finite_gradients, check_finite_weights
+from leash_trl.trainer.resume import folder_to_resume
 
 
 SHORT = {"target_length": 6, "max_completion_length": 12, "save_strategy": "steps"}
@@ -85,7 +85,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     data = problems.select(range(num_problems))
     whole = make_trainer(output_dir=str(tmp_path / "whole"), dataset=data, **settings)
     whole.train()
-    assert [path.name for path in whole_checkpoints(tmp_path / "whole")] == [
+    assert [path.name for path in complete_checkpoints(tmp_path / "whole")] == [
         f"checkpoint-{last}",
         f"checkpoint-{first}",
     ]
@@ -115,7 +115,7 @@ def test_the_interrupted_trainer_itself_can_be_resumed(make_trainer, tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoint-4")
     interrupted.train(resume_from_checkpoint=True)
     assert_same(interrupted, whole, 3)
-    assert {path.name[-1] for path in whole_checkpoints(tmp_path / "run")} == {"2", "4", "6"}
+    assert {path.name[-1] for path in complete_checkpoints(tmp_path / "run")} == {"2", "4", "6"}
 
 
 def test_a_run_that_was_extended_inside_a_window_saves_where_it_can_be_resumed(make_trainer, problems, tmp_path):
@@ -159,7 +159,7 @@ def test_a_checkpoint_killed_while_it_is_saved_over_another_is_not_whole(whole, 
     assert exit_code(work.train) == -signal.SIGKILL
     name = "checkpoint-4/model.safetensors"
     assert (run / name).read_bytes() != Path(whole.args.output_dir, name).read_bytes()
-    assert next(whole_checkpoints(run)).name == "checkpoint-2"
+    assert next(complete_checkpoints(run)).name == "checkpoint-2"
 
 
 def test_a_torn_checkpoint_is_passed_over_but_refused_by_name(whole, run, resumable):
@@ -175,30 +175,30 @@ def test_a_torn_checkpoint_is_passed_over_but_refused_by_name(whole, run, resuma
 def test_training_begins_where_it_is_told_to(run, resumable):
     args = resumable().args
     shutil.copytree(run / "checkpoint-4", run / "checkpoint-10")
-    assert starting_point(True, args, {}).name == "checkpoint-10"  # by number, not by name
-    assert starting_point(str(run / "checkpoint-2"), args, {}) == run / "checkpoint-2"
+    assert folder_to_resume(True, args, {}).name == "checkpoint-10"  # by number, not by name
+    assert folder_to_resume(str(run / "checkpoint-2"), args, {}) == run / "checkpoint-2"
 
 
 @pytest.mark.parametrize("requested", [None, False])
 def test_a_new_run_in_a_folder_in_use_is_warned_of(requested, run, resumable, caplog):
     args = resumable().args
     caplog.clear()
-    assert starting_point(requested, args, {}) is None
+    assert folder_to_resume(requested, args, {}) is None
     assert lines_with(caplog, "output_dir", run, "checkpoint-4") == len(caplog.records) == 1
 
 
 def test_training_does_not_begin_without_a_checkpoint_of_length_control(run, resumable, tmp_path):
     args = resumable().args
     with pytest.raises(ValueError, match="nowhere"):
-        starting_point(tmp_path / "nowhere", args, {})
+        folder_to_resume(tmp_path / "nowhere", args, {})
     state = json.loads((run / "checkpoint-4" / TRAINER_STATE_FILE).read_text())
     del state["stateful_callbacks"]["LengthControl"]  # a checkpoint of TRL's own trainer
     (run / "checkpoint-4" / TRAINER_STATE_FILE).write_text(json.dumps(state))
     with pytest.raises(ValueError, match="checkpoint-4"):
-        starting_point(run / "checkpoint-4", args, {})
+        folder_to_resume(run / "checkpoint-4", args, {})
     shutil.rmtree(run)
     with pytest.raises(ValueError, match="resume_from_checkpoint"):
-        starting_point(True, args, {})
+        folder_to_resume(True, args, {})
 
 
 def test_a_checkpoint_of_another_method_is_refused_before_training(resumable):
@@ -286,7 +286,7 @@ def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog):
     def num_lines(**changes):
         trainer = resumable(**changes)
         caplog.clear()
-        starting_point(True, trainer.args, trainer.publisher.recipe)
+        folder_to_resume(True, trainer.args, trainer.publisher.recipe)
         return lines_with(caplog, "checkpoint-4")
 
     assert num_lines() == 0
@@ -426,12 +426,12 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeyp
 
 def test_weights_that_are_not_this_runs_doing_need_not_be_finite(tmp_path):
     model = torch.nn.Linear(2, 2)
-    check_finite(model, 3, tmp_path)
+    check_finite_weights(model, 3, tmp_path)
     model.weight.data[1, 1] = -torch.inf
     with pytest.raises(FloatingPointError, match="update 3"):
-        check_finite(model, 3, tmp_path)
+        check_finite_weights(model, 3, tmp_path)
     model.weight.requires_grad = False
-    check_finite(model, 3, tmp_path)
+    check_finite_weights(model, 3, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -466,7 +466,7 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
     message = str(stopped.value)
     assert "\n" not in message
     assert "update 3" in message
-    assert [*whole_checkpoints(tmp_path / "run")] == [folder]
+    assert [*complete_checkpoints(tmp_path / "run")] == [folder]
     for saved in (load_file(folder / "model.safetensors").values(), spoiled.model.parameters()):
         assert all(weights.isfinite().all() for weights in saved)
     resumed = make(tiny_model_path, tmp_path / "run", **settings)
@@ -479,7 +479,7 @@ def test_a_bad_gradient_behind_a_good_one_is_found_where_no_clipping_spread_it(t
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     for weights in model.parameters():
         weights.grad = torch.ones_like(weights)
-    check_gradients(model, 3, tmp_path)
+    check_finite_gradients(model, 3, tmp_path)
     model[1].weight.grad[1, 1] = math.nan
     with pytest.raises(FloatingPointError, match="update 3"):
-        check_gradients(model, 3, tmp_path)
+        check_finite_gradients(model, 3, tmp_path)

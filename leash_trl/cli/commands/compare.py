@@ -23,7 +23,7 @@ from leash_trl.comparison.tables import comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.figures.evaluation import pareto_figure
 from leash_trl.figures.style import write_figure
-from leash_trl.figures.training import by_budget, dynamics_figure, load_curves, logged
+from leash_trl.figures.training import dynamics_figure, load_curves, logged_curve, split_by_budget
 from leash_trl.files import write_whole
 from leash_trl.run_folder import lock_folder
 
@@ -173,10 +173,10 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
             run,
             request,
             load_evaluated_run(run.folder / name),
-            lengths=logged(log_of_request, "leash/mean_length"),
-            multipliers=logged(log_of_request, "leash/lambda"),
-            accuracies=logged(log_of_request, "leash/accuracy"),
-            generated_tokens=logged(log, "leash/generated_tokens"),
+            lengths=logged_curve(log_of_request, "leash/mean_length"),
+            multipliers=logged_curve(log_of_request, "leash/lambda"),
+            accuracies=logged_curve(log_of_request, "leash/accuracy"),
+            generated_tokens=logged_curve(log, "leash/generated_tokens"),
         )
 
 
@@ -186,7 +186,7 @@ def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest
     # with the target: "leash/lambda/low" or "leash/lambda/1024".
     names = {"effort": request.effort, "target_length": f"{request.target_length:g}"}
     name = names.get(run.multiplier_per or "")
-    for curves in by_budget(log):
+    for curves in split_by_budget(log):
         if curves.attrs["label"] == name:
             return curves
     # A penalty coefficient that all efforts share is also that of this effort. Lengths and accuracies, which were

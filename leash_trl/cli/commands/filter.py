@@ -14,9 +14,9 @@ from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all
 from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
-from leash_trl.evaluation.shortest_correct import prompt_completion, shortest_correct_text
+from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
 from leash_trl.files import write_whole
-from leash_trl.run_folder import checkpoint_path
+from leash_trl.run_folder import model_path
 
 
 DATASET_FILE = "dataset/train.jsonl"
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> None:
     # what the user can run next
     command = f"leash train --dataset_name {file}"
     if arguments.shortest_correct:
-        model = checkpoint_path(arguments.model_name_or_path)
+        model = model_path(arguments.model_name_or_path)
         command = f"trl sft --model_name_or_path {model} --dataset_name {file.parent}"
     print(f"Train on it with {command}; raw generations are in {folder / 'samples'}")
 
@@ -115,7 +115,7 @@ def with_correct_completions(
     """
     # `run.json` has the settings that were used, which may be those of the model's training and not in `arguments`.
     run = read_run(arguments.output_dir)
-    path = checkpoint_path(arguments.model_name_or_path)
+    path = model_path(arguments.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
     # By the id of the problem; `None` for a problem without a correct completion that ended by itself.
     texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in samples}
@@ -124,7 +124,7 @@ def with_correct_completions(
         text = texts[row["id"]]
         if text is not None:
             options = {**run["chat_template_kwargs"], **template_arguments(row)}
-            complete.append(row | prompt_completion(row["prompt"], text, tokenizer, run["thinking_end"], options))
+            complete.append(row | prompt_completion_row(row["prompt"], text, tokenizer, run["thinking_end"], options))
     num_unsolved = sum(text is None for text in texts.values())
     print(f"{num_unsolved} problems have no right completion that ended, and are left out.")
     return complete

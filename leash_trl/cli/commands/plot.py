@@ -37,10 +37,10 @@ def main(argv: Sequence[str]) -> None:
     arguments = parse(PlotArguments, argv, "leash plot")
     output = arguments.output or f"{arguments.figure}.png"
 
-    from leash_trl.figures.runs import draw
+    from leash_trl.figures.runs import draw_figure
     from leash_trl.figures.style import write_figure
 
     runs = [Path(run) for run in arguments.runs]
     with errors_to_user_errors():
-        write_figure(draw(arguments.figure, runs, arguments.benchmark), output)
+        write_figure(draw_figure(arguments.figure, runs, arguments.benchmark), output)
     print(f"wrote {output}")

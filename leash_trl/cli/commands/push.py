@@ -92,11 +92,11 @@ def _checkpoints(arguments: PushArguments, folder: Path) -> dict[str, Path]:
         `ValueError`: If some are requested, and the run has no complete one.
     """
     from leash_trl.hub.repository import LAST_CHECKPOINT
-    from leash_trl.run_folder import whole_checkpoints
+    from leash_trl.run_folder import complete_checkpoints
 
     if arguments.checkpoints == "none":
         return {}
-    newest_first = list(whole_checkpoints(folder))
+    newest_first = list(complete_checkpoints(folder))
     if not newest_first:
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.checkpoints == "last":

@@ -34,7 +34,7 @@ from leash_trl.reward_functions import (
     named_reward_funcs,
     suffix_or_default,
 )
-from leash_trl.run_folder import complete_model_path, whole_checkpoints
+from leash_trl.run_folder import complete_checkpoints, complete_model_path
 from leash_trl.saved_recipe import field_as_mapping
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
@@ -94,7 +94,7 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     if requested.lower() not in ("none", "false"):
         return existing_path(requested, "resume_from_checkpoint")
     # Without the option, a new run starts, which would overwrite the checkpoints of an earlier one.
-    newest = next(whole_checkpoints(training_args.output_dir), None)
+    newest = next(complete_checkpoints(training_args.output_dir), None)
     if newest is not None:
         raise ValueError(
             f"output_dir {training_args.output_dir} holds {newest.name}; choose another, or "

@@ -51,7 +51,7 @@ RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}  # sympy's names of relation
 
 
 @functools.lru_cache(maxsize=512)
-def values(expression: str) -> tuple[object, ...]:
+def parse_with_math_verify(expression: str) -> tuple[object, ...]:
     """Returns the results of math-verify's parser for an answer: sympy's objects, then the text that was read."""
     # math-verify's own time limits are off: they need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
@@ -63,19 +63,19 @@ def _answer_text(expression: str) -> str | None:
     if boxed is not None:
         return boxed.text
     # math-verify returns sympy's object and its text, such as (2*x, "2x"), and nothing if it reads nothing.
-    texts = [value for value in values(expression) if isinstance(value, str)]
+    texts = [value for value in parse_with_math_verify(expression) if isinstance(value, str)]
     return texts[-1] if texts else None
 
 
 @functools.lru_cache(maxsize=512)
-def _formula(text: str) -> sympy.Expr | None:
+def _read_formula(text: str) -> sympy.Expr | None:
     """Returns a formula as sympy's expression; `None` if the text is no formula, or has no value."""
     # 30^\circ becomes (\frac{\pi*30}{180}), because sympy's functions take radians.
     in_radians = DEGREES.sub(r"(\\frac{\\pi*\1}{180})", text)
     # math-verify misreads some names, such as X, which it takes for x.
     with_safe_names = NAME.sub(_safe_name, in_radians)
     # Such as (2*x, "2x"); the first reading of an equation or a set is no `sympy.Expr`.
-    readings = values(f"\\boxed{{{with_safe_names}}}")
+    readings = parse_with_math_verify(f"\\boxed{{{with_safe_names}}}")
     if not readings or not isinstance(readings[0], sympy.Expr):
         return None
     expression = readings[0]
@@ -127,8 +127,8 @@ def formulas_equal(left: str, right: str) -> bool | None:
     # An equation has no value to compute.
     if "=" in left or "=" in right:
         return None
-    left_formula = _formula(left)
-    right_formula = _formula(right)
+    left_formula = _read_formula(left)
+    right_formula = _read_formula(right)
     if left_formula is None or right_formula is None:
         return None
     letters = sorted(left_formula.free_symbols | right_formula.free_symbols, key=str)
@@ -138,7 +138,7 @@ def formulas_equal(left: str, right: str) -> bool | None:
         if difference.is_Rational:
             return bool(difference == 0)
     pairs = _pairs_of_values(left_formula, right_formula, letters)
-    verdicts = {_agree(left_value, right_value) for left_value, right_value in pairs}
+    verdicts = {_are_close(left_value, right_value) for left_value, right_value in pairs}
     # Formulas that agree at some points only are undecided, such as \sqrt{x^2} and x, which agree where x > 0.
     return verdicts.pop() if len(verdicts) == 1 else None
 
@@ -158,49 +158,49 @@ def _pairs_of_values(left: sympy.Expr, right: sympy.Expr, letters: list[sympy.Sy
     return real_pairs or pairs
 
 
-def _agree(left: Any, right: Any) -> bool:
+def _are_close(left: Any, right: Any) -> bool:
     return bool(abs(left - right) <= MAX_RELATIVE_ERROR * max(abs(left), abs(right)))
 
 
-def _number(text: str) -> sympy.Expr:
+def _read_real_number(text: str) -> sympy.Expr:
     """Returns the value of a formula without letters, which is real or infinite, as an end of an interval may be."""
-    value = _formula(with_plain_numbers(text))
+    value = _read_formula(with_plain_numbers(text))
     if value is None or not value.is_extended_real or value.free_symbols:
         raise Unreadable
     return value.doit()
 
 
-def _real_set(text: str) -> sympy.Set:
+def _read_real_set(text: str) -> sympy.Set:
     """Reads a set of real numbers: an interval, a finite set, a combination of sets, or solutions of inequalities."""
     text = text.strip()
     member = MEMBER.fullmatch(text)
     if member:  # x \in [0, 1), or «x | 0 < x < 1», where «» are the braces of a set
-        return _real_set(member["set"] or member["condition"])
+        return _read_real_set(member["set"] or member["condition"])
     # Such as (the pattern of "or" and \cup, `sympy.Union`). The loosest operation splits the text first.
     for operator, combine in SET_OPERATORS:
         operands = split_at(text, operator)
         if len(operands) > 1:  # [0, 1] \cup [2, 3]
-            sets = [_real_set(operand) for operand in operands]
+            sets = [_read_real_set(operand) for operand in operands]
             return combine(*sets)
     if ORDER.search(text):  # 0 < x \le 1
-        return _solutions(text)
+        return _read_inequalities(text)
     if inside_brackets(text, "«»"):  # «1, 2, 3»
-        numbers = [_number(part) for part in split_at(text[1:-1], LIST_MARK)]
+        numbers = [_read_real_number(part) for part in split_at(text[1:-1], LIST_MARK)]
         return sympy.FiniteSet(*numbers)
-    return _interval(text)
+    return _read_interval(text)
 
 
-def _interval(text: str) -> sympy.Interval:
+def _read_interval(text: str) -> sympy.Interval:
     """Reads an interval such as `[0, 1)` or `[0, 1[`."""
     # In [0, 1[ and ]0, 1], a bracket that points away from the numbers leaves its end out, as a round one does.
     ends = split_at(text[1:-1], COMMA)
     if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
         raise Unreadable
-    start, end = map(_number, ends)
+    start, end = map(_read_real_number, ends)
     return sympy.Interval(start, end, left_open=text[0] != "[", right_open=text[-1] != "]")
 
 
-def _solutions(text: str) -> sympy.Set:
+def _read_inequalities(text: str) -> sympy.Set:
     """Returns the numbers that satisfy inequalities of one letter, such as `1 < x ≤ 2`."""
     # The pattern has a group, so the split keeps the signs: ["1", "<", "x", "≤", "2"].
     sides_and_signs = ORDER.split(text)
@@ -211,7 +211,9 @@ def _solutions(text: str) -> sympy.Set:
         raise Unreadable
     # All letters are called x here, so that y > 1 states the same set as x > 1.
     letter = sympy.Symbol("x", real=True)
-    expressions = [letter if is_name else _number(side) for side, is_name in zip(sides, is_letter, strict=True)]
+    expressions = [
+        letter if is_name else _read_real_number(side) for side, is_name in zip(sides, is_letter, strict=True)
+    ]
     # One relation for each sign, 1 < x and x ≤ 2, where sympy calls ≤ "<=".
     relations = []
     for left, right, sign in zip(expressions[:-1], expressions[1:], signs, strict=True):
@@ -219,14 +221,14 @@ def _solutions(text: str) -> sympy.Set:
     return sympy.And(*relations).as_set()
 
 
-def _same_reals(answer: str, gold: str) -> bool:
+def _are_same_real_sets(answer: str, gold: str) -> bool:
     """Returns whether two texts state the same set of real numbers.
 
     Raises:
         [`Unreadable`]: If one of the texts states no such set.
     """
-    answer_set = _real_set(normalized(answer))
-    gold_set = _real_set(normalized(gold))
+    answer_set = _read_real_set(normalized(answer))
+    gold_set = _read_real_set(normalized(gold))
     # Equal sets may be written differently, as (0, 1) and the union of (0, 1/2] and (1/2, 1).
     return answer_set == gold_set or bool(answer_set.symmetric_difference(gold_set).is_empty)
 
@@ -247,8 +249,8 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     if UNREAD.search(normalized(f"{answer_text} {gold_text}")):
         return False
     # Quotes are this package's marks of words, which math-verify does not know.
-    gold_values = values(gold.replace('"', " "))
-    answer_values = values(answer.replace('"', " "))
+    gold_values = parse_with_math_verify(gold.replace('"', " "))
+    answer_values = parse_with_math_verify(answer.replace('"', " "))
     if not gold_values:
         return None
     return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))
@@ -259,7 +261,7 @@ def _verdict_by_rules(answer: str, gold: str) -> bool | None:
     rules: list[FormulaComparison] = [
         functools.partial(words_verdict, compare=formulas_equal),
         functools.partial(are_equal, compare=formulas_equal),
-        _same_reals,
+        _are_same_real_sets,
     ]
     for compare in rules:
         # A rule raises `Unreadable`, which is a `ValueError`, and sympy raises errors of many types for what it cannot

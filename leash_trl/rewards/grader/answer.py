@@ -75,7 +75,7 @@ def completion_text(completion: str | list[dict]) -> str:
     return "\n".join(texts)
 
 
-def boxes(text: str) -> list[Box]:
+def find_boxes(text: str) -> list[Box]:
     """Returns each complete box without inner boxes, with balanced braces."""
     # Index of each box's backslash, by the index of its opening brace: {6: 0} for "\boxed{1}".
     starts = {match.end() - 1: match.start() for match in BOX_START.finditer(text)}
@@ -108,7 +108,7 @@ def boxed_answer(text: str) -> Answer | None:
     # Boxes that only a comma, "and" or the like separates belong together. They are collected from the last one on,
     # until other text stands between two boxes.
     joined: list[Box] = []
-    for box in reversed(boxes(text)):
+    for box in reversed(find_boxes(text)):
         if joined and not BETWEEN_BOXES.fullmatch(text, box.end + 1, joined[-1].start):
             break
         joined.append(box)
@@ -119,7 +119,7 @@ def boxed_answer(text: str) -> Answer | None:
 def _is_cut_off(text: str) -> bool:
     """Returns whether the last box never closes, as in a completion that reached its token limit."""
     starts = [match.start() for match in BOX_START.finditer(text)]
-    return bool(starts) and starts[-1] not in [box.start for box in boxes(text)]
+    return bool(starts) and starts[-1] not in [box.start for box in find_boxes(text)]
 
 
 def _bare(text: str) -> str:

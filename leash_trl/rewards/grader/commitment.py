@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from leash_trl.rewards.grader.latex import UPRIGHT
-from leash_trl.rewards.grader.units import unit_of
+from leash_trl.rewards.grader.units import unit_key
 
 
 WRAPPED_TEXT = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")  # \text{girls}, \boxed{34}
@@ -77,11 +77,11 @@ ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*")  # "no solution", "north-east"
 
 
-def flat(text: str) -> str:
+def without_markup(text: str) -> str:
     r"""Returns a text without font commands, math delimiters and Markdown's emphasis.
 
     Example:
-        >>> flat(r"**12**\text{ boys}")
+        >>> without_markup(r"**12**\text{ boys}")
         '12 boys'
     """
     # Each pass removes the innermost commands: \boxed{\text{34}} takes two.
@@ -98,7 +98,7 @@ def is_word(letters: str) -> bool:
     letters = POWER_AT_END.sub("", letters).rstrip(".").lower()
     if len(letters) > 3 or not letters.isascii() or "." in letters:
         return True
-    return letters in SHORT_WORDS or unit_of(letters) != ""
+    return letters in SHORT_WORDS or unit_key(letters) != ""
 
 
 def word_runs(text: str) -> list[re.Match[str]]:
@@ -106,7 +106,7 @@ def word_runs(text: str) -> list[re.Match[str]]:
     # Beside a long word that is no unit, as in "5 big apples", short runs of letters such as "big" are words, too;
     # otherwise they may be products, such as the xy of 5xy.
     runs = list(WORD.finditer(text))
-    is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_of(run[0]) for run in runs)
+    is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_key(run[0]) for run in runs)
     return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
 
 
@@ -126,7 +126,7 @@ def commitment(text: str) -> str | None:
     # A matrix is kept as written, because its entries are no list.
     if r"\begin" in text:
         return text
-    plain = flat(text)
+    plain = without_markup(text)
     # "52 (base 8)" becomes 52_{8}.
     answer = BASE.sub(r"_{\1}", plain)
     # "(B) 34" becomes 34, but "(B) 34 or (C) 35" names a second option, and is a hedge.
@@ -222,8 +222,8 @@ def same_words(answer: str, gold: str) -> bool | None:
         (True, False, None)
     """
     # Both \text{even} and "the even" become even.
-    answer_words = ARTICLE.sub("", flat(answer)).strip(' "')
-    gold_words = ARTICLE.sub("", flat(gold)).strip(' "')
+    answer_words = ARTICLE.sub("", without_markup(answer)).strip(' "')
+    gold_words = ARTICLE.sub("", without_markup(gold)).strip(' "')
     if answer_words and answer_words == gold_words:
         return True
     # Only words can differ as words: numbers are left to their values, and a gold such as xy may be a product.

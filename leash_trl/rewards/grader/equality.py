@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse
-from leash_trl.rewards.grader.rational import rational, rationals_equal
+from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse_answer
+from leash_trl.rewards.grader.rational import rational_value, rationals_equal
 from leash_trl.rewards.grader.units import PERCENT, FormulaComparison, times
 
 
@@ -45,8 +45,8 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
         >>> are_equal("1 234", "1{,}234"), are_equal("2+3=12", "12"), are_equal(r"\sqrt{12}", r"2\sqrt{3}")
         (True, False, None)
     """
-    parsed_answer = parse(answer)
-    parsed_gold = parse(gold)
+    parsed_answer = parse_answer(answer)
+    parsed_gold = parse_answer(gold)
     if parsed_answer is None or parsed_gold is None:
         return _same_signs(normalized(answer), normalized(gold))
     # An answer such as 3 h has two readings, of which any may equal the gold; otherwise the last verdict holds.
@@ -59,7 +59,7 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
     # decimals of its own must have the gold's value.
     rounded_gold = ROUNDED.fullmatch(gold.strip())
     if verdict is False and rounded_gold and "." not in answer and len(parsed_answer.items) == 1:
-        value = rational(parsed_answer.items[0].formula)
+        value = rational_value(parsed_answer.items[0].formula)
         num_decimals = len(rounded_gold[1])
         return None if value is None else round(value, num_decimals) == Fraction(rounded_gold[0])
     return verdict
@@ -81,7 +81,7 @@ def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> li
     # "3,5" is a list of 3 and 5 as written, but may be 3.5 if the gold is a single value, and 1.234,5 is then 1234.5.
     if len(parsed.items) == 2 and len(gold.items) == 1 and DECIMAL_COMMA.fullmatch(answer):
         texts.append(answer.replace(".", "").replace(",", "."))
-    readings = [parse(text) for text in texts]
+    readings = [parse_answer(text) for text in texts]
     return [reading for reading in readings if reading is not None]
 
 
@@ -226,7 +226,7 @@ def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCom
     percent = Fraction(1, 100)
     if answer.unit and answer.unit.dimension == PERCENT:
         as_share = compare(times(answer.formula, percent), gold.formula)
-        gold_value = rational(gold.formula)
+        gold_value = rational_value(gold.formula)
         # A gold below 1 is a share: 0.07 is 7 %, not 0.07 %.
         if gold_value is not None and abs(gold_value) < 1:
             return as_share

@@ -24,7 +24,7 @@ from leash_trl.rewards.grader.answer import Answer, find_answer, gold_answer
 from leash_trl.rewards.grader.commitment import commitment, same_words
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
-from leash_trl.rewards.grader.parsing import parse
+from leash_trl.rewards.grader.parsing import parse_answer
 from leash_trl.rewards.grader.pool import Case, GraderPool
 from leash_trl.rewards.grader.words import words_verdict
 
@@ -141,7 +141,7 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
             faults[row] = "is empty"
         # A letter or an answer that this package can parse is readable. A long text is left to a worker process, which
         # has a time limit.
-        elif len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse(gold.text)):
+        elif len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse_answer(gold.text)):
             # Without an answer, a case asks only whether math-verify can read the gold.
             undecided[row] = (None, gold.expression)
     verdicts = _pool().verdicts(list(undecided.values()))

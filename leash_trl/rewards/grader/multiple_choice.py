@@ -2,7 +2,7 @@
 
 import re
 
-from leash_trl.rewards.grader.commitment import ANY_LABEL, LEAD_IN, flat, without_asides
+from leash_trl.rewards.grader.commitment import ANY_LABEL, LEAD_IN, without_asides, without_markup
 
 
 LETTERS = "A-J"  # MMLU-Pro has up to ten options
@@ -41,7 +41,7 @@ def choice_letter(text: str) -> str | None:
     # An answer of several lines is a table or a text.
     if "\n" in text.strip():
         return None
-    answer = without_asides(flat(text))
+    answer = without_asides(without_markup(text))
     # In "So the answer is (C) carbon", the match is "So the answer is (C)", its group is C, and the rest is " carbon".
     choice = CHOICE.match(answer)
     if choice is None:

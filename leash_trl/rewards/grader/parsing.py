@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.rational import Unreadable, rational, with_plain_numbers
-from leash_trl.rewards.grader.units import UNITS, Unit, read_unit, times, unit_of
+from leash_trl.rewards.grader.rational import Unreadable, rational_value, with_plain_numbers
+from leash_trl.rewards.grader.units import UNITS, Unit, read_unit, times, unit_key
 
 
 # 52_8, (1A)_{16}, 101_{two}
@@ -146,7 +146,7 @@ def without_group_commas(text: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def parse(text: str) -> ParsedAnswer | None:
+def parse_answer(text: str) -> ParsedAnswer | None:
     """Returns the parsed answer of a text; `None` if the text cannot be read."""
     try:
         return _parse(normalized(text))
@@ -204,7 +204,7 @@ def _residues(text: str) -> ParsedAnswer | None:
     # Without "x =", the residues 7 and 11 remain, which are 2 and 1 modulo 5.
     residues = set()
     for part in split_at(LEFT_SIDES.sub("", match[1].strip()), LIST_MARK):
-        value = rational(with_plain_numbers(part))
+        value = rational_value(with_plain_numbers(part))
         if value is None or value.denominator > 1:
             raise Unreadable
         residues.add(int(value % modulus))
@@ -297,10 +297,10 @@ def _item(text: str) -> ParsedAnswer:
 
 def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     r"""Returns the value that an equation such as `\cos x = 1` states for its other side; `NOTHING` if false."""
-    readings = [_readable(side) for side in sides]  # `None` for a side that cannot be read
+    readings = [_parse_or_none(side) for side in sides]  # `None` for a side that cannot be read
     # Sides without letters, which have values: 2+3 and 12 of 2+3 = 12, which is false.
     closed = [reading for reading in readings if reading and reading.is_closed]
-    if is_exact and _differ(closed):
+    if is_exact and _values_differ(closed):
         return NOTHING
     left = re.sub(r"\s", "", sides[0])
     right = re.sub(r"\s", "", sides[-1])
@@ -320,14 +320,14 @@ def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     return replace(value, name=name, is_solved=not are_formulas)
 
 
-def _differ(closed: list[ParsedAnswer]) -> bool:
+def _values_differ(closed: list[ParsedAnswer]) -> bool:
     """Returns whether two of several formulas without letters have different values."""
     # A formula such as \sqrt{2} has the value `None`, since it is no fraction.
-    values = {rational(reading.formula) for reading in closed if not reading.unit}
+    values = {rational_value(reading.formula) for reading in closed if not reading.unit}
     return len(values - {None}) > 1
 
 
-def _readable(text: str) -> ParsedAnswer | None:
+def _parse_or_none(text: str) -> ParsedAnswer | None:
     """Returns a quantity or a ratio; `None` if the text cannot be read."""
     try:
         return _quantity_or_ratio(text)
@@ -365,7 +365,7 @@ def _quantity(text: str) -> ParsedAnswer:
     formula = with_plain_numbers(text)
     first_word, _, other_words = words.partition(" ")
     # 3 million dollars and $3 million become (3)*(\frac{1000000}{1}) with the unit of the rest.
-    multiplier = UNITS.get(unit_of(first_word))
+    multiplier = UNITS.get(unit_key(first_word))
     if multiplier and multiplier.dimension == "times":
         formula = times(formula, multiplier.size)
         words = other_words
@@ -387,7 +387,7 @@ def _split_before_words(text: str) -> tuple[str, str]:
     for match in WORDS.finditer(text):
         word = match[0].strip('" ')
         # The ab of 3ab is a product, and the degrees of \sin 30^\circ belong to the formula.
-        is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
+        is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_key(word)
         is_angle = "circ" in word and ANGLE.search(text)
         if is_product or is_angle:
             continue

@@ -92,11 +92,11 @@ def _as_formula(value: Fraction) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def rational(formula: str) -> Fraction | None:
+def rational_value(formula: str) -> Fraction | None:
     r"""Returns the value of a formula of whole numbers, the four operations and powers; `None` for any other formula.
 
     Example:
-        >>> rational(r"\frac{3}{4} - 2^{-2}"), rational(r"\sqrt{4}")
+        >>> rational_value(r"\frac{3}{4} - 2^{-2}"), rational_value(r"\sqrt{4}")
         (Fraction(1, 2), None)
     """
     if WHOLE_NUMBER.fullmatch(formula):
@@ -154,8 +154,8 @@ OPERATIONS = {
 
 def rationals_equal(left: str, right: str) -> bool | None:
     """Returns whether two formulas have the same value; `None` unless both values are fractions."""
-    left_value = rational(left)
-    right_value = rational(right)
+    left_value = rational_value(left)
+    right_value = rational_value(right)
     if left_value is None or right_value is None:
         return None
     return left_value == right_value

@@ -28,7 +28,7 @@ UNIT_TABLE = [
     ("length", "0.01", ["cm", "centimeter", "centimetre"]),
     ("length", "1", ["m", "meter", "metre"]),
     ("length", "1000", ["km", "kilometer", "kilometre"]),
-    ("length", "0.0254", ["in", "inch", "inche"]),  # `unit_of` takes the "s" from "inches"
+    ("length", "0.0254", ["in", "inch", "inche"]),  # `unit_key` takes the "s" from "inches"
     ("length", "0.3048", ["ft", "foot", "feet"]),
     ("length", "0.9144", ["yd", "yard"]),
     ("length", "1609.344", ["mi", "mile"]),
@@ -93,7 +93,7 @@ THIRD_POWER = re.compile(r"cubic|cubed|\^\s*\{?\s*3")  # cubic feet, m^{3}
 ANY_POWER = re.compile(r"\^\s*\{?\s*\d\s*\}?|\b(?:squared?|sq|cubic|cubed)\b")  # ^2 and "square" beside a unit
 
 
-def unit_of(name: str) -> str:
+def unit_key(name: str) -> str:
     """Returns the key of [`UNITS`] for a unit's name, singular or plural; empty text if the unit is not known."""
     name = name.lower()
     for key in (name, name.removesuffix("s")):
@@ -141,7 +141,7 @@ def _read_power(text: str) -> Unit | None:
     elif THIRD_POWER.search(text):
         power = 3
     # Without its power, "square feet" is "feet", and cm^2 is cm.
-    name = unit_of(ANY_POWER.sub(" ", text).strip())
+    name = unit_key(ANY_POWER.sub(" ", text).strip())
     if not name:
         return None
     unit = UNITS[name]

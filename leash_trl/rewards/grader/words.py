@@ -198,7 +198,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _is_same(word: str, other: str) -> bool:
+def _is_same_word(word: str, other: str) -> bool:
     """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
     if word == other:
         return True
@@ -215,11 +215,11 @@ def _is_same(word: str, other: str) -> bool:
     return re.search(letters_in_order, long) is not None
 
 
-# By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same`.
+# By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same_word`.
 MEANINGS: dict[str, str] = {}
 for _dimension, _size, unit_names in UNIT_TABLE:
     unit_word = _stem(max(unit_names, key=len))
-    other_names = [name for name in unit_names if not _is_same(name, unit_word)]
+    other_names = [name for name in unit_names if not _is_same_word(name, unit_word)]
     plurals = [f"{name}s" for name in other_names if len(name) > 1]  # lbs
     MEANINGS |= dict.fromkeys(map(_stem, other_names + plurals), unit_word)
 for synonyms in SYNONYMS:
@@ -286,7 +286,7 @@ class Item:
 
 def _lacks_some(words: set[str], of: set[str]) -> bool:
     """Returns whether words lack one of other words, or its abbreviation."""
-    return any(not any(_is_same(expected, word) for word in words) for expected in of)
+    return any(not any(_is_same_word(expected, word) for word in words) for expected in of)
 
 
 def _marked(text: str) -> str:
@@ -360,11 +360,11 @@ def _is_proper_name(run: re.Match[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _items(text: str) -> list[Item]:
+def _read_items(text: str) -> list[Item]:
     """Returns the items with formulas of the list that a normalized text is, or its only item."""
     # Of "3 boys and 4 girls", the parts are "3 boys" and "4 girls", with both words in angle quotes.
     parts = split_at(_marked(without_group_commas(text)), LIST_MARK)
-    items = [_item(part) for part in parts]
+    items = [_read_item(part) for part in parts]
     return [item for item in items if item.formulas]
 
 
@@ -372,10 +372,10 @@ def _items(text: str) -> list[Item]:
 def _claim(text: str) -> Item:
     """Returns all words of an answer as one item, without its remarks, its reasons and what it denies."""
     before_denial = NEGATION.split(without_asides(statement(text)))[0]
-    return _item(_marked(without_group_commas(before_denial)))
+    return _read_item(_marked(without_group_commas(before_denial)))
 
 
-def _item(text: str) -> Item:
+def _read_item(text: str) -> Item:
     """Returns an item of a marked text."""
     # Words stand in angle quotes, proper names with an asterisk, and units in double quotes. Of "Tom* has 12 apples",
     # the names are {"tom", "appl"}, the stems of its words without fillers, and the subjects are {"tom"}.
@@ -425,8 +425,8 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
     # First all words of each answer are compared, then those of each item of their lists.
     if _claim(answer).contradicts(_claim(gold)):
         return False
-    items = _items(answer)
-    gold_items = _items(gold)
+    items = _read_items(answer)
+    gold_items = _read_items(gold)
     if not items or len(items) != len(gold_items):
         return None
     same = functools.partial(_same_item, compare=compare)

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import IO
 
-from leash_trl.rewards.grader.algebra import are_equivalent, values
+from leash_trl.rewards.grader.algebra import are_equivalent, parse_with_math_verify
 
 
 MEMORY_LIMIT_BYTES = 1_000_000_000
@@ -31,7 +31,7 @@ def _serve(answers: IO[str]) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             # Without an answer, the case asks whether math-verify can read the reference answer.
-            is_equal = bool(values(gold)) if answer is None else are_equivalent(answer, gold)
+            is_equal = bool(parse_with_math_verify(gold)) if answer is None else are_equivalent(answer, gold)
         # Earlier cases may have left too little memory, so a fresh process tries again.
         except MemoryError:
             os._exit(1)
