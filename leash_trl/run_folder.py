@@ -28,7 +28,8 @@ RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
 STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
 ADVICE_ENTRY = "Advice"  # the same of the advice on a run
-TARGET_KEY = "leash/common_target"  # in a log, the target that all prompts of a run have
+MEAN_TARGET_KEY = "leash/target_length"  # in a log, the mean target of the prompts of a batch
+COMMON_TARGET_KEY = "leash/common_target"  # in a log, the target that all prompts have
 
 
 def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
@@ -65,14 +66,20 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
         >>> target_spans([{"step": 1, "leash/common_target": 46.0}, {"step": 2, "leash/common_target": 46.0}])
         [TargetSpan(target=46.0, first_step=1, last_step=2)]
     """
+    import numpy as np
     import pandas as pd
 
-    log = pd.DataFrame(log_history, columns=["step", TARGET_KEY]).dropna()
-    targets = log[TARGET_KEY]
-    spans = log.groupby((targets != targets.shift()).cumsum())  # rows in a row that have the same target
+    log = pd.DataFrame(log_history, columns=["step", MEAN_TARGET_KEY, COMMON_TARGET_KEY])
+    log = log.dropna(how="all", subset=[MEAN_TARGET_KEY, COMMON_TARGET_KEY])
+    targets = log[COMMON_TARGET_KEY]
+    if targets.isna().any():  # a batch may have equal targets by chance
+        return []
+    # Entries are means over the updates since the last entry, which may differ in the last bit.
+    is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)
+    spans = log.groupby(is_changed.cumsum())  # consecutive rows with the same target
     return [
         TargetSpan(
-            target=float(span[TARGET_KEY].iloc[0]),
+            target=float(span[COMMON_TARGET_KEY].iloc[-1]),
             first_step=int(span["step"].iloc[0]),
             last_step=int(span["step"].iloc[-1]),
         )

@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
@@ -245,6 +245,8 @@ def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions
         ) from error
     try:
         costs = [float(value) for value in returned]
+        if isinstance(returned, str | bytes | Mapping | Set):  # whose characters or keys are no costs
+            costs = []
     except (TypeError, ValueError):
         costs = []  # it then has the wrong number of costs, which raises the error below
     are_costs = all(0 <= value < math.inf for value in costs)  # both comparisons are False for NaN

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -29,7 +30,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         state_table = pd.DataFrame([method.budget_statistics(name) for name in budget_names])
         logged |= state_table.mean().to_dict()
         # means over the completions of each budget, which are logged as `lambda/low` and `mean_length/low`
-        means_by_budget = state_table.join(constraint_table).groupby(budget_names).mean()
+        means_by_budget = state_table.join(constraint_table).groupby(np.array(budget_names)).mean()
         for name, means in means_by_budget.iterrows():
             logged |= means.add_suffix(f"/{name}").to_dict()
     return logged

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from transformers import GenerationConfig
 
-from leash_trl.completions.costs import Cost, find_cost
+from leash_trl.completions.costs import TOKEN_COSTS, Cost, find_cost
 from leash_trl.completions.thinking import check_thinking_end
 from leash_trl.hub_token import TOKEN_PATTERN
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
@@ -200,7 +200,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def largest_length(self) -> float:
         """Largest length that a completion can have, in the unit of `length_of`: the generation limit, or infinity if
         lengths are no tokens."""
-        return self.generation_limit if self.cost.counts_tokens else math.inf
+        return self.generation_limit if self.length_of in TOKEN_COSTS else math.inf
 
     @property
     def _milestones(self) -> dict[int, float]:

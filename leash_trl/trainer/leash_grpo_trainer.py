@@ -146,6 +146,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             self.reward_funcs, self.reward_func_names, chosen=chosen, chosen_name=get_callable_name(chosen)
         )
         self._add_deciding_function()
+        self.cost = args.cost  # found once, since the file of a function may be moved while the run goes on
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
         self._dynamic_sampling: DynamicSampling | None = None
         if args.uses_dynamic_sampling:
@@ -159,7 +160,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             )
         dual_step = DualStepCallback(
             self.length_control,
-            args.cost,
+            self.cost,
             target_length=args.target_length,
             reward_funcs=self.reward_funcs,
             state_to_save=self._state_to_save,
@@ -216,12 +217,12 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _new_generation(self, inputs) -> GenerationBatch:
         """Generates and scores completions for these rows."""
-        run_targets = {
-            "current_target": self.args.target_at(self.state.global_step),
-            "target_length": self.args.target_length,
-        }
         rows, questions, targets = rows_with_targets(
-            inputs, self.length_control, generation_limit=self.args.largest_length, **run_targets
+            inputs,
+            self.length_control,
+            current_target=self.args.target_at(self.state.global_step),
+            target_length=self.args.target_length,
+            generation_limit=self.args.largest_length,
         )
         if self._mode == "train" and self._example_prompt is None:
             # the same on all processes: that of the main one, which writes the card
@@ -231,7 +232,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         generation = GenerationBatch(
             questions,
             targets,
-            common_target=common_target(inputs, self.length_control, **run_targets),
+            common_target=common_target(inputs, questions, targets, self.length_control, self.args.target_length),
             columns=columns,
             template_kwargs=template_kwargs,
         )
@@ -385,9 +386,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         arguments["log_metric"] = self._log_metric
         if self.environments is not None:
             arguments["environments"] = self.environments
-        cost = self.args.cost
-        lengths = costs_of(cost, self._generation.facts, arguments, self._tokenizer.decode)
-        if cost.name == "thinking":
+        lengths = costs_of(self.cost, self._generation.facts, arguments, self._tokenizer.decode)
+        if self.cost.name == "thinking":
             # Where the prompt turns thinking off, a length of 0 is right and needs no warning.
             expected_lengths = list(itertools.compress(lengths, self._may_think(self._generation)))
             warn_of_no_thinking(expected_lengths, self.thinking_markers)
@@ -414,7 +414,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             rewards_per_func.double().cpu(),
             self.reward_weights[:num_weighted].cpu(),
             self.correctness,
-            self.args.cost,
+            self.cost,
             # of all processes, in the order of the rewards
             facts=gather_object(generation.facts),
             lengths=gather_object(generation.lengths),
@@ -423,7 +423,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             common_target=generation.common_target,
             columns={name: gather_object(values) for name, values in generation.columns.items()},
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=generation.generation_limit if self.args.cost.counts_tokens else math.inf,
+            max_completion_length=generation.generation_limit if self.cost.counts_tokens else math.inf,
         )
         if self._mode == "train":  # evaluation may have other rewards, and must neither end a run nor change its state
             self.correctness.observe(rollouts.deciding_rewards)

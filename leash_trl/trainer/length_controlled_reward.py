@@ -305,8 +305,7 @@ class LengthControlledReward:
             lengths=lengths,
             targets=targets,
             questions=questions,
-            # a reward has no schedule, so that the configured target is the current one
-            common_target=common_target(rows, self.method, self.target_length, self.target_length),
+            common_target=common_target(rows, questions, targets, self.method, self.target_length),
             columns=column_values(rows, self.method.columns_read(), self.target_length),
             num_generations=self._group_size(questions, settings),
             max_completion_length=limit,

@@ -36,7 +36,9 @@ def rows_with_targets(
         target = row_target(row)
         if target is None:
             target = method.target_for(question, target_length)
-        if target is not None and current_target is not None and target_length is not None:
+        # Without a schedule the target stays as it is; the factor of 1 would change the last bit of some fractions.
+        is_scheduled = current_target is not None and current_target != target_length
+        if target is not None and is_scheduled:
             scheduled_target = target * current_target / target_length
             target = min(scheduled_target, max(target, generation_limit))
         row_of_model = dict(row)
@@ -51,26 +53,25 @@ def rows_with_targets(
 
 def common_target(
     rows: Sequence[Mapping[str, Any]],
+    questions: Sequence[int],
+    targets: Sequence[float],
     method: LengthControl,
-    current_target: float | None,
     target_length: float | None,
 ) -> float:
-    """Returns the target that all prompts of the run have at this step, in the unit of `length_of`.
+    """Returns the target that all prompts of a batch have in common, in the unit of `length_of`.
 
     It is NaN without a target, or if the data set or the method gives prompts targets of their own: these differ
     between batches by which prompts are drawn, which is no change of the run's target.
 
     Args:
-        rows (`Sequence[Mapping]`): Rows of the data set in one batch.
-        current_target (`float`): The current target of the schedule, which is the configured one if there is none.
+        rows (`Sequence[Mapping]`): Rows of the data set.
+        questions, targets (`Sequence`): The results of [`rows_with_targets`] for these rows.
         target_length (`float`): The configured target.
     """
-    if current_target is None:
-        return math.nan
-    for row in rows:
-        if TARGET_COLUMN in row or method.target_for(question_number(row), target_length) != target_length:
+    for row, question in zip(rows, questions, strict=True):
+        if TARGET_COLUMN in row or method.target_for(question, target_length) != target_length:
             return math.nan
-    return current_target
+    return targets[0]
 
 
 def prompt_for_card(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:

@@ -90,7 +90,19 @@ def test_a_function_gets_what_reward_functions_get():
 
 
 @pytest.mark.parametrize(
-    "returned", [[1.0, None], [1.0, float("nan")], [1.0, -0.5], [1.0, float("inf")], [1.0], None, [1, "a"]]
+    "returned",
+    [
+        [1.0, None],
+        [1.0, float("nan")],
+        [1.0, -0.5],
+        [1.0, float("inf")],
+        [1.0],
+        None,
+        [1, "a"],
+        "57",
+        {5: 1, 7: 2},
+        {5, 7},
+    ],
 )
 def test_what_a_function_must_not_return(returned):
     with pytest.raises(TrainingError) as caught:

@@ -178,6 +178,24 @@ def test_targets_that_differ_between_prompts_are_no_schedule():
     assert (mixed["target"], mixed["steps to target"]) == ("of each prompt", "")
 
 
+def test_one_batch_with_equal_targets_among_others_is_no_common_target():
+    log = [
+        {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46.0},
+        {"step": 2, "leash/mean_length": 20.0, "leash/target_length": 12.0, "leash/common_target": 12.0},
+    ]
+    mixed = final_numbers(curves_from_state({"log_history": log}, "run"))
+    assert (mixed["target"], mixed["steps to target"]) == ("of each prompt", "")
+
+
+def test_means_of_one_target_are_no_change_of_it():
+    log = [
+        {"step": 10, "leash/mean_length": 40.0, "leash/common_target": 12.299999999999999},
+        {"step": 12, "leash/mean_length": 11.0, "leash/common_target": 12.3},
+    ]
+    numbers = final_numbers(curves_from_state({"log_history": log}, "run"))
+    assert (numbers["target"], numbers["steps to target"]) == ("12.3", "12")
+
+
 def test_a_run_shows_what_it_was_told_while_it_trained(tmp_path):
     advice = [{"name": "truncated", "step": 20, "text": "raise max_completion_length"}]
     run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0}], advice=advice)

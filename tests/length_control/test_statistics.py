@@ -112,3 +112,11 @@ def test_unscorable_completions_have_no_part_in_the_correlation():
     # of the first group, only 10, which is wrong, and 30, which is correct, count: their correlation is 1
     rollouts = toy_rollouts([-1, 1, NAN, NAN, 1, 1, -1, -1], [10, 30, 1, 999, 10, 20, 30, 40], num_generations=4)
     assert length_accuracy_correlation(rollouts) == pytest.approx((1 + FIRST_CORRELATION) / 2)
+
+
+def test_a_budget_may_have_the_name_of_a_statistic():
+    names = ["accuracy", "accuracy", "lambda", "lambda"]
+    method = Leash(multiplier_per="effort", lambda_init=0.5)
+    logged = statistics([1, 1, 1, 1], [50, 150, 200, 300], method=method, columns={"effort": names})
+    means = {key: value for key, value in logged.items() if key.startswith("mean_length/")}
+    assert means == {"mean_length/accuracy": 100, "mean_length/lambda": 250}

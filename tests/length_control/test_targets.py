@@ -111,12 +111,26 @@ def test_a_schedule_stretches_targets_up_to_the_generation_limit():
     ],
 )
 def test_prompts_have_a_common_target_unless_data_set_or_method_gives_them_others(rows, method, common):
-    target = common_target(rows, method, current_target=150.0, target_length=100.0)
-    assert target == pytest.approx(common, nan_ok=True)
+    _, questions, targets = rows_with_targets(rows, method, 150.0, 100.0, math.inf)
+    assert common_target(rows, questions, targets, method, 100.0) == pytest.approx(common, nan_ok=True)
+
+
+def test_a_common_target_is_held_at_the_generation_limit_as_those_of_prompts_are():
+    rows = [{"prompt": "a"}]
+    _, questions, targets = rows_with_targets(rows, Leash(), 150.0, 100.0, generation_limit=120)
+    assert common_target(rows, questions, targets, Leash(), 100.0) == targets[0] == 120
 
 
 def test_without_a_target_there_is_no_common_one():
-    assert math.isnan(common_target([{"prompt": "a"}], Leash(), current_target=None, target_length=None))
+    rows = [{"prompt": "a"}]
+    _, questions, targets = rows_with_targets(rows, Leash(), None, None, math.inf)
+    assert math.isnan(common_target(rows, questions, targets, Leash(), None))
+
+
+def test_without_a_schedule_a_target_keeps_its_last_bit():
+    # 0.21 * 0.21 / 0.21 is less than 0.21
+    _, _, targets = rows_with_targets([{"prompt": "a"}], Leash(), 0.21, 0.21, math.inf)
+    assert targets == [0.21]
 
 
 def test_columns_are_read_as_python_has_them_whatever_the_format():

@@ -231,13 +231,14 @@ def state_in_words(method: LengthControl, log_history: Sequence[Mapping[str, Any
     prefix = "leash/mean_length/"  # such as `leash/mean_length/low`
     keys = {key for entry in log_history for key in entry}
     budgets = sorted(key.removeprefix(prefix) for key in keys if key.startswith(prefix))
-    if not budgets:
-        return " ".join(f"{name}={value:.4g}" for name, value in method.statistics().items())
     states = []
     for budget in budgets:
         for name, value in method.budget_statistics(budget).items():
             states.append(f"{name}={value:.4g} for {budget}")
-    return ", ".join(states)
+    if states:
+        return ", ".join(states)
+    # There is one budget, or the state is that of all budgets.
+    return " ".join(f"{name}={value:.4g}" for name, value in method.statistics().items())
 
 
 def closing_line(
