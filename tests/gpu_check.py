@@ -294,7 +294,7 @@ def planned_gib(max_length):
         "prompt_length": 21,  # the gym's longest prompt
         "max_completion_length": max_length,
     }
-    arguments, training_args, model_args = parse_plan(words_of(options | STEP))
+    arguments, _, training_args, model_args = parse_plan(words_of(options | STEP))
     settings = make_settings(arguments, training_args, model_args)
     return plan.memory_table(settings)["training"].sum() / plan.GIB
 

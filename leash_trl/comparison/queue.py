@@ -23,6 +23,8 @@ Commands = Callable[[], Iterable[list[str]]]
 
 GRACE = 30  # seconds between SIGTERM and SIGKILL
 LONGEST_CAUSE = 300  # characters
+# names, or their beginnings, of variables by which children would draw no bars, or others than progress is read from
+BAR_VARIABLES = ("TQDM_", "TRANSFORMERS_VERBOSITY")
 
 # the line of an exception below its traceback, or the error line of a `leash` command
 CAUSE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
@@ -85,7 +87,7 @@ def _run(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | Non
     start = time.monotonic()
     exit_code = 0  # of a job without commands
     devices = free_devices.get()  # waits until a job puts its devices back
-    environment = {**os.environ}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(BAR_VARIABLES)}
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as log:
         if devices is not None:

@@ -12,13 +12,16 @@ class RunSize:
     Args:
         name (`str`): What is planned, for the first line.
         num_updates (`float`): Policy updates.
-        num_completions (`float`): Completions that are generated, each of which may be used in several updates.
+        num_completions (`float`): Completions that are generated before any further round of dynamic sampling, each of
+            which may be used in several updates.
+        sampling_rounds (`int`): Most rounds of dynamic sampling, each of which may generate as many completions again.
         num_gpus (`int`): Number of GPUs that train.
     """
 
     name: str
     num_updates: float
     num_completions: float
+    sampling_rounds: int = 0
     num_gpus: int = 1
 
 
@@ -28,7 +31,8 @@ class MeasuredUpdate:
 
     Args:
         num_updates (`int`): Updates that were measured.
-        seconds (`float`): Time of generation, rewards and update, without evaluation and checkpoints.
+        seconds (`float`): Time of generation, rewards and gradients, without the optimizer's step, evaluation and
+            checkpoints.
         num_tokens (`float`): Tokens that were generated; `None` if they were not logged.
     """
 
@@ -74,17 +78,18 @@ def run_lines(
 
     Args:
         size (`RunSize`): Size of the run.
-        longest (`int`), target_length (`float`): Generation limit and target of a completion, in tokens.
+        longest (`int`), target_length (`float`): Generation limit of a completion and mean target, in tokens.
         step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
     """
     lines = [f"{size.name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
-    # Words and a length in tokens, such as [("at the target of", 2000), ("at most", 4096)].
-    lengths: list[tuple[str, float]] = [("at most", longest)]
+    max_completions = size.num_completions * (1 + size.sampling_rounds)
+    # What is counted, and its tokens.
+    totals = [(f"at most, {max_completions:,.0f} completions of {longest:,g}", max_completions * longest)]
     if target_length is not None:
-        lengths.insert(0, ("at the target of", target_length))
-    for words, length in lengths:
-        num_tokens = size.num_completions * length
-        line = f"tokens {words} {length:,g} each: {_millions(num_tokens)}"
+        words = f"at the target, {size.num_completions:,.0f} completions of {target_length:,g} on average"
+        totals.insert(0, (words, size.num_completions * target_length))
+    for words, num_tokens in totals:
+        line = f"tokens {words}: {_millions(num_tokens)}"
         if tokens_per_second is not None:
             duration = _duration(num_tokens / tokens_per_second, size.num_gpus)
             line += f", {duration} at {tokens_per_second:,.0f} tokens per second (given)"
@@ -95,7 +100,7 @@ def run_lines(
         lines.append(f"time: {duration} at {step_seconds:g} seconds per update (given)")
     if measured is not None:
         duration = _duration(size.num_updates * measured.seconds, size.num_gpus)
-        line = f"time: {duration} at {measured.seconds:.2f} seconds per update"
+        line = f"time: {duration} at {measured.seconds:.2f} seconds per update without the optimizer's step"
         if measured.num_tokens is not None:
             num_tokens = size.num_updates * measured.num_tokens
             line += f"; tokens: {_millions(num_tokens)} at {measured.num_tokens:,.0f} per update"

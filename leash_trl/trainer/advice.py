@@ -13,6 +13,7 @@ from transformers import TrainerState
 
 from leash_trl.completions.costs import unit_of
 from leash_trl.length_control.advantages import ROUNDING_ERROR
+from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.method import LengthControl
 from leash_trl.run_folder import ADVICE_ENTRY
 
@@ -66,6 +67,21 @@ class Course(NamedTuple):
         return values.loc[first:last].mean()
 
 
+def bound_of_lambda(method: LengthControl, name: str) -> float:
+    """Returns `lambda_min` or `lambda_max`; NaN if it limits nothing, as for a method without lambda, or with a
+    constant one."""
+    # LEASH-Predictive has no step size, but its forecast moves lambda.
+    is_constant = getattr(method, "lambda_lr", math.nan) == 0 and not isinstance(method, LeashPredictive)
+    return math.nan if is_constant else getattr(method, name, math.nan)
+
+
+def floor_remedy(method: LengthControl) -> str:
+    """Returns how a floor of accuracy, or a higher one, is set."""
+    if not hasattr(method, "min_accuracy"):
+        return "set length_control leash with min_accuracy"
+    return "set min_accuracy" if method.min_accuracy is None else f"raise min_accuracy={method.min_accuracy:g}"
+
+
 def correct_answers_clipped(course: Course) -> str | None:
     """Returns advice if the length penalty is so large that correct answers have the reward of wrong ones."""
     shaped = course.mean("leash/shaped_reward")
@@ -83,7 +99,7 @@ def lambda_at_max(course: Course) -> str | None:
     # A larger lambda would not help where it clips all rewards already.
     if correct_answers_clipped(course):
         return None
-    bound = getattr(course.method, "lambda_max", math.nan)  # NaN for a method without lambda
+    bound = bound_of_lambda(course.method, "lambda_max")
     # The violation is the mean of length / target - 1, so 0.3 is a length 30 % above the target.
     excess = course.mean("leash/violation")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
@@ -103,7 +119,7 @@ def lambda_at_max(course: Course) -> str | None:
 
 def lambda_at_min(course: Course) -> str | None:
     """Returns advice if lambda stays at its lower bound, and answers stay shorter than they may be."""
-    bound = getattr(course.method, "lambda_min", math.nan)  # NaN for a method without lambda
+    bound = bound_of_lambda(course.method, "lambda_min")
     # The violation is the mean of length / target - 1, so -0.3 is a length 30 % below the target.
     excess = course.mean("leash/violation")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
@@ -126,9 +142,12 @@ def short_answers_wrong(course: Course) -> str | None:
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (first < -CORRELATION_NOISE and last > CORRELATION_NOISE):
         return None
+    # Length has no penalty there, so no remedy below would change anything.
+    if floor_out_of_reach(course):
+        return None
     return (
         f"length_accuracy_correlation is {last:.2f} over {LASTING} updates, after {first:.2f} in the first ones: now "
-        "the shorter answers are the wrong ones; raise target_length, or set min_accuracy"
+        f"the shorter answers are the wrong ones; raise target_length, or {floor_remedy(course.method)}"
     )
 
 
@@ -169,10 +188,10 @@ def accuracy_fell(course: Course) -> str | None:
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not last < first - ACCURACY_NOISE:
         return None
-    return (
-        f"accuracy is {last:.3f} over {LONG_LASTING} updates, after {first:.3f} in the first {LASTING}; raise "
-        "target_length, set min_accuracy, or lower learning_rate"
-    )
+    remedy = f"raise target_length, {floor_remedy(course.method)}, or lower learning_rate"
+    if floor_out_of_reach(course):  # length has no penalty, so neither target nor floor would change anything
+        remedy = "lower learning_rate"
+    return f"accuracy is {last:.3f} over {LONG_LASTING} updates, after {first:.3f} in the first {LASTING}; {remedy}"
 
 
 def floor_out_of_reach(course: Course) -> str | None:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from leash_trl.comparison.progress import last_bars
 from leash_trl.comparison.queue import cause, run_all
 
 
@@ -57,6 +58,26 @@ def test_a_job_ends_with_its_first_failing_command_and_stops_no_other(module, tm
     jobs = jobs_of(tmp_path, [[says, fails, says], [says, says]])
     assert {job.log_file.name: job.exit_code for job in run_all(jobs, [None])} == {"0.log": 3, "1.log": 0}
     assert [log.read_text() for log in jobs] == ["yes\n", "yes\nyes\n"]
+
+
+DRAWS = """
+from tqdm import tqdm
+from transformers.utils.logging import WARNING, get_verbosity
+
+if get_verbosity() <= WARNING:  # else TrainingArguments disables the bar
+    list(tqdm(range(3), unit="update"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("TQDM_DISABLE", "1"), ("TQDM_BAR_FORMAT", "{desc}"), ("TRANSFORMERS_VERBOSITY", "error")],
+)
+def test_a_child_draws_the_bars_from_which_progress_is_read(variable, value, module, tmp_path, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    (log,) = jobs = jobs_of(tmp_path, [[[module("draws", DRAWS)]]])
+    assert [job.exit_code for job in run_all(jobs, [None])] == [0]
+    assert last_bars(log.read_text()) == {"update": (3, 3, {})}
 
 
 BAR = "\r 40%|####      | 2/5 [00:01<00:01,  1.8it/s]"

@@ -1,5 +1,7 @@
 """How many updates, completions and tokens a run has, and how long it takes."""
 
+import re
+
 import pytest
 import yaml
 from conftest import ROOT
@@ -33,6 +35,7 @@ def test_time_at_each_known_rate_by_hand():
     assert "2.0 hours (8 GPU hours)" in given
     assert "30.0 minutes (2 GPU hours)" in of_run
     assert "10.0 M" in of_run
+    assert "optimizer" in of_run  # whose step TRL's step_time leaves out
 
 
 def plan(capsys, *argv):
@@ -52,6 +55,20 @@ def test_without_max_steps_a_run_is_planned_for_a_thousand_problems(capsys):
     # 2 epochs of 1,000 problems, 8 completions each, 128 an update
     out = plan(capsys, *GYM, "--max_steps", "-1", "--num_train_epochs", "2")
     assert "125 policy updates, 16,000 completions" in out
+
+
+def test_each_question_is_asked_once_per_effort(capsys):
+    out = plan(capsys, *GYM, "--max_steps", "-1", "--num_train_epochs", "2", "--efforts", "{low: 16, high: 40}")
+    # twice the updates and completions of the test above, at a mean target of 28
+    assert "250 policy updates, 32,000 completions" in out
+    assert re.search(r"target.* 28 .*: 0\.9 M$", out, re.MULTILINE)
+
+
+def test_completions_at_most_include_all_rounds_of_dynamic_sampling(capsys):
+    out = plan(capsys, *GYM, "--dynamic_sampling_rounds", "3")
+    # without a further round 12,800 of 24 tokens, with three 51,200 of 192
+    assert re.search(r"target.* 12,800 .* 24 .*: 0\.3 M$", out, re.MULTILINE)
+    assert re.search(r"at most.* 51,200 .* 192.*: 9\.8 M$", out, re.MULTILINE)
 
 
 def test_each_completion_may_be_used_in_several_updates(capsys):
@@ -79,5 +96,4 @@ def test_the_command_plans_the_recipe_of_a_run_by_its_log(folder, tmp_path, caps
     }
     (tmp_path / "run" / "leash_recipe.yaml").write_text(yaml.safe_dump(recipe))
     out = plan(capsys, "--run", str(tmp_path / "run"), "--max_steps", "100")
-    assert "100 policy updates" in out
     assert "1.0 hours at 36.00 seconds" in out

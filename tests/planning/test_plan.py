@@ -22,7 +22,7 @@ LORA = ["--config", LORA_RECIPE, "--num_gpus", "1", "--gpu_memory", "24"]
 
 def settings_of(*argv):
     """What `leash plan` plans for these words of the command line."""
-    arguments, training_args, model_args = parse_plan(argv)
+    arguments, _, training_args, model_args = parse_plan(argv)
     return make_settings(arguments, training_args, model_args)
 
 
@@ -221,6 +221,7 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
         ("--load_in_4bit", "true", "use_peft"),
         ("--model_config", "mixtral.json", "'mixtral'"),  # for which the formulas do not hold
         ("--step_seconds", "0", "step_seconds"),
+        ("--efforts", "{low: short}", "'short'"),
         ("--run", ".", "step_time"),  # which no log there has
     ],
 )

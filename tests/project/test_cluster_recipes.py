@@ -121,7 +121,7 @@ def test_script_as_it_stands_fits_and_starts_one_launcher_a_node_with_all_its_cp
 def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding, run_script):
     config = f"recipes/accelerate/{sharding}.yaml"
     _, _, started = run_script(name, RECIPE="recipes/leash_c_1.5b_4k.yaml", ACCELERATE=config)
-    arguments, planned, _ = parse_plan(started["leash-0"][1:])
+    arguments, _, planned, _ = parse_plan(started["leash-0"][1:])
     launch, fields = launched(started["accelerate-0"])
     assert (launch.config_file, launch.num_processes) == (config, arguments.num_gpus)
     assert arguments.sharding == SHARDINGS[sharding]
@@ -237,7 +237,7 @@ def test_the_plan_prints_what_the_page_shows(command, capsys, monkeypatch):
 @pytest.mark.parametrize("place", LAUNCHES)
 def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(place):
     planned = PLANS[max(plan for plan in PLANS if plan < place)].words
-    arguments, training_args, _ = parse_plan(planned)
+    arguments, _, training_args, _ = parse_plan(planned)
     launch, fields = launched(["launch", *LAUNCHES[place].words])
     assert processes(launch) == arguments.num_gpus
     assert SHARDINGS[Path(launch.config_file).stem] == arguments.sharding

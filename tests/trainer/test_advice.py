@@ -5,7 +5,8 @@ import pytest
 from conftest import ROOT, log_rows, logged
 from stock_run import stock_trainer
 
-from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.laser import Laser
+from leash_trl.length_control.leash import Leash, LeashC
 from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.thinkprune import ThinkPrune
 from leash_trl.trainer.advice import advice_on
@@ -77,6 +78,14 @@ def test_lengths_that_a_floor_keeps_above_the_target_are_not_those_of_lambda():
     assert advice_of(rows, Leash(min_accuracy=0.9)) == {}
 
 
+@pytest.mark.parametrize("method", [Leash(lambda_init=1.0, lambda_lr=0.0), LeashC(lambda_init=0.0)])
+def test_a_constant_lambda_is_not_told_of_its_bounds(method):
+    violation = 0.25 if method.lam == 1.0 else -0.25
+    rows = log(40, violation=violation, lam=method.lam)
+    assert advice_of(rows, method) == {}
+    assert advice_of(rows, LeashPredictive()) != {}  # whose lambda moves, though its lambda_lr is 0, too
+
+
 def test_the_remedy_of_a_method_that_already_lengthens_answers_is_another_target():
     rows = log(20, violation=-0.2, lam=-1.0)
     text = advice_of(rows, LeashPredictive(lambda_min=-1.0))["lambda_at_min"]
@@ -86,6 +95,21 @@ def test_the_remedy_of_a_method_that_already_lengthens_answers_is_another_target
 
 def test_a_method_that_cuts_answers_on_purpose_is_not_told_that_they_are_cut():
     assert advice_of(log(20, truncated_share=0.5), ThinkPrune()) == {}
+
+
+@pytest.mark.parametrize(("rule", "rows"), [("short_answers_wrong", TURNED), ("accuracy_fell", FELL)])
+def test_the_remedy_names_the_floor_that_the_method_has(rule, rows):
+    assert "set min_accuracy" in advice_of(rows, Leash())[rule]
+    assert "raise min_accuracy=0.6" in advice_of(rows, Leash(min_accuracy=0.6))[rule]
+    assert "length_control leash" in advice_of(rows, Laser())[rule]  # Laser has none
+
+
+def test_where_a_floor_is_out_of_reach_only_its_own_advice_names_it():
+    rows = [{**row, "leash/price_share": 0.0, "leash/length_accuracy_correlation": 0.3} for row in FELL]
+    for row in rows[:20]:
+        row["leash/length_accuracy_correlation"] = -0.3
+    advice = advice_of(rows, Leash(min_accuracy=0.9))
+    assert [rule for rule, text in advice.items() if "min_accuracy" in text] == ["floor_out_of_reach"]
 
 
 def test_groups_of_solved_problems_need_no_signal():
@@ -160,8 +184,8 @@ def test_a_run_is_told_once_and_again_at_its_end(kind, make_trainer, tiny_model_
 
     def run():
         if kind == "GRPO":
-            return stock_trainer(kind, tiny_model_path, tmp_path, Leash(lambda_init=1.0, lambda_lr=0.0), **fields)
-        return make_trainer(output_dir=tmp_path, target_length=6, lambda_init=1.0, lambda_lr=0.0, **fields)
+            return stock_trainer(kind, tiny_model_path, tmp_path, Leash(lambda_init=1.0), **fields)
+        return make_trainer(output_dir=tmp_path, target_length=6, lambda_init=1.0, **fields)
 
     whole = run()
     with pytest.warns(UserWarning, match="lambda_max") as warned:

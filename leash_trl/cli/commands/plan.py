@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from leash_trl import process
@@ -11,6 +12,7 @@ from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.paths import existing_path
 from leash_trl.planning import duration, plan
 from leash_trl.run_folder import RECIPE_FILE, newest_trainer_state
+from leash_trl.saved_recipe import mapping_field
 
 
 DEFAULT_PROMPT_LENGTH = 1024
@@ -42,7 +44,7 @@ class PlanArguments:
             all GPUs.
         step_seconds (`float`): Seconds per policy update, generation included.
         run (`str`): Folder of a run of a few updates with the same batches and GPUs, whose log has the time of an
-            update. Without --config, its recipe is planned: --run RUN --max_steps 400.
+            update without the optimizer's step. Without --config, its recipe is planned: --run RUN --max_steps 400.
     """
 
     num_gpus: int = 1
@@ -61,8 +63,9 @@ class PlanArguments:
                 raise ValueError(f"{name} is {rate}, but must be above 0")
 
 
-def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
-    """Returns the options of the plan, and the training and model arguments of the recipe for that number of GPUs."""
+def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
+    """Returns the options of the plan, and the script, training and model arguments of the recipe for that number of
+    GPUs."""
     arguments, training_words = parse_known(PlanArguments, argv, "leash plan")
     from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -83,10 +86,10 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
         training_words = ["--config", str(recipe_file), *training_words]
     # Planning needs no GPU, but transformers would refuse bf16 without one, unless it is told to use the CPU.
     recipe = fields_of_command_line(["--use_cpu", "true", *training_words], prog="leash plan")
-    _, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
+    script_args, training_args, model_args, _ = arguments_of(recipe, PlannedConfig)
     if model_args.model_name_or_path is None:
         raise ValueError("--model_name_or_path is missing: neither --config RECIPE nor the command line names it")
-    return arguments, training_args, model_args
+    return arguments, script_args, training_args, model_args
 
 
 def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> plan.Settings:
@@ -135,8 +138,14 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     return plan.Settings(**settings)
 
 
-def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
+def planned_run(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
     """Returns lines with the size of the run and, if a rate is known, how long it takes."""
+    from leash_trl.data.efforts import check_efforts
+
+    efforts = mapping_field("efforts", script_args.efforts) or {}
+    check_efforts(efforts, template_kwargs={})
+    # Equally many prompts have the target of each effort.
+    target_length = fmean(efforts.values()) if efforts else training_args.target_length
     # Every completion is used in `num_iterations` updates, so a run generates fewer than its updates process.
     completions_per_update = (
         arguments.num_gpus * training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps
@@ -148,7 +157,8 @@ def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
     else:
         # The number of updates depends on the size of the data set, which is not loaded.
         name = f"run, for every {PLANNED_PROBLEMS:,} problems in {training_args.num_train_epochs:g} epochs"
-        num_completions = training_args.num_train_epochs * PLANNED_PROBLEMS * training_args.num_generations
+        num_prompts = PLANNED_PROBLEMS * max(1, len(efforts))  # each problem once per effort
+        num_completions = training_args.num_train_epochs * num_prompts * training_args.num_generations
         num_updates = num_completions * training_args.num_iterations / completions_per_update
     measured = None  # the duration of an update, as a run of a few updates logged it
     if arguments.run is not None:
@@ -156,9 +166,15 @@ def planned_run(arguments: PlanArguments, training_args: Any) -> list[str]:
             folder = existing_path(arguments.run, "run")
             measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
     return duration.run_lines(
-        duration.RunSize(name, num_updates, num_completions=num_completions, num_gpus=arguments.num_gpus),
+        duration.RunSize(
+            name,
+            num_updates,
+            num_completions=num_completions,
+            sampling_rounds=training_args.dynamic_sampling_rounds,
+            num_gpus=arguments.num_gpus,
+        ),
         longest=training_args.generation_limit,
-        target_length=training_args.target_length if training_args.length_of == "completion" else None,
+        target_length=target_length if training_args.length_of == "completion" else None,
         step_seconds=arguments.step_seconds,
         tokens_per_second=arguments.tokens_per_second,
         measured=measured,
@@ -207,8 +223,8 @@ def main(argv: list[str]) -> int:
     """Prints the memory, the tokens and the hours of a recipe, and returns 0 if the run fits, else 1."""
     process.ignore_future_warnings()  # about names that TRL itself sets
     with errors_to_user_errors():
-        arguments, training_args, model_args = parse_plan(argv)
-        run_lines = planned_run(arguments, training_args)
+        arguments, script_args, training_args, model_args = parse_plan(argv)
+        run_lines = planned_run(arguments, script_args, training_args)
         if arguments.gpu_memory is None:
             print("\n".join(run_lines))
             return 0
