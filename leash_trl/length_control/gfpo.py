@@ -1,6 +1,5 @@
 """GFPO: samples more completions per prompt and trains only on the few best ones by length."""
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,7 +10,6 @@ from leash_trl.length_control import (
     LengthControl,
     Paper,
     Rollouts,
-    Score,
     group_advantages,
     hyperparameter,
 )
@@ -79,12 +77,10 @@ class GFPO(LengthControl):
         is_kept_PG = (ranks_PG < num_kept) & is_scorable_PG
         return is_kept_PG.flatten()
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         """Computes advantages over the kept completions; the others have advantage 0."""
-        score = super().score(rollouts, rule)
         # `group_advantages` leaves a reward of NaN out of mean and standard deviation, and gives it an advantage of 0.
-        kept_rewards_N = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
-        advantages_N = group_advantages(
+        kept_rewards_N = shaped.masked_fill(~self.kept(rollouts), torch.nan)
+        return group_advantages(
             kept_rewards_N, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction=0
         )
-        return replace(score, advantages=advantages_N)

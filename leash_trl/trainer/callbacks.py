@@ -84,7 +84,7 @@ class DualStepCallback(TrainerCallback):
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
         # There are several parts only with dynamic sampling: those of its rounds of generation.
-        self._lacks_rewards = not any(self.method.is_trained(part).any() for part in parts)
+        self._lacks_rewards = all(self.method.base_rewards(part).isnan().all() for part in parts)
         if self._lacks_rewards:
             logger.warning_once(
                 f"reward_funcs, or the correctness_func if {self.method.name} trains from it alone, returned None for "

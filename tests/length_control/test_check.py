@@ -2,7 +2,6 @@
 
 import copy
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -54,9 +53,8 @@ class FillsWhatHasNoReward(Mine):
 class AdvantagesWithoutReward(Mine):
     own_advantages = True
 
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        return replace(score, advantages=score.advantages + 1.0)
+    def advantages(self, rollouts, shaped, rule):
+        return super().advantages(rollouts, shaped, rule) + 1.0
 
 
 class WorksInPlace(Mine):
@@ -66,26 +64,23 @@ class WorksInPlace(Mine):
 
 
 class UndeclaredAdvantages(Mine):
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        return replace(score, advantages=2 * score.advantages)
+    def advantages(self, rollouts, shaped, rule):
+        return 2 * super().advantages(rollouts, shaped, rule)
 
 
 class NotCentered(Mine):
     own_advantages = "group"
 
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        return replace(score, advantages=score.advantages.clamp(min=0.0))
+    def advantages(self, rollouts, shaped, rule):
+        return super().advantages(rollouts, shaped, rule).clamp(min=0.0)
 
 
 class StandardizedOverTheBatch(Mine):
     own_advantages = "group"
 
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        centered = group_advantages(score.shaped - rollouts.lengths / 1000, rollouts.num_generations, "none", 1e-8)
-        return replace(score, advantages=centered / (centered.std(correction=0) + 1e-8))
+    def advantages(self, rollouts, shaped, rule):
+        centered = group_advantages(shaped - rollouts.lengths / 1000, rollouts.num_generations, "none", 1e-8)
+        return centered / (centered.std(correction=0) + 1e-8)
 
 
 class ComparesAllPrompts(Mine):
