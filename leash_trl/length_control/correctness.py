@@ -103,13 +103,8 @@ class CorrectnessRule:
 
     def check(self, method: LengthControl) -> None:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
-        if not method.uses_correctness:
-            return
-        # If the class does not use it, only this instance does, because of its accuracy floor.
-        if type(method).uses_correctness:
-            self.require(f"length_control {method.name!r}")
-        else:
-            self.require("min_accuracy")
+        if needing := method.needs_correctness():
+            self.require(needing)
 
     def require(self, needing: str) -> None:
         """Raises `TrainingError` if it is not known which answers are correct; `needing` is what needs to know."""

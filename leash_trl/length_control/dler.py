@@ -43,18 +43,15 @@ class DLER(LengthControl):
 
     name = "dler"
     paper = Paper("DLER: Doing Length pEnalty Right", "2510.15110")
-    own_advantages = "batch"
+    depends_on = "batch"
+    own_advantages = True
+    advantages_have_mean_zero = True
     target_use = "required"
     needs_truncated = True
 
     easy_limit: int | None = hyperparameter(None, ge=1)
     easy_threshold: float = hyperparameter(0.5, ge=0, le=1)
     cut_generation: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # With `easy_limit`, the limit of a completion depends on the solve rate of its prompt.
-        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # of this instance only
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._rewards_within(self.limits(rollouts), rollouts)

@@ -46,8 +46,9 @@ class DRPO(LengthControl):
         "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization", "2510.04474", "Gang Li and others"
     )
     formula_from = "the authors' release"
-    needs_group = True
-    own_advantages = "group"
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
     temperature: float = hyperparameter(0.1, gt=0)
 

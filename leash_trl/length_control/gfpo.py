@@ -43,11 +43,15 @@ class GFPO(LengthControl):
 
     name = "gfpo"
     paper = Paper("Sample More to Think Less: Group Filtered Policy Optimization", "2508.09726")
-    own_advantages = "group"
-    uses_correctness = False
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = hyperparameter(None, ge=2)  # a single completion would have advantage 0
+
+    def needs_correctness(self) -> str | None:
+        return None
 
     def observe(self, rollouts: Rollouts) -> None:
         """Raises `TrainingError` if all completions of a prompt are kept, which is GRPO."""

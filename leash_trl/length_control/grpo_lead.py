@@ -32,7 +32,7 @@ class GRPOLead(LengthControl):
 
     name = "grpo_lead"
     paper = Paper("GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach", "2504.09696")
-    needs_group = True
+    depends_on = "prompt"
     own_advantages = True
     scale_rewards = "group"
 

@@ -140,7 +140,7 @@ class LEAD(LengthControl):
         "Songtao Wei and others",
     )
     formula_from = "the authors' release"
-    needs_group = True
+    depends_on = "batch"
     own_advantages = True
 
     lower_bound: int = hyperparameter(1000, ge=1)

@@ -197,8 +197,9 @@ class LeashPredictive(Leash):
 
     name = "leash_predictive"
     paper = None
-    own_advantages = "group"
-    uses_correctness = True
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
     lambda_init: float = hyperparameter(1.0, ge=0)
     lambda_lr: float = hyperparameter(0.0, ge=0, le=0)
@@ -236,6 +237,7 @@ class LeashPredictive(Leash):
         forecast = self.forecast(name)
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
+    needs_correctness = LengthControl.needs_correctness
     reward_warning = LengthControl.reward_warning
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:

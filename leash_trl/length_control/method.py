@@ -49,16 +49,15 @@ class LengthControl:
     formula_from: ClassVar[str | None] = None
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
-    # False: the method uses the task rewards unchanged and needs not know which answers are correct
-    uses_correctness: ClassVar[bool] = True
     # True: the method learns from truncated completions, or its state uses them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
-    # True: the shaped reward of a completion depends on the other completions of its prompt. "batch": on those of all
-    # prompts.
-    needs_group: ClassVar[bool | Literal["batch"]] = False
-    # True: the method computes its own advantages. "group": they also have mean 0 over every prompt and depend only on
-    # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
-    own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
+    # on what the shaped reward of a completion depends, and its advantage if the method computes its own: on this
+    # completion alone, on all completions of its prompt, or on all prompts of the batch
+    depends_on: ClassVar[Literal["completion", "prompt", "batch"]] = "completion"
+    # whether the method computes its own advantages
+    own_advantages: ClassVar[bool] = False
+    # whether its own advantages have mean 0 over every prompt, so that GRPO and RLOO can compute them from rewards
+    advantages_have_mean_zero: ClassVar[bool] = False
     # standard deviation by which advantages are divided; `None`: that of the run's `scale_rewards`
     scale_rewards: ClassVar[Scaling | None] = None
     # bounds of the fields made by `hyperparameter`, which are kept here because a subclass that is decorated with
@@ -105,10 +104,15 @@ class LengthControl:
         """
         return None
 
+    def needs_correctness(self) -> str | None:
+        """Returns what needs to know which answers are correct, as the error names it where this is not known:
+        `"min_accuracy"`, or by default the method; `None` if nothing does, as of a method of the task rewards."""
+        return f"length_control {self.name!r}"
+
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards without the length term, on the method's own scale; NaN for
         completions without a reward. A batch of such completions alone changes neither policy nor state."""
-        return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
+        return rollouts.correctness if self.needs_correctness() else rollouts.task_rewards
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""

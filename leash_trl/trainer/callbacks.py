@@ -93,7 +93,7 @@ class DualStepCallback(TrainerCallback):
             return
         self._has_observed = True
         knows_correctness = any(part.is_scorable.any() for part in parts)
-        if self.method.uses_correctness and not knows_correctness:
+        if self.method.needs_correctness() and not knows_correctness:
             logger.warning_once(
                 "correctness_func returned None for every completion of a batch, so what depends on correctness, such "
                 "as min_accuracy, does not act on it"
