@@ -335,7 +335,7 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
 
 def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
     """Returns a sentence on what a run trained and how its batches changed, by its [`final_numbers`] and its
-    [`run_settings`]."""
+    [`saved_settings`]."""
     model = settings.get("model_name_or_path", "a model")
     method = settings["length_control"] or "no length control"
     parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]

@@ -2,7 +2,7 @@
 
 - `method.py`: `LengthControl`, the base class of all methods, with every hook that a method may override
 - `fields.py`: declares and checks hyper-parameters and state, `hyperparameter` and `state_field`
-- `rollouts.py`: `Rollouts`, what a method receives, and `Score`, what it returns
+- `rollouts.py`: `Rollouts`, what a method receives, and `Score`, what `LengthControl.score` makes of it
 - `advantages.py`: from shaped rewards to advantages, `AdvantageRule` and the parts of rules of their own
 - `dual.py`, `accuracy_floor.py`: LEASH's dual step, and the floor that limits its penalty
 - `leash.py`, `laser.py`, ...: one file per paper; `methods.py` lists them and finds a method by its name
@@ -17,7 +17,7 @@ from leash_trl.length_control.advantages import AdvantageRule, group_advantages,
 from leash_trl.length_control.check import check_length_control
 from leash_trl.length_control.fields import hyperparameter, state_field
 from leash_trl.length_control.method import LengthControl, Paper
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.rollouts import Rollouts
 
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "LengthControl",
     "Paper",
     "Rollouts",
-    "Score",
     "check_length_control",
     "group_advantages",
     "hyperparameter",

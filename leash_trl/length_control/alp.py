@@ -31,7 +31,7 @@ class ALP(LengthControl):
     name = "alp"
     paper = Paper("Just Enough Thinking: Efficient Reasoning with Adaptive Length Penalties", "2506.05256")
     formula_from = "secondary sources"
-    needs_group = True
+    depends_on = "prompt"
 
     beta: float = hyperparameter(1e-7, ge=0)
 

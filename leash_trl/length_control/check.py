@@ -191,10 +191,10 @@ def _check_training(method: LengthControl, batches: Mapping[str, Rollouts]) -> N
             f"target_use of length_control {method.name!r} is 'none', but it reads rollouts.target_lengths, which are "
             "NaN in a run without a target; set it to 'required' or 'optional'"
         )
-    if not method.uses_correctness and record_with(correctness_rewards=-mixed.task_rewards) != expected:
+    if not method.needs_correctness() and record_with(correctness_rewards=-mixed.task_rewards) != expected:
         raise ValueError(
-            f"uses_correctness of length_control {method.name!r} is False, but it reads which answers are correct; "
-            "set it to True, since this is not known in every run, or use rollouts.task_rewards"
+            f"needs_correctness of length_control {method.name!r} returned None, but it reads which answers are "
+            "correct; let it return what needs this, which is not known in every run, or use rollouts.task_rewards"
         )
 
 
@@ -214,36 +214,33 @@ def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
             f"advantages of length_control {method.name!r} are not {len(has_reward)} finite numbers, with 0 where a "
             "completion has no reward; mask them, as with nan_to_num(nan=0.0)"
         )
-    # `own_advantages` is False if GRPO's rule computes the advantages from the shaped rewards. "group" and "batch"
-    # promise that they have mean 0 over each prompt, and "group" also that they depend on this prompt alone.
+    # `own_advantages` is False if GRPO's rule computes the advantages from the shaped rewards.
     if not method.own_advantages and not _is_same(advantages, RULE(score.shaped, rollouts.num_generations)):
         raise ValueError(
             f"own_advantages of length_control {method.name!r} is False, but its advantages are not those of the "
-            "shaped rewards; set it to 'group', 'batch' or True"
+            "shaped rewards; set it to True"
         )
     means = rollouts.by_group(advantages).mean(dim=1)
-    if method.own_advantages in ("group", "batch") and means.abs().max() > FLOAT32_ERROR:
+    if method.advantages_have_mean_zero and means.abs().max() > FLOAT32_ERROR:
         raise ValueError(
-            f"own_advantages of length_control {method.name!r} is {method.own_advantages!r}, but the mean of a prompt "
-            "is not 0; set it to True"
+            f"advantages_have_mean_zero of length_control {method.name!r} is True, but the mean of a prompt is not 0; "
+            "set it to False"
         )
-    # `needs_group` says on which completions a shaped reward depends: "batch" for all, True for those of its prompt,
-    # False for itself alone. Without the others, it must then be the same.
-    if method.needs_group != "batch":
-        part_size = rollouts.num_generations if method.needs_group else 1
-        if not _is_same(score.shaped, _score_in_parts(method, rollouts, part_size).shaped):
-            raise ValueError(
-                f"needs_group of length_control {method.name!r} is {method.needs_group}, but shaped_rewards depends "
-                "on other completions; set it to True if on those of the prompt (see rollouts.by_group), else to "
-                "'batch'"
-            )
-    if method.own_advantages == "group":
-        score_by_prompt = _score_in_parts(method, rollouts, rollouts.num_generations)
-        if not _is_same(advantages, score_by_prompt.advantages):
-            raise ValueError(
-                f"own_advantages of length_control {method.name!r} is 'group', but they depend on other prompts; set "
-                "it to 'batch', or compare only within a prompt"
-            )
+    if method.depends_on == "batch":
+        return
+    # Without the completions on which a completion does not depend, its score must be the same.
+    part_size = rollouts.num_generations if method.depends_on == "prompt" else 1
+    score_in_parts = _score_in_parts(method, rollouts, part_size)
+    if not _is_same(score.shaped, score_in_parts.shaped):
+        raise ValueError(
+            f"depends_on of length_control {method.name!r} is {method.depends_on!r}, but shaped_rewards depends on "
+            "other completions; set it to 'prompt' if on those of the prompt (see rollouts.by_group), else to 'batch'"
+        )
+    if method.own_advantages and not _is_same(advantages, score_in_parts.advantages):
+        raise ValueError(
+            f"depends_on of length_control {method.name!r} is {method.depends_on!r}, but advantages depend on other "
+            "completions; set it to 'prompt' if on those of the prompt, else to 'batch'"
+        )
 
 
 def _score_in_parts(method: LengthControl, rollouts: Rollouts, part_size: int) -> Score:

@@ -103,13 +103,8 @@ class CorrectnessRule:
 
     def check_known_for(self, method: LengthControl) -> None:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
-        if not method.uses_correctness:
-            return
-        # If the class does not use it, only this instance does, because of its accuracy floor.
-        if type(method).uses_correctness:
-            self.require_known(f"length_control {method.name!r}")
-        else:
-            self.require_known("min_accuracy")
+        if needed_by := method.needs_correctness():
+            self.require_known(needed_by)
 
     def require_known(self, needed_by: str) -> None:
         """Raises `TrainingError` if it is not known which answers are correct; `needed_by` is what needs to know."""

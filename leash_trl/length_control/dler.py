@@ -1,7 +1,5 @@
 """DLER: truncation as the only length penalty, advantages standardized over the complete batch."""
 
-from dataclasses import replace
-
 import torch
 
 from leash_trl.length_control import (
@@ -9,7 +7,6 @@ from leash_trl.length_control import (
     LengthControl,
     Paper,
     Rollouts,
-    Score,
     group_advantages,
     hyperparameter,
     standardized,
@@ -46,18 +43,15 @@ class DLER(LengthControl):
 
     name = "dler"
     paper = Paper("DLER: Doing Length pEnalty Right", "2510.15110")
-    own_advantages = "batch"
+    depends_on = "batch"
+    own_advantages = True
+    advantages_have_mean_zero = True
     target_use = "required"
     needs_truncated = True
 
     easy_limit: int | None = hyperparameter(None, ge=1)
     easy_threshold: float = hyperparameter(0.5, ge=0, le=1)
     cut_generation: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # With `easy_limit`, the limit of a completion depends on the solve rate of its prompt.
-        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # of this instance only
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return self._rewards_within(self.limits(rollouts), rollouts)
@@ -83,18 +77,15 @@ class DLER(LengthControl):
         easy_limits_PG = targets_PG.clamp(max=self.easy_limit)
         return easy_limits_PG.where(is_easy_P1, targets_PG).flatten()
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        score = super().score(rollouts, rule)
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         # shaped reward R_i minus the mean of its group; without a scale, it is not divided by anything
-        centered_N = group_advantages(
-            score.shaped, rollouts.num_generations, scale_rewards="none", epsilon=rule.epsilon
-        )
+        centered_N = group_advantages(shaped, rollouts.num_generations, scale_rewards="none", epsilon=rule.epsilon)
         # Unscorable completions have an advantage of 0 here, which must not count in the mean and the standard
         # deviation of the batch. NaN is left out of both.
-        centered_N = centered_N.masked_fill(torch.isnan(score.shaped), torch.nan)
+        centered_N = centered_N.masked_fill(torch.isnan(shaped), torch.nan)
         weights_N = torch.ones_like(centered_N)
         advantages_N = standardized(centered_N, weights_N, correction=0, epsilon=rule.epsilon)
-        return replace(score, advantages=advantages_N.nan_to_num(nan=0.0))
+        return advantages_N.nan_to_num(nan=0.0)
 
     def generation_cap(self, target_length: float | None) -> int | None:
         if target_length is None or not self.cut_generation:

@@ -1,11 +1,10 @@
 """DRPO: the weight of a correct answer falls with its length, but stays positive."""
 
 import math
-from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter
+from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, hyperparameter
 
 
 class DRPO(LengthControl):
@@ -47,8 +46,9 @@ class DRPO(LengthControl):
         "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization", "2510.04474", "Gang Li and others"
     )
     formula_from = "the authors' release"
-    needs_group = True
-    own_advantages = "group"
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
     temperature: float = hyperparameter(0.1, gt=0)
 
@@ -71,13 +71,12 @@ class DRPO(LengthControl):
         weights_PG = torch.exp(-excess_PG / scale)
         return self.base_rewards(rollouts) * weights_PG.flatten()
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        score = super().score(rollouts, rule)
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)
         # omega_i: shares of the correct answers of a prompt, which sum to 1. Their weights are the shaped rewards,
         # whose sum is at least 1, the weight of the shortest one; the clamp avoids 0 / 0 where no answer is correct.
-        weights_PG = rollouts.by_group(score.shaped).where(is_correct_PG, 0.0)
+        weights_PG = rollouts.by_group(shaped).where(is_correct_PG, 0.0)
         omegas_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)
         # 1 / n_-: equal shares of the wrong answers, which sum to 1, too
         num_wrong_P1 = is_wrong_PG.sum(dim=1, keepdim=True)
@@ -85,4 +84,4 @@ class DRPO(LengthControl):
         advantages_PG = rollouts.num_generations * (omegas_PG - wrong_shares_PG)
         # A prompt whose answers are all correct, or all wrong, has advantages of 0, as in GRPO on correctness alone.
         has_both_P1 = is_correct_PG.any(dim=1, keepdim=True) & is_wrong_PG.any(dim=1, keepdim=True)
-        return replace(score, advantages=advantages_PG.where(has_both_P1, 0.0).flatten())
+        return advantages_PG.where(has_both_P1, 0.0).flatten()

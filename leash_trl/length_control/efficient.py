@@ -28,7 +28,7 @@ class Efficient(LengthControl):
 
     name = "efficient"
     paper = Paper("Training Language Models to Reason Efficiently", "2502.04463")
-    needs_group = True
+    depends_on = "prompt"
 
     alpha: float = hyperparameter(0.1, ge=0, lt=1)
     requires_eos: bool = True

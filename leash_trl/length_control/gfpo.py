@@ -1,6 +1,5 @@
 """GFPO: samples more completions per prompt and trains only on the few best ones by length."""
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,7 +10,6 @@ from leash_trl.length_control import (
     LengthControl,
     Paper,
     Rollouts,
-    Score,
     group_advantages,
     hyperparameter,
 )
@@ -45,11 +43,15 @@ class GFPO(LengthControl):
 
     name = "gfpo"
     paper = Paper("Sample More to Think Less: Group Filtered Policy Optimization", "2508.09726")
-    own_advantages = "group"
-    uses_correctness = False
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = hyperparameter(None, ge=2)  # a single completion would have advantage 0
+
+    def needs_correctness(self) -> str | None:
+        return None
 
     def observe(self, rollouts: Rollouts) -> None:
         """Raises `TrainingError` if all completions of a prompt are kept, which is GRPO."""
@@ -79,12 +81,10 @@ class GFPO(LengthControl):
         is_kept_PG = (ranks_PG < num_kept) & is_scorable_PG
         return is_kept_PG.flatten()
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         """Computes advantages over the kept completions; the others have advantage 0."""
-        score = super().score(rollouts, rule)
         # `group_advantages` leaves a reward of NaN out of mean and standard deviation, and gives it an advantage of 0.
-        kept_rewards_N = score.shaped.masked_fill(~self.kept(rollouts), torch.nan)
-        advantages_N = group_advantages(
+        kept_rewards_N = shaped.masked_fill(~self.kept(rollouts), torch.nan)
+        return group_advantages(
             kept_rewards_N, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction=0
         )
-        return replace(score, advantages=advantages_N)

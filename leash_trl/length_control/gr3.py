@@ -25,8 +25,9 @@ class GR3(LengthControl):
     name = "gr3"
     paper = Paper("GR3", "2603.10535")
     formula_from = "prime-rl"
-    needs_group = True
-    own_advantages = "group"
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
     scale_rewards = "none"
 
     alpha: float = hyperparameter(0.33, ge=0)

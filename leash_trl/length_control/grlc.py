@@ -45,7 +45,7 @@ class GRLC(LengthControl):
 
     name = "grlc"
     paper = Paper("Nemotron 3 Nano", "2512.20848")
-    needs_group = True
+    depends_on = "prompt"
 
     weight: float = hyperparameter(0.5, ge=0)
 

@@ -1,10 +1,8 @@
 """GRPO-LEAD: a length reward by z-score among the correct answers, and advantages weighted by difficulty."""
 
-from dataclasses import replace
-
 import torch
 
-from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, Score, hyperparameter, standardized
+from leash_trl.length_control import AdvantageRule, LengthControl, Paper, Rollouts, hyperparameter, standardized
 
 
 class GRPOLead(LengthControl):
@@ -34,7 +32,7 @@ class GRPOLead(LengthControl):
 
     name = "grpo_lead"
     paper = Paper("GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach", "2504.09696")
-    needs_group = True
+    depends_on = "prompt"
     own_advantages = True
     scale_rewards = "group"
 
@@ -58,14 +56,13 @@ class GRPOLead(LengthControl):
         factors_PG = torch.exp(-self.alpha * z_scores_PG)
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        score = super().score(rollouts, rule)
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
+        advantages_N = super().advantages(rollouts, shaped, rule)  # A_i
         rates_N = rollouts.solve_rates  # rho
         # Weights fall with the solve rate: a correct answer counts most where few answers are correct, and a wrong one
         # where few are wrong.
-        weights_N = torch.where(score.advantages > 0, self.weights(rates_N), self.weights(1.0 - rates_N))
-        advantages_N = (score.advantages * weights_N).nan_to_num(nan=0.0)  # an unscorable prompt has no solve rate
-        return replace(score, advantages=advantages_N)
+        weights_N = torch.where(advantages_N > 0, self.weights(rates_N), self.weights(1.0 - rates_N))
+        return (advantages_N * weights_N).nan_to_num(nan=0.0)  # an unscorable prompt has no solve rate
 
     def weights(self, rates: torch.Tensor) -> torch.Tensor:
         """Returns the weights $w$ for solve rates, dimensionless."""

@@ -29,7 +29,7 @@ class Kimi(LengthControl):
 
     name = "kimi"
     paper = Paper("Kimi k1.5: Scaling Reinforcement Learning with LLMs", "2501.12599")
-    needs_group = True
+    depends_on = "prompt"
 
     weight: float = hyperparameter(0.4, ge=0)
     warmup_steps: int = hyperparameter(0, ge=0)

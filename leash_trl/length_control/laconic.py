@@ -32,12 +32,12 @@ class Laconic(Leash):
 
     name = "laconic"
     paper = Paper("LACONIC: Length-Aware Constrained Reinforcement Learning for LLM", "2602.14468")
-    uses_correctness = True
 
     lambda_init: float = hyperparameter(0.0, ge=0)
     lambda_lr: float = hyperparameter(0.002, ge=0)
     lambda_max: float = hyperparameter(0.1, ge=0)
 
+    needs_correctness = LengthControl.needs_correctness
     base_rewards = LengthControl.base_rewards
     reward_warning = LengthControl.reward_warning
 

@@ -152,7 +152,7 @@ class LaserD(Laser):
     """
 
     name = "laser_d"
-    needs_group = "batch"
+    depends_on = "batch"
 
     refresh_steps: int = hyperparameter(20, ge=1)
     interval: int = hyperparameter(1024, ge=1)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean, pvariance
 
 import torch
@@ -12,7 +11,6 @@ from leash_trl.length_control import (
     LengthControl,
     Paper,
     Rollouts,
-    Score,
     group_advantages,
     hyperparameter,
     mean_and_std,
@@ -142,7 +140,7 @@ class LEAD(LengthControl):
         "Songtao Wei and others",
     )
     formula_from = "the authors' release"
-    needs_group = True
+    depends_on = "batch"
     own_advantages = True
 
     lower_bound: int = hyperparameter(1000, ge=1)
@@ -184,7 +182,7 @@ class LEAD(LengthControl):
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         return efficiency_rewards(is_correct_PG, lengths_PG, self.lower_bound, upper_bound).flatten()
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         def normalized_in_group(rewards_N: torch.Tensor) -> torch.Tensor:
             return group_advantages(rewards_N, rollouts.num_generations, scale_rewards="group", epsilon=rule.epsilon)
 
@@ -196,7 +194,7 @@ class LEAD(LengthControl):
         # The sum is standardized over the tokens of the batch: each completion counts as often as it has tokens.
         num_tokens_N = rollouts.completion_lengths.clamp(min=1)
         advantages_N = standardized(advantages_N, num_tokens_N, correction=1, epsilon=rule.epsilon)
-        return replace(super().score(rollouts, rule), advantages=advantages_N.nan_to_num(nan=0.0))
+        return advantages_N.nan_to_num(nan=0.0)
 
     def observe(self, rollouts: Rollouts) -> None:
         efficiency_of_correct_N = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)

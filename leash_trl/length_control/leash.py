@@ -98,7 +98,6 @@ class Leash(LengthControl):
         },
     )
     target_use = "required"
-    uses_correctness = False
     needs_truncated = True
 
     lambda_init: float = hyperparameter(0.1, ge=0)
@@ -131,9 +130,6 @@ class Leash(LengthControl):
         self.budget_column = self.multiplier_per
         if not self.multiplier_per:
             self.lambdas = {ONLY: float(self.lambda_init)}
-        # LEASH trains on task rewards of any kind, but its accuracy floor must know which answers are correct.
-        if self.min_accuracy is not None:
-            self.uses_correctness = True  # type: ignore[misc]  # of this instance only
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if its multipliers belong to another column."""
@@ -191,6 +187,10 @@ class Leash(LengthControl):
         """`torch.Tensor` of shape `(N,)`: [`penalty_coefficient`] of each completion, in float64."""
         coefficients = [self.penalty_coefficient(name) for name in self._multiplier_names(rollouts)]
         return torch.tensor(coefficients, dtype=torch.float64)
+
+    def needs_correctness(self) -> str | None:
+        # LEASH trains on task rewards of any kind, but its accuracy floor must know which answers are correct.
+        return None if self.min_accuracy is None else "min_accuracy"
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards.clamp(-1.0, 1.0)

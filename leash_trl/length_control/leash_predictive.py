@@ -8,7 +8,6 @@ length is expected to fall anyway.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from leash_trl.length_control import (
     AdvantageRule,
     LengthControl,
     Rollouts,
-    Score,
     group_advantages,
     hyperparameter,
     state_field,
@@ -199,8 +197,9 @@ class LeashPredictive(Leash):
 
     name = "leash_predictive"
     paper = None
-    own_advantages = "group"
-    uses_correctness = True
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
     lambda_init: float = hyperparameter(1.0, ge=0)
     lambda_lr: float = hyperparameter(0.0, ge=0, le=0)
@@ -238,6 +237,7 @@ class LeashPredictive(Leash):
         forecast = self.forecast(name)
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
+    needs_correctness = LengthControl.needs_correctness
     reward_warning = LengthControl.reward_warning
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
@@ -256,19 +256,14 @@ class LeashPredictive(Leash):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards - self.penalty(rollouts)
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         """Adds the length advantage, which is always divided by its group's standard deviation, to the task advantage,
         to which `scale_rewards` applies."""
-        # of this score, only the rewards and penalties are used, which are logged
-        score = super().score(rollouts, rule)
         num_generations = rollouts.num_generations
-        task_advantages_N = group_advantages(
-            rollouts.task_rewards, num_generations, scale_rewards=rule.scale_rewards, epsilon=rule.epsilon
-        )
+        task_advantages_N = rule(rollouts.task_rewards, num_generations)
         # Lengths are compared among the correct answers of a prompt that have a task reward. NaN leaves the others out
         # of mean and standard deviation, and gives them a length advantage of 0.
-        is_compared_N = rollouts.is_correct & ~torch.isnan(score.shaped)
+        is_compared_N = rollouts.is_correct & ~torch.isnan(shaped)
         excess_N = self.penalized_excess(rollouts).where(is_compared_N, torch.nan)
         length_advantages_N = group_advantages(-excess_N, num_generations, scale_rewards="group", epsilon=rule.epsilon)
-        advantages_N = task_advantages_N + self._penalty_coefficients(rollouts) * length_advantages_N
-        return replace(score, advantages=advantages_N)
+        return task_advantages_N + self._penalty_coefficients(rollouts) * length_advantages_N

@@ -50,7 +50,7 @@ class MAI(LengthControl):
 
     name = "mai"
     formula_from = "NeMo-RL and prime-rl"
-    needs_group = True
+    depends_on = "prompt"
 
     weight: float = hyperparameter(0.2, ge=0, le=1)
 

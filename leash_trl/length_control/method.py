@@ -49,16 +49,15 @@ class LengthControl:
     formula_from: ClassVar[str | None] = None
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
-    # False: the method uses the task rewards unchanged and needs not know which answers are correct
-    uses_correctness: ClassVar[bool] = True
     # True: the method learns from truncated completions, or its state uses them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
-    # True: the shaped reward of a completion depends on the other completions of its prompt. "batch": on those of all
-    # prompts.
-    needs_group: ClassVar[bool | Literal["batch"]] = False
-    # True: the method computes its own advantages. "group": they also have mean 0 over every prompt and depend only on
-    # the completions of that prompt. "batch": they have mean 0 over every prompt, but depend on all prompts.
-    own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
+    # on what the shaped reward of a completion depends, and its advantage if the method computes its own: on this
+    # completion alone, on all completions of its prompt, or on all prompts of the batch
+    depends_on: ClassVar[Literal["completion", "prompt", "batch"]] = "completion"
+    # whether the method computes its own advantages
+    own_advantages: ClassVar[bool] = False
+    # whether its own advantages have mean 0 over every prompt, so that GRPO and RLOO can compute them from rewards
+    advantages_have_mean_zero: ClassVar[bool] = False
     # standard deviation by which advantages are divided; `None`: that of the run's `scale_rewards`
     scale_rewards: ClassVar[Scaling | None] = None
     # bounds of the fields made by `hyperparameter`, which are kept here because a subclass that is decorated with
@@ -105,33 +104,42 @@ class LengthControl:
         """
         return None
 
+    def needs_correctness(self) -> str | None:
+        """Returns what needs to know which answers are correct, as the error names it where this is not known:
+        `"min_accuracy"`, or by default the method; `None` if nothing does, as of a method of the task rewards."""
+        return f"length_control {self.name!r}"
+
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards without the length term, on the method's own scale; NaN for
-        completions without a reward."""
-        return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
-
-    def is_trained(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True where a completion has the reward from which the method trains the
-        policy. A batch without any changes neither policy nor state."""
-        return ~torch.isnan(self.base_rewards(rollouts))
+        completions without a reward. A batch of such completions alone changes neither policy nor state."""
+        return rollouts.correctness if self.needs_correctness() else rollouts.task_rewards
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
         return self.base_rewards(rollouts)
 
-    def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Length penalty in reward units, before any clipping; by default what
-        `shaped_rewards` subtracts from `base_rewards`."""
-        return self.base_rewards(rollouts) - self.shaped_rewards(rollouts)
+    def penalty(self, rollouts: Rollouts) -> torch.Tensor | None:
+        """`torch.Tensor` of shape `(N,)`: Length penalty in reward units, before any clipping; by default `None`, for
+        what `shaped_rewards` subtracts from `base_rewards`."""
+        return None
+
+    def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Advantages in float64, of all processes; 0 for completions without a reward.
+
+        Args:
+            shaped (`torch.Tensor` of shape `(N,)`): What `shaped_rewards` has returned.
+            rule ([`AdvantageRule`]): GRPO's, with the `scale_rewards` of the method or of the run.
+        """
+        return rule(shaped, rollouts.num_generations)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Returns rewards, penalties and advantages of some completions, by the current state.
-
-        A method that computes its own advantages overrides it.
+        """Returns rewards, penalties and advantages of some completions, by the current state; for this, it calls
+        `base_rewards`, `shaped_rewards`, `penalty` and `advantages`.
 
         Raises:
             `TrainingError`: If `shaped_rewards` does not return a number for each completion.
         """
+        base = self.base_rewards(rollouts)
         shaped = self.shaped_rewards(rollouts)
         if shaped.shape != rollouts.lengths.shape or not shaped.is_floating_point():
             raise TrainingError(
@@ -140,7 +148,7 @@ class LengthControl:
                 "with one value for each completion"
             )
         # NaN is right only for a completion without the reward that the method trains on.
-        broken = shaped[self.is_trained(rollouts) & ~shaped.isfinite()]
+        broken = shaped[~base.isnan() & ~shaped.isfinite()]
         if len(broken):
             raise TrainingError(
                 f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
@@ -150,11 +158,12 @@ class LengthControl:
         # it is that of the run.
         if self.scale_rewards is not None:
             rule = replace(rule, scale_rewards=self.scale_rewards)
+        penalty = self.penalty(rollouts)
         return Score(
-            base=self.base_rewards(rollouts),
-            penalty=self.penalty(rollouts),
+            base=base,
+            penalty=base - shaped if penalty is None else penalty,
             shaped=shaped,
-            advantages=rule(shaped, rollouts.num_generations),
+            advantages=self.advantages(rollouts, shaped, rule),
         )
 
     def begin_update(self, num_done: int, num_updates: int) -> None:

@@ -10,4 +10,6 @@ class NoControl(LengthControl):
     """
 
     name = "none"
-    uses_correctness = False
+
+    def needs_correctness(self) -> str | None:
+        return None

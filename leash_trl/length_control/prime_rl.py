@@ -28,8 +28,9 @@ class PrimeRL(LengthControl):
     """
 
     name = "prime_rl"
-    needs_group = True
-    own_advantages = "group"
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
     scale_rewards = "none"
 
     weight: float = hyperparameter(0.25, ge=0)

@@ -1,4 +1,4 @@
-"""`Rollouts`, the completions that a method receives, and `Score`, the rewards and advantages that it returns."""
+"""`Rollouts`, the completions that a method receives, and `Score`, the rewards and advantages that it gives them."""
 
 import math
 from collections.abc import Mapping, Sequence

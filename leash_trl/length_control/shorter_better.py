@@ -34,7 +34,7 @@ class ShorterBetter(LengthControl):
         "2504.21370",
         "Jingyang Yi and others",
     )
-    needs_group = True
+    depends_on = "prompt"
 
     alpha: float = hyperparameter(2.0, ge=0)
     beta: float = hyperparameter(0.001, ge=0)

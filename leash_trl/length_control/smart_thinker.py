@@ -76,7 +76,7 @@ class SmartThinker(LengthControl):
         {"booktitle": "Proceedings of the 43rd International Conference on Machine Learning", "year": "2026"},
     )
     formula_from = "the authors' release"
-    needs_group = True
+    depends_on = "prompt"
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)

@@ -37,7 +37,7 @@ class Toggle(LengthControl):
 
     name = "toggle"
     paper = Paper("Kimi K2.5: Visual Agentic Intelligence", "2602.02276", "Kimi Team")
-    needs_group = True
+    depends_on = "prompt"
 
     period: int = hyperparameter(20, ge=1)
     accuracy_threshold: float = hyperparameter(0.5, ge=0, le=1)

@@ -84,7 +84,7 @@ class DualStepCallback(TrainerCallback):
     def observe(self, parts: Sequence[Rollouts]) -> None:
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
         # There are several parts only with dynamic sampling: those of its rounds of generation.
-        self._lacks_rewards = not any(self.method.is_trained(part).any() for part in parts)
+        self._lacks_rewards = all(self.method.base_rewards(part).isnan().all() for part in parts)
         if self._lacks_rewards:
             logger.warning_once(
                 f"reward_funcs, or the correctness_func if {self.method.name} trains from it alone, returned None for "
@@ -93,7 +93,7 @@ class DualStepCallback(TrainerCallback):
             return
         self._has_observed = True
         knows_correctness = any(part.is_scorable.any() for part in parts)
-        if self.method.uses_correctness and not knows_correctness:
+        if self.method.needs_correctness() and not knows_correctness:
             logger.warning_once(
                 "correctness_func returned None for every completion of a batch, so what depends on correctness, such "
                 "as min_accuracy, does not act on it"

@@ -334,7 +334,7 @@ class LengthControlledReward:
         groups = [questions[start : start + size] for start in range(0, len(questions), size)]
         if all(group == [group[0]] * size for group in groups):
             return size
-        if self.method.needs_group or self.method.own_advantages:
+        if self.method.depends_on != "completion" or self.method.own_advantages:
             raise ValueError(
                 f"{self.method.name} needs whole groups, but a call splits a group; set per_device_eval_batch_size "
                 f"to a multiple of num_generations={size}, or num_generations_eval to a divisor"
@@ -383,7 +383,7 @@ def check_groups(method: LengthControl, settings: RunSettings) -> None:
     hold only a part of them."""
     size = settings.num_generations  # 1 for online DPO, which has no groups
     has_whole_groups = size > 1 and settings.completions_per_call % size == 0
-    if (method.needs_group or method.own_advantages) and not has_whole_groups:
+    if (method.depends_on != "completion" or method.own_advantages) and not has_whole_groups:
         raise ValueError(
             f"{method.name} needs whole groups of several completions, but a call holds "
             f"{settings.completions_per_call} of groups of num_generations={size}; set per_device_train_batch_size * "
@@ -393,15 +393,13 @@ def check_groups(method: LengthControl, settings: RunSettings) -> None:
 
 def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
     """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards."""
-    # `own_advantages` is False, True, "group" or "batch". The last two say that advantages have mean 0 over each
-    # prompt, and depend on the completions of that prompt, or of the whole batch.
     is_computable = (
         # Without a known kind of advantage, the trainer may divide by a standard deviation.
         settings.advantage is not None
         # The trainer subtracts the mean over a prompt, which must be 0 already.
-        and method.own_advantages is not True
+        and method.advantages_have_mean_zero
         # A process scores only its part of a batch.
-        and (method.own_advantages == "group" or settings.num_processes == 1)
+        and (method.depends_on == "prompt" or settings.num_processes == 1)
     )
     if method.own_advantages and not is_computable:
         raise ValueError(

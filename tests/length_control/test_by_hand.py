@@ -126,9 +126,9 @@ def test_smart_thinker_never_pushes_a_correct_answer_below_the_mean_of_its_group
     rewards = torch.randint(0, 2, (100 * 8,), generator=generator).tolist()
     lengths = torch.randint(1, 9000, (100 * 8,), generator=generator).tolist()
     batch = toy_rollouts(rewards, lengths, num_generations=8)
-    advantages = SmartThinker().score(batch, AdvantageRule()).advantages
-    assert advantages[batch.is_correct].min() >= 0
-    is_pressed = SmartThinker().penalty(batch) > 0
+    score = SmartThinker().score(batch, AdvantageRule())
+    assert score.advantages[batch.is_correct].min() >= 0
+    is_pressed = score.penalty > 0
     assert is_pressed[batch.is_correct].double().mean() > 0.3
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -52,11 +51,11 @@ class FillsWhatHasNoReward(Mine):
 
 
 class AdvantagesWithoutReward(Mine):
+    depends_on = "prompt"
     own_advantages = True
 
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        return replace(score, advantages=score.advantages + 1.0)
+    def advantages(self, rollouts, shaped, rule):
+        return super().advantages(rollouts, shaped, rule) + 1.0
 
 
 class WorksInPlace(Mine):
@@ -66,30 +65,30 @@ class WorksInPlace(Mine):
 
 
 class UndeclaredAdvantages(Mine):
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        return replace(score, advantages=2 * score.advantages)
+    def advantages(self, rollouts, shaped, rule):
+        return 2 * super().advantages(rollouts, shaped, rule)
 
 
 class NotCentered(Mine):
-    own_advantages = "group"
+    depends_on = "prompt"
+    own_advantages = True
+    advantages_have_mean_zero = True
 
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        return replace(score, advantages=score.advantages.clamp(min=0.0))
+    def advantages(self, rollouts, shaped, rule):
+        return super().advantages(rollouts, shaped, rule).clamp(min=0.0)
 
 
 class StandardizedOverTheBatch(Mine):
-    own_advantages = "group"
+    depends_on = "prompt"
+    own_advantages = True
 
-    def score(self, rollouts, rule):
-        score = super().score(rollouts, rule)
-        centered = group_advantages(score.shaped - rollouts.lengths / 1000, rollouts.num_generations, "none", 1e-8)
-        return replace(score, advantages=centered / (centered.std(correction=0) + 1e-8))
+    def advantages(self, rollouts, shaped, rule):
+        centered = group_advantages(shaped - rollouts.lengths / 1000, rollouts.num_generations, "none", 1e-8)
+        return centered / (centered.std(correction=0) + 1e-8)
 
 
 class ComparesAllPrompts(Mine):
-    needs_group = True
+    depends_on = "prompt"
 
     def shaped_rewards(self, rollouts):
         return self.base_rewards(rollouts) - rollouts.lengths / rollouts.lengths.max().clamp(min=1)
@@ -101,8 +100,16 @@ class UndeclaredGroup(Mine):
         return self.base_rewards(rollouts) - (rollouts.by_group(rollouts.lengths) / longest).flatten()
 
 
+class UndeclaredGroupOfAdvantages(Mine):
+    own_advantages = True
+
+    def advantages(self, rollouts, shaped, rule):
+        return 2 * super().advantages(rollouts, shaped, rule)
+
+
 class UndeclaredCorrectness(Mine):
-    uses_correctness = False
+    def needs_correctness(self):
+        return None
 
     def shaped_rewards(self, rollouts):
         return self.base_rewards(rollouts) - 0.1 * rollouts.correctness.nan_to_num()
@@ -167,11 +174,12 @@ class LosesWhatWasObserved(Mine):
         (AdvantagesWithoutReward, ["advantages", "nan_to_num"]),
         (WorksInPlace, ["rollouts", "clone"]),
         (UndeclaredAdvantages, ["advantages", "own_advantages"]),
-        (NotCentered, ["own_advantages", "'group'", "True"]),
-        (StandardizedOverTheBatch, ["own_advantages", "'batch'"]),
-        (ComparesAllPrompts, ["shaped_rewards", "needs_group", "'batch'"]),
-        (UndeclaredGroup, ["needs_group", "True"]),
-        (UndeclaredCorrectness, ["uses_correctness", "True"]),
+        (NotCentered, ["advantages_have_mean_zero", "True", "False"]),
+        (StandardizedOverTheBatch, ["advantages", "depends_on", "'prompt'", "'batch'"]),
+        (ComparesAllPrompts, ["shaped_rewards", "depends_on", "'prompt'", "'batch'"]),
+        (UndeclaredGroup, ["shaped_rewards", "depends_on", "'completion'", "'prompt'"]),
+        (UndeclaredGroupOfAdvantages, ["advantages", "depends_on", "'completion'", "'prompt'"]),
+        (UndeclaredCorrectness, ["needs_correctness", "None"]),
         (UndeclaredTarget, ["target_use", "'required'"]),
         (ScoreMovesState, ["score", "observe"]),
         (SharedByAll, ["two instances", "state_field"]),

@@ -129,3 +129,27 @@ def test_a_reward_that_is_no_number_is_refused_where_the_task_has_one(value):
 
 def test_rewards_in_float32_are_rewards():
     assert Changed(torch.Tensor.float).score(FOUR, AdvantageRule()).shaped.tolist() == [1, 0, 1, 1]
+
+
+def test_a_score_asks_each_hook_once():
+    calls = []
+
+    class Counting(LengthControl):
+        name = "counting"
+
+        def base_rewards(self, rollouts):
+            calls.append("base_rewards")
+            return rollouts.correctness
+
+        def shaped_rewards(self, rollouts):
+            calls.append("shaped_rewards")
+            return rollouts.correctness - 0.5
+
+        def advantages(self, rollouts, shaped, rule):
+            calls.append("advantages")
+            return shaped
+
+    score = Counting().score(FOUR, AdvantageRule())
+    assert calls == ["base_rewards", "shaped_rewards", "advantages"]
+    assert score.penalty.tolist() == [0.5] * 4
+    assert torch.equal(score.advantages, score.shaped)

@@ -12,7 +12,7 @@ from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.paths import existing_path
 from leash_trl.planning import duration, plan
 from leash_trl.run_folder import RECIPE_FILE, newest_trainer_state
-from leash_trl.saved_recipe import mapping_field
+from leash_trl.saved_recipe import field_as_mapping
 
 
 DEFAULT_PROMPT_LENGTH = 1024
@@ -142,7 +142,7 @@ def planned_run(arguments: PlanArguments, script_args: Any, training_args: Any) 
     """Returns lines with the size of the run and, if a rate is known, how long it takes."""
     from leash_trl.data.efforts import check_efforts
 
-    efforts = mapping_field("efforts", script_args.efforts) or {}
+    efforts = field_as_mapping("efforts", script_args.efforts) or {}
     check_efforts(efforts, template_kwargs={})
     # Equally many prompts have the target of each effort.
     target_length = fmean(efforts.values()) if efforts else training_args.target_length
