@@ -244,8 +244,10 @@ def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions
             "with prompts, completions, completion_ids and all columns of the data set by name"
         ) from error
     try:
-        costs = [float(value) for value in returned]
-        if isinstance(returned, str | bytes | Mapping | Set):  # whose characters or keys are no costs
+        values = list(returned)
+        costs = [float(value) for value in values]
+        # Characters of a text, keys of a mapping and numbers as text are no costs, though float may read them.
+        if isinstance(returned, bytes | Mapping | Set) or any(isinstance(value, str) for value in values):
             costs = []
     except (TypeError, ValueError):
         costs = []  # it then has the wrong number of costs, which raises the error below

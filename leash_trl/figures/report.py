@@ -18,6 +18,7 @@ from leash_trl.comparison.tables import (
     read_comparison,
     sentences_of,
 )
+from leash_trl.completions.costs import label_of
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes_from_baseline, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -341,7 +342,7 @@ def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) 
     parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]
     if numbers["target"]:
         parts.append(f"target {numbers['target']}")
-    for name, unit in (("length", ""), ("accuracy", " %")):
+    for name, unit in (("length", f" {label_of(numbers['length of'])}"), ("accuracy", " %")):
         # The text is empty if the run did not log this number.
         if numbers[f"last {name}"]:
             parts.append(f"{name} in training from {numbers[f'first {name}']} to {numbers[f'last {name}']}{unit}")

@@ -37,7 +37,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         target_length (`float`): Target for the mean length of completions, in tokens, or in what `length_of` counts.
             LEASH and all other methods with a target require it; a target in tokens must be below
             `max_completion_length`. A column `target_length` in the data set gives each prompt its own target.
-        length_of (`str` or `Callable`): What the length of a completion is, which may be any cost:
+        length_of (`str` or `Callable`): What the length of a completion is: `completion`, `thinking`, `checking`,
+            `tool_calls`, `turns`, or a function of your own, as `my_file.py:my_function`.
 
             - `completion`: the tokens that the model generated.
             - `thinking`: those up to and including the last `thinking_end`, which leaves the length of the answer

@@ -36,9 +36,8 @@ def rows_with_targets(
         target = row_target(row)
         if target is None:
             target = method.target_for(question, target_length)
-        # Without a schedule the target stays as it is; the factor of 1 would change the last bit of some fractions.
-        is_scheduled = current_target is not None and current_target != target_length
-        if target is not None and is_scheduled:
+        # Without a schedule the target stays as it is; a factor of 1 would change the last bit of some fractions.
+        if target is not None and target_length is not None and current_target not in (None, target_length):
             scheduled_target = target * current_target / target_length
             target = min(scheduled_target, max(target, generation_limit))
         row_of_model = dict(row)

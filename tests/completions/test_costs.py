@@ -99,6 +99,7 @@ def test_a_function_gets_what_reward_functions_get():
         [1.0],
         None,
         [1, "a"],
+        ["3", "4"],
         "57",
         {5: 1, 7: 2},
         {5, 7},

@@ -88,7 +88,7 @@ def test_training_is_told_before_its_numbers(tmp_path):
     section = training_section([write_training(tmp_path / "run", rows)], is_evaluated=True)
     (sentence,) = section.headline
     assert sentence.startswith("run: ")
-    for words in ("leash", "2 updates", "60.0", "40.0", "50.0 %"):
+    for words in ("leash", "2 updates", "60.0", "40.0 tokens", "50.0 %"):
         assert words in sentence
 
 

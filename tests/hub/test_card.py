@@ -118,6 +118,7 @@ def test_a_model_of_several_efforts_names_them_and_their_multipliers(card_of):
     state = {"multipliers": multipliers, "is_warm": True, "budgets": {str(i): i for i in range(99)}}
     card = card_of(RECIPE | {"efforts": {"low": 1024, "high": 8192}}, state=state)
     assert fact(card, "target of effort `low`") == "1,024 tokens"
+    assert "4,096" not in card.text.split("## Training")[1].split("```")[0]  # the configured target is of no prompt
     assert fact(card, "state at the end of training") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
 
 
