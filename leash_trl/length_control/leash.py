@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -14,6 +14,20 @@ from leash_trl.length_control.rollouts import FLOAT32_ERROR
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
+
+
+class Observation(NamedTuple):
+    """What the dual step needs to know of a completion.
+
+    Args:
+        length (`float`), target (`float`): In tokens, or in the unit of `length_of`; the target is NaN if there is
+            none.
+        correctness (`float`): 1 or 0; NaN if it is not known.
+    """
+
+    length: float
+    target: float
+    correctness: float
 
 
 def budget_name(value: Any) -> str:
@@ -111,9 +125,8 @@ class Leash(LengthControl):
     # by name of the multiplier: its value before any release, in reward units per unit of relative overshoot
     lambdas: dict[str, float] = state_field(dict)
     is_released: bool = state_field(bool)  # whether the next update is one of the last ones, of `release_share`
-    # by name of the multiplier: lengths in tokens, targets, and correctness (1, 0, or NaN if not known) of the
-    # completions since the last dual step
-    observed: dict[str, list[list[float]]] = state_field(dict)
+    # by name of the multiplier: its completions since the last dual step
+    observed: dict[str, list[Observation]] = state_field(dict)
     accuracies: dict[str, RunningAccuracy] = state_field(dict)  # by name of the multiplier
     # `multiplier_per`, by whose values the multipliers are named
     budget_column: str | None = state_field(lambda: None)
@@ -141,6 +154,10 @@ class Leash(LengthControl):
                 f"multiplier_per is {self.multiplier_per!r}, but {column!r} in the saved state; set it to {column!r}"
             )
         super().load_state_dict(state)
+        # In a checkpoint, which is JSON, these tuples are lists.
+        self.accuracies = {name: RunningAccuracy(*values) for name, values in self.accuracies.items()}
+        for name, completions in self.observed.items():
+            self.observed[name] = [Observation(*values) for values in completions]
 
     @property
     def lam(self) -> float:
@@ -154,8 +171,7 @@ class Leash(LengthControl):
 
     def running_accuracy(self, name: str) -> RunningAccuracy:
         """Returns the accuracy of a multiplier's prompts in training so far."""
-        saved_fields = self.accuracies.get(name, ())  # a list after a checkpoint, which is JSON
-        return RunningAccuracy(*saved_fields)
+        return self.accuracies.get(name, RunningAccuracy())
 
     def penalty_share(self, name: str) -> float:
         """Returns the share of a positive multiplier that is applied to the next batch, in [0, 1]."""
@@ -224,17 +240,14 @@ class Leash(LengthControl):
         self.is_released = num_released > 0 and num_done >= num_updates - num_released
 
     def observe(self, rollouts: Rollouts) -> None:
-        # length, target and correctness of each completion, in float64
-        facts_N3 = torch.stack([rollouts.lengths.double(), rollouts.target_lengths, rollouts.correctness], dim=1)
-        for name, facts in zip(self._multiplier_names(rollouts), facts_N3.tolist(), strict=True):
+        lengths = rollouts.lengths.double().tolist()
+        completions = zip(lengths, rollouts.target_lengths.tolist(), rollouts.correctness.tolist(), strict=True)
+        for name, values in zip(self._multiplier_names(rollouts), completions, strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
-            self.observed.setdefault(name, []).append(facts)
+            self.observed.setdefault(name, []).append(Observation(*values))
 
     def step(self) -> None:
-        # The completions since the last update, by the name of their multiplier, each as [length, target,
-        # correctness], such as {"low": [[900.0, 1024.0, 1.0]]}. There are none if this update reused those of the last
-        # one.
-        reuses_completions = not self.observed
+        reuses_completions = not self.observed  # there are no new ones since the last update
         for name in self.lambdas:
             next_lambda = self.next_lambda(name, self.observed.get(name, []), reuses_completions)
             # Lambda stands still in the updates of `release_share`. The forecast of LEASH-Predictive, which
@@ -245,27 +258,27 @@ class Leash(LengthControl):
         # batch, so accuracy is updated after all multipliers.
         if self.min_accuracy is not None:
             for name, completions in self.observed.items():
-                # Correctness is 1 or 0, or NaN if it is not known.
-                verdicts = [verdict for _, _, verdict in completions if not math.isnan(verdict)]
-                if verdicts:
-                    running_accuracy = self.running_accuracy(name).after_batch(fmean(verdicts))
+                correctness = [completion.correctness for completion in completions]
+                known_correctness = [value for value in correctness if not math.isnan(value)]
+                if known_correctness:
+                    running_accuracy = self.running_accuracy(name).after_batch(fmean(known_correctness))
                     self.accuracies[name] = running_accuracy.with_penalty_share(self.min_accuracy)
         self.observed = {}
 
-    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], reuses_completions: bool) -> float:
+    def next_lambda(self, name: str, observed: Sequence[Observation], reuses_completions: bool) -> float:
         """Returns the new value of one multiplier after a policy update.
 
         Args:
-            observed (`Sequence[Sequence[float]]`): Length in tokens, target and correctness of each of its completions
-                since the last update. If there are none, the multiplier keeps its value.
+            observed (`Sequence[Observation]`): Its completions since the last update. If there are none, the
+                multiplier keeps its value.
             reuses_completions (`bool`): If there are no new completions: whether the update reused the last ones
                 (`True`), or used new completions of other multipliers (`False`).
         """
         if not observed:
             return self.lambdas[name]
-        # Each completion is [length, target, correctness]. The violation is the mean of length / target - 1.
-        lengths, target_lengths, _ = zip(*observed, strict=True)
-        mean_violation = violation(lengths, target_lengths)
+        lengths = [completion.length for completion in observed]
+        targets = [completion.target for completion in observed]
+        mean_violation = violation(lengths, targets)
         step_size = self.lambda_lr
         # Where the accuracy floor holds back a part of the penalty, lambda rises only by the share that applies. It
         # would otherwise go on rising without effect, and be far too high once all of it applies again.

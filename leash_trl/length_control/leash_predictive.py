@@ -7,8 +7,8 @@ length is expected to fall anyway.
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from leash_trl.length_control import (
     state_field,
 )
 from leash_trl.length_control.dual import clipped, violation
-from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.leash import Leash, Observation
 
 
 # Chosen on simulated systems of CHOICE_SEED (recipes/gym/length_plants.py) and on seed 51 of the gym.
@@ -207,24 +207,28 @@ class LeashPredictive(Leash):
     adam_beta1: float = hyperparameter(0.9, ge=0, lt=1)
     forecasts: dict[str, Forecast] = state_field(dict)
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.forecasts = {name: Forecast(*values) for name, values in self.forecasts.items()}
+
     def forecast(self, name: str) -> Forecast:
         """Returns the forecast of a multiplier's prompts."""
-        saved_fields = self.forecasts.get(name, ())  # a list after a checkpoint, which is JSON
-        return Forecast(*saved_fields)
+        return self.forecasts.get(name, Forecast())
 
-    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], reuses_completions: bool) -> float:
+    def next_lambda(self, name: str, observed: Sequence[Observation], reuses_completions: bool) -> float:
         """Returns the push that the forecast asks for, clipped. If there are no new completions, the push of the last
         update was the same lambda again (`reuses_completions`) or 0."""
         forecast = self.forecast(name)
         # `lam` is the weight of length in the update that has just been done.
         if observed:
             lam = self.penalty_coefficient(name)
-            # Each completion is [length, target, correctness]. The forecast is of the ratio of length to target, so it
-            # changes with the target, which is `None` if completions had different ones.
-            lengths, target_lengths, _ = zip(*observed, strict=True)
-            has_one_target = len(set(target_lengths)) == 1
-            forecast = forecast.for_target(target_lengths[0] if has_one_target else None)
-            forecast = forecast.after_batch(violation(lengths, target_lengths))
+            lengths = [completion.length for completion in observed]
+            targets = [completion.target for completion in observed]
+            # The forecast is of the ratio of length to target, so it changes with the target, which is `None` if
+            # completions had different ones.
+            has_one_target = len(set(targets)) == 1
+            forecast = forecast.for_target(targets[0] if has_one_target else None)
+            forecast = forecast.after_batch(violation(lengths, targets))
         elif reuses_completions:  # another update on the completions of the last one
             lam = forecast.last_lambda
         else:  # the update was on completions of other multipliers
