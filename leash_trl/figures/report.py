@@ -215,19 +215,25 @@ def results_sentence(run: EvaluatedRun) -> str:
 
 
 def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
-    """Returns a sentence on the [`changes_from_baseline`] of tokens and, if known, of accuracy of a run.
+    """Returns a sentence on the [`changes_from_baseline`] of a run: of tokens, and of another cost and accuracy where
+    there are any.
 
     A change is significant if its interval does not include zero.
     """
     # Rows of the means over benchmarks, by metric.
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
+    changes = [
+        ("relative_tokens_change", "tokens {} %", format_points),
+        ("cost_change", f"{label_of(run.run['length_of'])} {{}}", "{:+.3g}".format),
+        ("accuracy_change", "accuracy {} points", format_points),
+    ]
     parts = []
-    for metric, template in (("relative_tokens_change", "tokens {} %"), ("accuracy_change", "accuracy {} points")):
-        # There is no change of accuracy if it is not known.
+    for metric, template, formatted in changes:
+        # There is no change of accuracy if it is not known, and none of a cost where it is tokens.
         if metric not in overall.index:
             continue
         value, low, high = overall.loc[metric, ["value", "low", "high"]]
-        part = template.format(with_interval(Estimate(value, low, high), format_points))
+        part = template.format(with_interval(Estimate(value, low, high), formatted))
         # Comparisons with NaN are false, so a change without an interval is not significant.
         is_significant = low > 0 or high < 0
         parts.append(part if is_significant else part + NOT_SIGNIFICANT)

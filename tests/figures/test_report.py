@@ -3,6 +3,7 @@
 import html
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -233,6 +234,14 @@ def test_the_headline_states_the_change_and_its_significance(base_and_shorter, t
     percents = [f"{100 * number:+.1f}" for number in (*tokens, *accuracy) if not math.isnan(number)]
     assert re.findall(r"[+-]\d+\.\d", sentence) == percents
     assert sentence.count("not significant") == insignificant
+
+
+def test_the_headline_states_the_change_of_another_cost(base_and_shorter):
+    rows = [("overall", "relative_tokens_change", 0.0, -0.1, 0.1), ("overall", "cost_change", -2.5, -3.0, -2.0)]
+    change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
+    base, shorter = base_and_shorter
+    shorter = replace(shorter, run=shorter.run | {"length_of": "tool_calls"})
+    assert "tool calls -2.5 [-3, -2]" in changes_sentence(shorter, base, change)
 
 
 def test_the_headline_of_runs_that_are_not_compared(base_and_shorter, tmp_path):
