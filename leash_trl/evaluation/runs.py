@@ -166,7 +166,8 @@ class EvaluatedRun:
     | `completed_reward`, `truncated_reward` | the same of rewards, if correctness is not known |
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
-    | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
+    | `tokens` | mean length |
+    | `thinking_tokens`, `answer_tokens` | mean lengths, if a completion thinks or `length_of` is `"thinking"` |
     | `cost` | mean of what the target limits (`length_of`), if it is neither `tokens` nor `thinking_tokens` |
     | `within_target` | share of completions that cost no more than the target, if there is one |
     | `sd_tokens`, `median_tokens`, `p95_tokens` | over all completions together, without an interval |
@@ -212,8 +213,9 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     run = read_run(folder)
     samples = load_samples(folder)
     num_samples = run["num_samples"]
-    # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval.
-    has_thinking = bool(samples["num_thinking_tokens"].any())
+    # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval. If
+    # the target limits thinking, a mean of 0 is a result, too.
+    has_thinking = run["length_of"] == "thinking" or bool(samples["num_thinking_tokens"].any())
     bounds = reward_bounds(samples)
 
     metrics: dict[str, list[Metric]] = {}

@@ -8,7 +8,7 @@ from written_runs import said, write_evaluation
 
 from leash_trl.comparison.page import FinishedEvaluation, paired_differences, seed_rows
 from leash_trl.comparison.run import ComparedRun, LengthRequest
-from leash_trl.comparison.tables import read_comparison
+from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
@@ -16,7 +16,7 @@ from leash_trl.evaluation.tables import csv
 NOTHING_LOGGED = pd.Series(dtype=float)
 
 
-def finished(name, evaluated, length_of):
+def finished(name, evaluated, length_of, seed=0):
     """The evaluation of a run that controlled this cost, with a target of 2."""
     run = ComparedRun(
         arm=name,
@@ -26,7 +26,7 @@ def finished(name, evaluated, length_of):
         evaluation={},
         is_trained=True,
         folder=Path(name),
-        seed=0,
+        seed=seed,
     )
     request = LengthRequest(target_length=2)
     return FinishedEvaluation(run, request, evaluated, *[NOTHING_LOGGED] * 4)
@@ -53,3 +53,26 @@ def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, measur
     assert differences["mean_tokens"] == 0
     if measured == "thinking":
         assert differences["mean_cost"] == -3
+
+
+@pytest.mark.parametrize("of_last_seed", [0, 5])
+def test_a_model_that_does_not_think_has_a_mean_thinking_of_0(tmp_path, of_last_seed):
+    """Thinking of two seeds of each arm: 7 and 8 tokens, and 0 and 0 or 5 tokens."""
+    evaluations = []
+    for label, lengths in (("leash", (7, 8)), ("off", (0, of_last_seed))):
+        for seed, num_thinking_tokens in enumerate(lengths):
+            problems = [[{**said(20), "num_thinking_tokens": num_thinking_tokens}]] * 3
+            folder = write_evaluation(tmp_path / f"{label}{seed}", label, {"gym": problems}, length_of="thinking")
+            evaluations.append(finished(label, load_evaluated_run(folder), "thinking", seed))
+    base = evaluations[0].evaluated
+    seeds = seed_rows(base, evaluations)
+    assert seeds["mean_cost"].tolist() == [7, 7, 8, 0, of_last_seed]
+
+    means = comparison_rows(seeds).set_index("name")["mean_cost"]
+    assert means["off"] == of_last_seed / 2
+    differences = paired_differences(seeds, base, evaluations)
+    over_problems = differences.set_index("column")["value"]
+    assert over_problems["mean_cost"] == of_last_seed / 2 - 7.5
+    text = comparison_markdown(seeds, differences)
+    assert "thinking tokens over seeds" in text
+    assert "nan" not in text
