@@ -108,14 +108,15 @@ def _running_means(lengths: pd.Series) -> np.ndarray:
 
 
 def measure_of(runs: Sequence[EvaluatedRun]) -> str:
-    """Returns by which measure to compare runs: `"accuracy"` if correctness is known, and rewards are 1 for correct
-    completions and negative, or 0, for all others; otherwise `"reward"`."""
+    """Returns by which measure to compare runs: `"accuracy"` if the correctness of every benchmark is known, and
+    rewards are 1 for correct completions and negative, or 0, for all others; otherwise `"reward"`."""
     # The different rewards of all completions; none if the grader of answers decided correctness.
     rewards: set[float] = set()
     for run in runs:
-        if "reward" in run.samples:
+        # A run without rewards, or without those of a benchmark, has no mean reward.
+        if not math.isnan(run.estimate("reward").value):
             rewards.update(run.samples["reward"].dropna())
-    knows_correctness = all(run.knows_correctness for run in runs)
+    knows_correctness = all(run.knows_correctness() for run in runs)
     return "accuracy" if knows_correctness and _only_say_right_or_wrong(rewards) else "reward"
 
 

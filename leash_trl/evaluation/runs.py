@@ -38,8 +38,8 @@ RUN_FIELDS = {
     "target_length",
 }
 UNKNOWN_CORRECTNESS = (
-    "Accuracy is not known with several reward functions or with partial credit: set correctness_func to a function "
-    "that is positive only for correct answers."
+    "Accuracy is not known with several reward functions, with partial credit, or where correctness_func returned "
+    "None for a whole benchmark: set correctness_func to a function that is positive only for correct answers."
 )
 FEW_PROBLEMS = 10
 MUCH_TRUNCATION = 1 / 3
@@ -190,11 +190,11 @@ class EvaluatedRun:
         """Short names of the benchmarks, without `"overall"`, in the run's order."""
         return [*self.run["benchmarks"]]
 
-    @property
-    def knows_correctness(self) -> bool:
-        """False if several reward functions, or one that gives partial credit, graded the completions, and none was
-        chosen to decide correctness."""
-        return bool((self.results["metric"] == "accuracy").any())
+    def knows_correctness(self, benchmark: str = OVERALL) -> bool:
+        """Returns whether a benchmark, or every benchmark, has an accuracy: not if several reward functions, or one
+        that gives partial credit, graded the completions and none was chosen to decide correctness, or if the chosen
+        one returned `None` for all of them."""
+        return not math.isnan(self.estimate("accuracy", benchmark).value)
 
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
         """Returns a metric, of `at` the first, with its interval; NaN if the run does not have it."""
@@ -235,13 +235,17 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
 
 
 def of_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
-    """Returns the completions of those problems of a benchmark that have at least one graded completion. If the
-    correctness of the whole benchmark is unknown, a completion with a reward is graded."""
-    is_known = completions["is_correct"].notna().any()
-    grade = "reward" if "reward" in completions and not is_known else "is_correct"
+    """Returns the completions of those problems of a benchmark that have at least one graded completion."""
     # For each row the number of graded completions of its problem; `count` leaves NaN out.
-    num_graded = completions.groupby("id")[grade].transform("count")
+    num_graded = completions.groupby("id")[grade_column(completions)].transform("count")
     return completions[num_graded > 0]
+
+
+def grade_column(completions: pd.DataFrame) -> str:
+    """Returns the column that is NaN where a completion of a benchmark could not be graded. If the correctness of the
+    whole benchmark is unknown, a completion with a reward is graded."""
+    is_known = completions["is_correct"].notna().any()
+    return "reward" if "reward" in completions and not is_known else "is_correct"
 
 
 def reward_bounds(*samples: pd.DataFrame) -> tuple[float, float]:
@@ -277,7 +281,7 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
     truncation = truncation_warning(truncated_shares(runs))
     if truncation:
         warnings.append(truncation)
-    if not all(run.knows_correctness for run in runs):
+    if not all(run.knows_correctness() for run in runs):
         warnings.append(UNKNOWN_CORRECTNESS)
     if not are_graded_alike(runs):
         warnings.append(OTHER_REWARDS)
@@ -295,12 +299,11 @@ def ungraded_completions(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
     descriptions = []
     for run in runs:
-        # If the rewards do not say which answers are correct, correctness is NaN throughout, and a reward is a grade.
-        grade_column = "is_correct" if run.knows_correctness else "reward"
-        is_ungraded = run.samples[grade_column].isna()
-        for name, completions in run.samples[is_ungraded].groupby("benchmark", sort=False):
-            failure = completions["grader_failure"].iloc[0]
-            descriptions.append(f"{len(completions)} of {name} in {run.label!r} (the first {failure})")
+        for name, completions in run.samples.groupby("benchmark", sort=False):
+            ungraded = completions[completions[grade_column(completions)].isna()]
+            if len(ungraded):
+                failure = ungraded["grader_failure"].iloc[0]
+                descriptions.append(f"{len(ungraded)} of {name} in {run.label!r} (the first {failure})")
     return descriptions
 
 

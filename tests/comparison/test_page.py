@@ -76,3 +76,47 @@ def test_a_model_that_does_not_think_has_a_mean_thinking_of_0(tmp_path, of_last_
     text = comparison_markdown(seeds, differences)
     assert "thinking tokens over seeds" in text
     assert "nan" not in text
+
+
+def two_benchmarks(tmp_path, label, of_decided, of_undecided):
+    """A run of two benchmarks, given the grades of a completion of each."""
+    problems = {}
+    for name, grades in (("decided", of_decided), ("undecided", of_undecided)):
+        problems[name] = [[{**said(20), "is_correct": None, "reward": None, **grades}]] * 3
+    return load_evaluated_run(write_evaluation(tmp_path / label, label, problems))
+
+
+def test_where_a_benchmark_has_no_correctness_arms_are_compared_by_reward(tmp_path):
+    evaluations = []
+    for label, reward in (("none", 1.0), ("leash", 0.5)):
+        for seed in (0, 1):
+            right = {"is_correct": True, "reward": reward}
+            evaluated = two_benchmarks(tmp_path, f"{label}{seed}", right, {"reward": reward - 1.0})
+            evaluations.append(finished(label, evaluated, "completion", seed))
+    base = evaluations[0].evaluated
+    seeds = seed_rows(base, evaluations)
+    assert seeds["measure"].unique().tolist() == ["reward"]
+    assert seeds["score"].tolist() == [0.5, 0.5, 0.5, 0.0, 0.0]
+    differences = paired_differences(seeds, base, evaluations).set_index("column")["value"]
+    assert differences.to_dict() == {"score": -0.5, "mean_tokens": 0.0}
+
+
+@pytest.mark.parametrize("reward", [None, 0.25])
+def test_where_a_benchmark_has_no_reward_arms_are_compared_by_accuracy_if_it_is_known(tmp_path, reward):
+    """`correctness_func` is none of the reward functions, which return None for a benchmark."""
+    graded = {"is_correct": True, "reward": reward}
+    evaluated = two_benchmarks(tmp_path, "run", graded, {"is_correct": False})
+    assert seed_rows(evaluated, [])[["measure", "score"]].values.tolist() == [["accuracy", 0.5]]
+
+
+def test_where_no_grade_is_that_of_all_benchmarks_tokens_are_still_compared(tmp_path):
+    evaluations = []
+    for label in ("none", "leash"):
+        for seed in (0, 1):
+            evaluated = two_benchmarks(tmp_path, f"{label}{seed}", {"is_correct": True}, {"reward": 0.5})
+            evaluations.append(finished(label, evaluated, "completion", seed))
+    base = evaluations[0].evaluated
+    seeds = seed_rows(base, evaluations)
+    differences = paired_differences(seeds, base, evaluations)
+    assert differences["column"].tolist() == ["mean_tokens"]
+    assert "| leash at 2 |" in comparison_markdown(seeds, differences)
