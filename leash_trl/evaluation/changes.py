@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from leash_trl.completions.costs import COLUMNS, COST_COLUMN
+from leash_trl.completions.costs import COLUMNS, COST_COLUMN, name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
 from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
@@ -73,8 +73,9 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.Data
     unpaired = {*means.index} ^ {*base_means.index}
     if unpaired:
         raise ValueError(f"{both} differ in {len(unpaired)} problems, such as {min(unpaired)}; evaluate the same ones")
-    # Costs of two kinds, such as tool calls and turns, have no difference.
-    if run.run["length_of"] != baseline.run["length_of"]:
+    # Costs of two kinds, such as tool calls and turns, have no difference. The file of a cost function may be in
+    # another folder now.
+    if name_without_path(run.run["length_of"]) != name_without_path(baseline.run["length_of"]):
         means = means.drop(columns=COST_COLUMN, errors="ignore")
     pairs_by_benchmark = {}
     for name in run.benchmarks:

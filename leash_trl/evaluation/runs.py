@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from leash_trl.completions.costs import name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import (
@@ -265,7 +266,7 @@ def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
 
 def warning(runs: Sequence[EvaluatedRun]) -> str:
     """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
-    be graded or were truncated, and of unknown accuracy."""
+    be graded or were truncated, of unknown accuracy, and of code that differs between the runs."""
     warnings = []
     few_problems = ", ".join(benchmarks_with_few_problems(runs))  # such as "aime24 has 5"
     if few_problems:
@@ -285,6 +286,11 @@ def warning(runs: Sequence[EvaluatedRun]) -> str:
         warnings.append(UNKNOWN_CORRECTNESS)
     if not are_graded_alike(runs):
         warnings.append(OTHER_REWARDS)
+    for name in costs_of_other_code(runs):
+        warnings.append(
+            f"The code of length_of {name} is not the same in all runs, so its numbers may differ by the code alone: "
+            "evaluate all models with the same code."
+        )
     return " ".join(warnings)
 
 
@@ -339,3 +345,13 @@ def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
     """Returns whether the same reward functions, in the same versions, graded all runs."""
     gradings = {str([run.run.get(field) for field in GRADING]) for run in runs}
     return len(gradings) == 1
+
+
+def costs_of_other_code(runs: Iterable[EvaluatedRun]) -> list[str]:
+    """Returns the names of those cost functions that had different code in some of the runs."""
+    digests_by_name: dict[str, set[str]] = {}
+    for run in runs:
+        # The module of a function has one digest; a notebook has none, as our own costs.
+        digests = run.run.get("cost_code", {}).values()
+        digests_by_name.setdefault(name_without_path(run.run["length_of"]), set()).update(digests)
+    return [name for name, digests in digests_by_name.items() if len(digests) > 1]
