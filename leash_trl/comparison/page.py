@@ -133,7 +133,9 @@ def paired_differences(
             continue
         changes = mean_changes(pairs).set_index(["benchmark", "metric"]).loc[OVERALL]
         for column, metric in metrics.items():
-            rows.append((point, column, *changes.loc[metric, ["value", "low", "high"]]))
+            # There is no score if some benchmarks have only a correctness, and others only rewards.
+            if metric in changes.index:
+                rows.append((point, column, *changes.loc[metric, ["value", "low", "high"]]))
     return pd.DataFrame(rows, columns=["point", "column", "value", "low", "high"])
 
 

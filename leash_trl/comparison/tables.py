@@ -4,7 +4,8 @@ A point is a method with its settings and its target; a comparison runs each poi
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,6 @@ NEAR_TARGET = 0.1  # largest distance from the target, relative to it, of a runn
 GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
 LOSS_WEIGHT = 5.0
 DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
-# of differences
-FORMATS = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format, "mean_cost": "{:+.3g}".format}
 # columns of a comparison's files without an interval, and their metrics
 SHARES_AND_QUANTILES = {
     "p95_tokens": "p95_tokens",
@@ -108,14 +107,15 @@ def _running_means(lengths: pd.Series) -> np.ndarray:
 
 
 def measure_of(runs: Sequence[EvaluatedRun]) -> str:
-    """Returns by which measure to compare runs: `"accuracy"` if correctness is known, and rewards are 1 for correct
-    completions and negative, or 0, for all others; otherwise `"reward"`."""
+    """Returns by which measure to compare runs: `"accuracy"` if the correctness of every benchmark is known, and
+    rewards are 1 for correct completions and negative, or 0, for all others; otherwise `"reward"`."""
     # The different rewards of all completions; none if the grader of answers decided correctness.
     rewards: set[float] = set()
     for run in runs:
-        if "reward" in run.samples:
+        # A run without rewards, or without those of a benchmark, has no mean reward.
+        if not math.isnan(run.estimate("reward").value):
             rewards.update(run.samples["reward"].dropna())
-    knows_correctness = all(run.knows_correctness for run in runs)
+    knows_correctness = all(run.knows_correctness() for run in runs)
     return "accuracy" if knows_correctness and _only_say_right_or_wrong(rewards) else "reward"
 
 
@@ -367,7 +367,7 @@ def sentences_of(rows: pd.DataFrame) -> list[str]:
         sentence = f"{point}: {row['measure']} {score}, {tokens} tokens"
         # The column `length_of` names another cost that the evaluation measured.
         if "length_of" in row:
-            cost = with_interval(estimate_of(row, "mean_cost"), format_cost)
+            cost = with_interval(estimate_of(row, "mean_cost"), partial(format_cost, length_of=row["length_of"]))
             sentence += f", {cost} {label_of(row['length_of'])}"
         sentences.append(sentence)
     return sentences
@@ -419,11 +419,14 @@ def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
 def _row_cells(row: Row) -> dict[str, str]:
     """Returns the cells of a row from `seeds` on; empty where a number is not defined."""
     num_seeds = len(row["seeds"].split())  # "0 1 2" are three; the base has none
+    format_mean_cost = partial(
+        format_cost, length_of=row.get("length_of", "")
+    )  # there may be no other cost than tokens
     cells = {
         "seeds": str(num_seeds) if num_seeds else "",
         "score": with_interval(estimate_of(row, "score"), "{:.3f}".format),
         "mean_tokens": with_interval(estimate_of(row, "mean_tokens"), "{:.1f}".format),
-        "mean_cost": with_interval(estimate_of(row, "mean_cost"), format_cost),
+        "mean_cost": with_interval(estimate_of(row, "mean_cost"), format_mean_cost),
     }
     # A format in `CELLS`, such as "{millions:.2f} M", names the columns that it shows.
     numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_COLUMN] / 1e6}
@@ -450,10 +453,13 @@ def _steps_cell(row: Row, num_seeds: int) -> str:
 def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame | None) -> list[Table]:
     """Shows the differences from the reference, over seeds where both have several, and over problems where `paired`
     has them."""
-    # What is compared: column of `seeds`, and its name in headings.
+    # What is compared: column of `seeds`, and its name in headings; and how its differences are formatted.
     names = {"score": seeds["measure"].iloc[0], "mean_tokens": "tokens"}
+    formats: dict[str, Callable[[float], str]] = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}
     if "mean_cost" in seeds:
-        names["mean_cost"] = label_of(seeds["length_of"].iloc[0])
+        length_of = seeds["length_of"].iloc[0]
+        names["mean_cost"] = label_of(length_of)
+        formats["mean_cost"] = partial(format_cost, length_of=length_of, sign="+z")
     over_seeds = _differences_over_seeds(seeds, compared, [*names])
     differences_by_sample = {"seeds": over_seeds}
     if paired is not None:
@@ -467,7 +473,7 @@ def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd
             # A point has a row for its score, one for its tokens and, of another cost, one for that.
             for row in differences[differences["column"] == column].itertuples():
                 estimate = Estimate(row.value, row.low, row.high)
-                cells[row.point] = with_interval(estimate, FORMATS[column]) + row.mark
+                cells[row.point] = with_interval(estimate, formats[column]) + row.mark
             columns[f"{name} over {sample}"] = cells
     # A cell such as "4, 12": for the difference of scores, and for that of tokens.
     seeds_needed = over_seeds.groupby("point")["needed"].agg(", ".join)

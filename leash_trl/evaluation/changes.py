@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from leash_trl.completions.costs import COLUMNS, COST_COLUMN
+from leash_trl.completions.costs import COLUMNS, COST_COLUMN, name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
 from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
@@ -28,38 +28,39 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     Several pairs are those of several seeds: the values of a problem are its means over them. The intervals are over
     the differences of each problem, so that the difficulty of the problems cancels. The order of problems may differ.
     Problems that could not be graded in one run of a pair are left out of both. Rows have the columns of
-    [`~leash_trl.evaluation.runs.EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1], `reward_change` if there are
-    rewards, `tokens_change`, `cost_change` if the target of both limits the same other cost, and
-    `relative_tokens_change`, the ratio of mean lengths minus 1.
+    [`~leash_trl.evaluation.runs.EvaluatedRun`]; metrics are `accuracy_change` in [-1, 1] if correctness is known,
+    `reward_change` if there are rewards, `tokens_change`, `cost_change` if the target of both limits the same other
+    cost, and `relative_tokens_change`, the ratio of mean lengths minus 1. A benchmark has the changes of what all runs
+    know of it, and the mean over benchmarks those that all benchmarks have.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    # A row per problem and pair of runs, such as {"num_tokens": 90.5, "num_tokens_base": 210.0}. The inner join keeps
-    # the columns that all pairs have, since correctness may be unknown in one of them.
-    rows = pd.concat([paired_means(run, baseline) for run, baseline in runs], join="inner")
-    # A problem that several seeds have in common becomes a single row.
-    pairs = rows.groupby(PROBLEM_KEY, sort=False).mean()
-    pairs_by_benchmark = dict(list(pairs.groupby("benchmark", sort=False)))
-
+    # Of each pair of runs, by benchmark, a row per problem, such as {"num_tokens": 90.5, "num_tokens_base": 210.0}.
+    means_of_runs = [paired_means(run, baseline) for run, baseline in runs]
     all_runs = [*itertools.chain(*runs)]
     # If k differs between runs, the smallest one is assumed, with which intervals are widest.
     num_samples = len(runs) * min(run.run["num_samples"] for run in all_runs)
     bounds = reward_bounds(*(run.samples for run in all_runs))
     benchmarks = all_runs[0].run["benchmarks"]  # such as {"aime24": {"num_problems": 30, ...}}
+    pairs_by_benchmark = {}
     metrics = {}
     num_problems = {}
-    for name, benchmark_pairs in pairs_by_benchmark.items():
-        metrics[name] = change_metrics([benchmark_pairs], num_samples, bounds)
-        num_problems[name] = NumProblems(benchmarks[name]["num_problems"], len(benchmark_pairs))
+    for name, benchmark in benchmarks.items():
+        # The inner join keeps the columns that all pairs have, since correctness may be unknown in one of them.
+        rows = pd.concat([means[name] for means in means_of_runs], join="inner")
+        # A problem that several seeds have in common becomes a single row.
+        pairs_by_benchmark[name] = rows.groupby(PROBLEM_KEY, sort=False).mean()
+        metrics[name] = change_metrics([pairs_by_benchmark[name]], num_samples, bounds)
+        num_problems[name] = NumProblems(benchmark["num_problems"], len(pairs_by_benchmark[name]))
     # Not the mean of the metrics above: the overall change of tokens is a ratio of means over benchmarks.
     metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
     return results_frame(metrics, num_problems, num_samples)
 
 
-def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
-    """Returns a row for each problem that is graded in both runs: its means in the run and, in columns that end in
-    `_base`, in the baseline.
+def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.DataFrame]:
+    """Returns for each benchmark a row for each problem that is graded in both runs: its means in the run and, in
+    columns that end in `_base`, in the baseline. What a run does not know of a whole benchmark has no columns.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem of a benchmark in
@@ -72,24 +73,27 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     unpaired = {*means.index} ^ {*base_means.index}
     if unpaired:
         raise ValueError(f"{both} differ in {len(unpaired)} problems, such as {min(unpaired)}; evaluate the same ones")
-    # Only one of the runs may have rewards, or a known correctness.
-    columns = means.columns.intersection(base_means.columns, sort=False)
-    # Costs of two kinds, such as tool calls and turns, have no difference.
-    if run.run["length_of"] != baseline.run["length_of"]:
-        columns = columns.drop(COST_COLUMN, errors="ignore")
-    pairs = means[columns].join(base_means[columns].add_suffix("_base"))
-    # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
-    pairs = pairs.dropna()
-    benchmarks_without_pairs = {*run.benchmarks} - {*pairs.index.get_level_values("benchmark")}
-    if benchmarks_without_pairs:
-        names = ", ".join(benchmarks_without_pairs)
-        raise ValueError(f"{both} have no problem graded in both of {names}; {GRADED_AGAIN}")
-    return pairs
+    # Costs of two kinds, such as tool calls and turns, have no difference. The file of a cost function may be in
+    # another folder now.
+    if name_without_path(run.run["length_of"]) != name_without_path(baseline.run["length_of"]):
+        means = means.drop(columns=COST_COLUMN, errors="ignore")
+    pairs_by_benchmark = {}
+    for name in run.benchmarks:
+        # A column of correctness or of rewards is NaN throughout if the run does not know them for this benchmark.
+        run_means = means.loc[[name]].dropna(axis="columns", how="all")
+        baseline_means = base_means.loc[[name]].dropna(axis="columns", how="all")
+        columns = run_means.columns.intersection(baseline_means.columns, sort=False)
+        pairs = run_means[columns].join(baseline_means[columns].add_suffix("_base"))
+        # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
+        pairs_by_benchmark[name] = pairs.dropna()
+        if pairs_by_benchmark[name].empty:
+            raise ValueError(f"{both} have no problem graded in both of {name}; {GRADED_AGAIN}")
+    return pairs_by_benchmark
 
 
 def problem_means(run: EvaluatedRun) -> pd.DataFrame:
-    """Returns the means over the completions of each problem, of columns with known values, indexed by `PROBLEM_KEY`;
-    NaN where none is graded. `cost` is another cost than tokens that the target limits, such as thinking."""
+    """Returns the means over the completions of each problem, indexed by `PROBLEM_KEY`; NaN where none is graded.
+    `cost` is another cost than tokens that the target limits, such as thinking."""
     samples = keyed_samples(run)
     columns = ["num_tokens"]
     length_of = run.run["length_of"]
@@ -98,9 +102,7 @@ def problem_means(run: EvaluatedRun) -> pd.DataFrame:
         samples[COST_COLUMN] = samples[COLUMNS.get(length_of, COST_COLUMN)]
         columns.append(COST_COLUMN)
     columns += [column for column in ("reward", "is_correct") if column in samples]
-    problems = samples.groupby(PROBLEM_KEY, sort=False)
-    # A column is NaN throughout if correctness is unknown.
-    return problems[columns].mean().dropna(axis="columns", how="all")
+    return samples.groupby(PROBLEM_KEY, sort=False)[columns].mean()
 
 
 def keyed_samples(run: EvaluatedRun) -> pd.DataFrame:
@@ -110,7 +112,7 @@ def keyed_samples(run: EvaluatedRun) -> pd.DataFrame:
 
 
 def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds: tuple[float, float]) -> list[Metric]:
-    """Returns the changes of the means over some benchmarks.
+    """Returns the changes of the means over some benchmarks, of the columns that all of them have.
 
     Args:
         benchmarks (`Sequence[pd.DataFrame]`): For each benchmark a row per problem, with its means in the run and, in
@@ -123,6 +125,7 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
         """Returns for each benchmark an array of shape `(problems,)`: run minus baseline."""
         return [pairs[column].to_numpy() - pairs[f"{column}_base"].to_numpy() for pairs in benchmarks]
 
+    columns = set.intersection(*({*pairs.columns} for pairs in benchmarks))
     metrics = []
     # A column, the metric of its changes, and the smallest and largest value of a completion.
     bounded_columns = [
@@ -130,7 +133,7 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
         ("reward", "reward_change", bounds),
     ]
     for column, name, (low, high) in bounded_columns:
-        if column in benchmarks[0]:
+        if column in columns:
             estimates = [
                 intervals.mean_bounded_difference(gaps, low=low, high=high, num_samples=num_samples)
                 for gaps in differences(column)
@@ -138,7 +141,7 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     # Differences of lengths and costs have no bounds.
     for column, name in (("num_tokens", "tokens_change"), (COST_COLUMN, "cost_change")):
-        if column in benchmarks[0]:
+        if column in columns:
             estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences(column)]
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]

@@ -288,7 +288,7 @@ def seeds_needed(difference: float, first_variance: float, second_variance: floa
     $$ n \ge (t_{0.975, \nu} + t_{0.8, \nu})^2 \frac{s_1^2 + s_2^2}{d^2}, \qquad
     \nu = (n - 1) \frac{(s_1^2 + s_2^2)^2}{s_1^4 + s_2^4} $$
 
-    The result is infinite if there is no difference.
+    The result is infinite if there is no difference, and NaN if an argument is NaN.
 
     Source: the sample size of a two-sample t test in Zar, Biostatistical Analysis, 5th edition, chapter 8, with
     Welch's variance and degrees of freedom.
@@ -302,6 +302,8 @@ def seeds_needed(difference: float, first_variance: float, second_variance: floa
     variance = first_variance + second_variance
     if variance == 0:
         return 2
+    if math.isnan(variance / difference):
+        return math.nan
     # The degrees of freedom depend on the number of seeds, so it is searched upwards. The search begins at the number
     # by normal quantiles: quantiles of Student's t are greater, so fewer seeds are not enough.
     normal_quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2) + NormalDist().inv_cdf(POWER)

@@ -67,7 +67,8 @@ def metrics_of(
     Args:
         completions (`DataFrame`): Those of the benchmark's graded problems, ordered by problem.
         run (`Mapping[str, Any]`): Content of `run.json`.
-        has_thinking (`bool`): Whether any completion of the run thinks, in this benchmark or in another.
+        has_thinking (`bool`): Whether any completion of the run thinks, in this benchmark or in another, or the target
+            limits thinking.
         reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
     """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from leash_trl.completions.costs import name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import (
@@ -38,8 +39,8 @@ RUN_FIELDS = {
     "target_length",
 }
 UNKNOWN_CORRECTNESS = (
-    "Accuracy is not known with several reward functions or with partial credit: set correctness_func to a function "
-    "that is positive only for correct answers."
+    "Accuracy is not known with several reward functions, with partial credit, or where correctness_func returned "
+    "None for a whole benchmark: set correctness_func to a function that is positive only for correct answers."
 )
 FEW_PROBLEMS = 10
 MUCH_TRUNCATION = 1 / 3
@@ -166,7 +167,8 @@ class EvaluatedRun:
     | `completed_reward`, `truncated_reward` | the same of rewards, if correctness is not known |
     | `accuracy_within` | share of completions that are correct and within a budget, in [0, 1] |
     | `reward` | mean reward; if all rewards are in [0, 1] or in [-1, 1], so is its interval |
-    | `tokens`, `thinking_tokens`, `answer_tokens` | mean lengths |
+    | `tokens` | mean length |
+    | `thinking_tokens`, `answer_tokens` | mean lengths, if a completion thinks or `length_of` is `"thinking"` |
     | `cost` | mean of what the target limits (`length_of`), if it is neither `tokens` nor `thinking_tokens` |
     | `within_target` | share of completions that cost no more than the target, if there is one |
     | `sd_tokens`, `median_tokens`, `p95_tokens` | over all completions together, without an interval |
@@ -189,11 +191,11 @@ class EvaluatedRun:
         """Short names of the benchmarks, without `"overall"`, in the run's order."""
         return [*self.run["benchmarks"]]
 
-    @property
-    def knows_correctness(self) -> bool:
-        """False if several reward functions, or one that gives partial credit, graded the completions, and none was
-        chosen to decide correctness."""
-        return bool((self.results["metric"] == "accuracy").any())
+    def knows_correctness(self, benchmark: str = OVERALL) -> bool:
+        """Returns whether a benchmark, or every benchmark, has an accuracy: not if several reward functions, or one
+        that gives partial credit, graded the completions and none was chosen to decide correctness, or if the chosen
+        one returned `None` for all of them."""
+        return not math.isnan(self.estimate("accuracy", benchmark).value)
 
     def estimate(self, metric: str, benchmark: str = OVERALL) -> Estimate:
         """Returns a metric, of `at` the first, with its interval; NaN if the run does not have it."""
@@ -212,8 +214,9 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     run = read_run(folder)
     samples = load_samples(folder)
     num_samples = run["num_samples"]
-    # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval.
-    has_thinking = bool(samples["num_thinking_tokens"].any())
+    # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval. If
+    # the target limits thinking, a mean of 0 is a result, too.
+    has_thinking = run["length_of"] == "thinking" or bool(samples["num_thinking_tokens"].any())
     bounds = reward_bounds(samples)
 
     metrics: dict[str, list[Metric]] = {}
@@ -233,13 +236,17 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
 
 
 def only_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
-    """Returns the completions of those problems of a benchmark that have at least one graded completion. If the
-    correctness of the whole benchmark is unknown, a completion with a reward is graded."""
-    is_known = completions["is_correct"].notna().any()
-    grade = "reward" if "reward" in completions and not is_known else "is_correct"
+    """Returns the completions of those problems of a benchmark that have at least one graded completion."""
     # For each row the number of graded completions of its problem; `count` leaves NaN out.
-    num_graded = completions.groupby("id")[grade].transform("count")
+    num_graded = completions.groupby("id")[grade_column(completions)].transform("count")
     return completions[num_graded > 0]
+
+
+def grade_column(completions: pd.DataFrame) -> str:
+    """Returns the column that is NaN where a completion of a benchmark could not be graded. If the correctness of the
+    whole benchmark is unknown, a completion with a reward is graded."""
+    is_known = completions["is_correct"].notna().any()
+    return "reward" if "reward" in completions and not is_known else "is_correct"
 
 
 def reward_bounds(*samples: pd.DataFrame) -> tuple[float, float]:
@@ -259,7 +266,7 @@ def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
 
 def warning_line(runs: Sequence[EvaluatedRun]) -> str:
     """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
-    be graded or were truncated, and of unknown accuracy."""
+    be graded or were truncated, of unknown accuracy, and of code that differs between the runs."""
     warnings = []
     few_problems = ", ".join(benchmarks_with_few_problems(runs))  # such as "aime24 has 5"
     if few_problems:
@@ -275,10 +282,15 @@ def warning_line(runs: Sequence[EvaluatedRun]) -> str:
     truncation = truncation_warning(truncated_shares(runs))
     if truncation:
         warnings.append(truncation)
-    if not all(run.knows_correctness for run in runs):
+    if not all(run.knows_correctness() for run in runs):
         warnings.append(UNKNOWN_CORRECTNESS)
     if not are_graded_alike(runs):
         warnings.append(OTHER_REWARDS)
+    for name in costs_of_other_code(runs):
+        warnings.append(
+            f"The code of length_of {name} is not the same in all runs, so its numbers may differ by the code alone: "
+            "evaluate all models with the same code."
+        )
     return " ".join(warnings)
 
 
@@ -293,12 +305,11 @@ def ungraded_completions(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
     descriptions = []
     for run in runs:
-        # If the rewards do not say which answers are correct, correctness is NaN throughout, and a reward is a grade.
-        grade_column = "is_correct" if run.knows_correctness else "reward"
-        is_ungraded = run.samples[grade_column].isna()
-        for name, completions in run.samples[is_ungraded].groupby("benchmark", sort=False):
-            failure = completions["grader_failure"].iloc[0]
-            descriptions.append(f"{len(completions)} of {name} in {run.label!r} (the first {failure})")
+        for name, completions in run.samples.groupby("benchmark", sort=False):
+            ungraded = completions[completions[grade_column(completions)].isna()]
+            if len(ungraded):
+                failure = ungraded["grader_failure"].iloc[0]
+                descriptions.append(f"{len(ungraded)} of {name} in {run.label!r} (the first {failure})")
     return descriptions
 
 
@@ -334,3 +345,13 @@ def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
     """Returns whether the same reward functions, in the same versions, graded all runs."""
     gradings = {str([run.run.get(field) for field in GRADING]) for run in runs}
     return len(gradings) == 1
+
+
+def costs_of_other_code(runs: Iterable[EvaluatedRun]) -> list[str]:
+    """Returns the names of those cost functions that had different code in some of the runs."""
+    digests_by_name: dict[str, set[str]] = {}
+    for run in runs:
+        # The module of a function has one digest; a notebook has none, as our own costs.
+        digests = run.run.get("cost_code", {}).values()
+        digests_by_name.setdefault(name_without_path(run.run["length_of"]), set()).update(digests)
+    return [name for name, digests in digests_by_name.items() if len(digests) > 1]

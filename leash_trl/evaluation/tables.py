@@ -53,15 +53,16 @@ def format_tokens(count: float, sign: str = "") -> str:
     return f"{count:{sign},.0f}" if abs(count) >= 1000 else f"{count:{sign},.1f}"
 
 
-def format_cost(number: float, length_of: str = "") -> str:
-    """Formats a number of tokens, or another cost, which may be small: `1,024`, `46.0`, `1.25`, `0.0375`."""
+def format_cost(number: float, length_of: str, sign: str = "") -> str:
+    """Formats a number of tokens, or another cost, which may be small: `1,024`, `46.0`, `1.25`, `0.0375`; for `sign`,
+    see [`format_tokens`]."""
     is_large = length_of in TOKEN_COSTS or abs(number) >= 10
-    return format_tokens(number) if is_large else format_number(number)
+    return format_tokens(number, sign) if is_large else format_number(number, sign)
 
 
-def format_number(number: float) -> str:
-    """Formats a number without a unit to three digits."""
-    return "" if pd.isna(number) else f"{number:.3g}"
+def format_number(number: float, sign: str = "") -> str:
+    """Formats a number without a unit to three digits; for `sign`, see [`format_tokens`]."""
+    return "" if pd.isna(number) else f"{number:{sign}.3g}"
 
 
 def format_points(share: float) -> str:
@@ -105,7 +106,7 @@ def escaped(text: str) -> str:
 
 
 # for each metric its name in the literature, with `at`, k and what the run's target limits, and how to format it
-METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
+METRICS: dict[str, tuple[str, Callable[..., str]]] = {
     "accuracy": ("Avg@{k}", format_percent),
     "pass": ("pass@{at:.0f}", format_percent),
     "majority": ("maj@{k}", format_percent),
@@ -130,9 +131,10 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "accuracy_change": ("Δ accuracy (points)", format_points),
     "reward_change": ("Δ reward", "{:+.3g}".format),
     "tokens_change": ("Δ tokens", partial(format_tokens, sign="+z")),
-    "cost_change": ("Δ {cost}", "{:+.3g}".format),
+    "cost_change": ("Δ {cost}", partial(format_cost, sign="+z")),
     "relative_tokens_change": ("Δ tokens (%)", format_points),
 }
+COST_METRICS = ("cost", "cost_change")  # formatted by what the run's target limits
 
 
 SUMMARY = (
@@ -205,12 +207,15 @@ def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd
     mean over benchmarks if `has_overall` is true."""
     # By benchmark and heading, such as {"aime24": {"pass@4": "62.5 [40.0, 80.1]"}}.
     cells: dict[str, dict[str, str]] = {}
+    length_of = run.run["length_of"]
     for row in rows.itertuples():
         if row.benchmark == OVERALL and not has_overall:
             continue
         name, formatted = METRICS[row.metric]
+        if row.metric in COST_METRICS:
+            formatted = partial(formatted, length_of=length_of)
         # `name` may have placeholders, as "pass@{at:.0f}" has.
-        heading = name.format(at=row.at, k=row.num_samples, cost=label_of(run.run["length_of"]))
+        heading = name.format(at=row.at, k=row.num_samples, cost=label_of(length_of))
         estimate = Estimate(row.value, row.low, row.high)
         benchmark_cells = cells.setdefault(row.benchmark, {})
         benchmark_cells[heading] = with_interval(estimate, formatted)

@@ -150,7 +150,7 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
     for run in runs:
         # An evaluation has one seed, and its target is not drawn.
         point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
-        measure = "accuracy" if run.knows_correctness else "reward"
+        measure = "accuracy" if run.knows_correctness(benchmark) else "reward"
         points.append(point | measured(run, measure, benchmark))
     # Runs may measure different costs beside tokens, which one label cannot name.
     return pd.DataFrame(points).drop(columns="length_of", errors="ignore")

@@ -206,7 +206,7 @@ def _size_in_words(run: EvaluatedRun) -> str:
 def results_sentence(run: EvaluatedRun) -> str:
     """Returns a sentence on the results of a run without a baseline."""
     # Such as "accuracy 50.0 [40.0, 62.5] %".
-    if run.knows_correctness:
+    if run.knows_correctness():
         score = f"accuracy {with_interval(run.estimate('accuracy'), format_percent)} %"
     else:
         score = f"mean reward {with_interval(run.estimate('reward'), '{:.3f}'.format)}"
@@ -242,7 +242,7 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
     """Returns the figures of means over benchmarks; none if the accuracy of a run is not known."""
-    if not all(run.knows_correctness for run in runs):
+    if not all(run.knows_correctness() for run in runs):
         return []
     pictures = []
     if len(runs) > 1:

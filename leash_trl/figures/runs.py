@@ -117,5 +117,5 @@ def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> Non
             raise ValueError(
                 f"benchmark is {benchmark!r}, but {run.label!r} has {names}; choose a benchmark that all runs have"
             )
-        if run.knows_correctness != first.knows_correctness:
+        if run.knows_correctness(benchmark or OVERALL) != first.knows_correctness(benchmark or OVERALL):
             raise ValueError(f"only one of {first.label!r} and {run.label!r} has an accuracy; draw them apart")

@@ -7,13 +7,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from filelock import FileLock
 
 from leash_trl import gym
 from leash_trl.cli.commands import compare
-from leash_trl.cli.commands.compare import CompareArguments
+from leash_trl.cli.commands.compare import CompareArguments, curves_of_effort
 from leash_trl.cli.comparison_arms import planned_runs
 from leash_trl.cli.main import main
 from leash_trl.comparison import progress
@@ -700,6 +701,24 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
         ["leash", "high", "50.0", ""],
         ["one lambda", "low", "40.0", ""],
     ]
+
+
+@pytest.mark.parametrize(
+    ("target", "name"), [(40, "40"), (12345.67, "12345.67"), (1_500_000, "1500000"), (0.1234567, "0.1234567")]
+)
+def test_an_effort_has_the_curves_of_its_target(config, target, name):
+    arm = {
+        "length_control": "leash",
+        "max_completion_length": 2_000_000,
+        "efforts": {"low": target},
+        "length_control_kwargs": {"multiplier_per": "target_length"},
+    }
+    (run,) = planned(config(arms={"arm": arm}), seeds=[0])
+    # as they are logged, with the target of each budget and its curves
+    values = {"leash/lambda": [0.5], f"leash/lambda/{name}": [0.25], f"leash/target_length/{name}": [target]}
+    (request,) = run.requests.values()
+    curves = curves_of_effort(run, pd.DataFrame(values), request)
+    assert curves["leash/lambda"].tolist() == [0.25]
 
 
 def test_a_further_evaluation_is_a_row_of_its_own_and_may_be_cut_on_purpose(comparison, out):

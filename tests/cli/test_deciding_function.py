@@ -69,7 +69,7 @@ def test_a_run_with_partial_credit_anywhere_has_no_accuracy(is_killed, sample_wo
     completions = graded(tmp_path / "run")
     assert {completion["is_correct"] for completion in completions} == {None}
     assert {completion["reward"] for completion in completions} == {0.0, 0.5, 1.0}
-    assert not load_evaluated_run(tmp_path / "run").knows_correctness
+    assert not load_evaluated_run(tmp_path / "run").knows_correctness()
 
 
 def test_a_filter_with_partial_credit_is_refused_in_one_line(sample_words, tmp_path, capsys):

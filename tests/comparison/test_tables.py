@@ -296,6 +296,27 @@ def test_the_difference_of_another_cost_stands_beside_that_of_tokens():
     assert by_column["seeds needed (accuracy, tokens, tool calls)"] == "inf, inf, 2"
 
 
+@pytest.mark.parametrize(
+    ("length_of", "difference", "cell"),
+    [
+        ("thinking", -1220.6, "-1,221 [-1,300, -1,100]"),
+        ("checking", -8.625, "-8.6 [-1,300, -1,100]"),
+        ("tool_calls", -8.625, "-8.62 [-1,300, -1,100]"),
+    ],
+)
+def test_differences_of_costs_are_written_as_costs_are(length_of, difference, cell):
+    points = with_base(near("none", None, 0.5, 40), near("LEASH", 12, 0.5, 40))
+    points.insert(3, "mean_cost", 3.0)
+    points.insert(3, "length_of", length_of)
+    paired = pd.DataFrame(
+        [("LEASH at 12", "mean_cost", difference, -1300.0, -1100.0)],
+        columns=["point", "column", "value", "low", "high"],
+    )
+    _, _, table, _ = comparison_markdown(points, paired).split("\n\n", 3)
+    _, _, row = cells(table)
+    assert cell in row
+
+
 def test_an_interval_of_another_kind_than_its_columns_says_so():
     base = {"score_interval_low": 0.7, "score_interval_high": 0.9}
     seeds = with_base(near("none", None, 0.5, 40)).assign(**{"p95_tokens": 50.0})

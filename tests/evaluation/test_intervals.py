@@ -189,6 +189,11 @@ def test_seeds_needed_by_hand(difference, variances, expected):
     assert seeds_needed(difference, *variances) == expected
 
 
+def test_of_a_difference_that_is_not_known_no_number_of_seeds_is_known():
+    assert math.isnan(seeds_needed(math.nan, 1.0, 1.0))
+    assert math.isnan(seeds_needed(1.0, math.nan, 1.0))
+
+
 @pytest.mark.parametrize(
     ("p_values", "rejected"),
     [

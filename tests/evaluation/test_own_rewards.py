@@ -9,6 +9,7 @@ from written_runs import evaluated, said
 from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.evaluation.runs import OTHER_REWARDS, warning_line
+from leash_trl.evaluation.tables import summary_markdown
 from leash_trl.figures.evaluation import trade_offs
 from leash_trl.figures.runs import draw_figure
 
@@ -188,6 +189,56 @@ def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_pat
     evaluated(tmp_path, "c", own=[[said(10)] * 2] * 2)
     with pytest.raises(ValueError, match="'a' and 'c'"):
         draw_figure("pareto", [tmp_path / "a", tmp_path / "c"])
+
+
+def half_decided(tmp_path, label, reward, num_tokens):
+    """A run of two benchmarks, whose correctness_func returned None for the second one throughout."""
+    completion = {**said(num_tokens), "reward": reward}
+    undecided = {**completion, "is_correct": None, "grader_failure": "had no reward"}
+    return evaluated(tmp_path, label, decided=[[completion]] * 2, undecided=[[undecided]] * 2)
+
+
+def test_a_benchmark_without_correctness_is_compared_by_what_it_has(tmp_path):
+    base = half_decided(tmp_path, "base", 0.5, 30)
+    better = half_decided(tmp_path, "better", 1.0, 20)
+    differences = changes_from_baseline(better, base).set_index(["benchmark", "metric"])["value"]
+    assert differences["decided", "accuracy_change"] == 0.0
+    assert ("undecided", "accuracy_change") not in differences
+    assert ("overall", "accuracy_change") not in differences
+    for benchmark in ("decided", "undecided", "overall"):
+        assert differences[benchmark, "reward_change"] == 0.5
+        assert differences[benchmark, "tokens_change"] == -10.0
+    assert "| undecided |" in summary_markdown(better, base)
+
+
+def test_a_benchmark_whose_correctness_only_one_run_has_is_compared_by_reward(tmp_path):
+    base = half_decided(tmp_path, "base", 0.5, 30)
+    rows = [[{**said(20), "reward": 1.0}]] * 2
+    better = evaluated(tmp_path, "better", decided=rows, undecided=rows)
+    for pair in ((better, base), (base, better)):
+        metrics = changes_from_baseline(*pair).groupby("benchmark")["metric"].agg(list)
+        assert "accuracy_change" in metrics["decided"]
+        assert metrics["undecided"] == ["reward_change", "tokens_change", "relative_tokens_change"]
+        assert metrics["overall"] == ["reward_change", "tokens_change", "relative_tokens_change"]
+
+
+def test_where_one_benchmark_has_no_correctness_means_over_benchmarks_are_of_rewards(tmp_path):
+    run = half_decided(tmp_path, "run", 0.5, 30)
+    message = warning_line([run])
+    assert "correctness_func" in message
+    # all completions of the second benchmark have a reward, which is their grade
+    assert "of undecided" not in message
+    (point,) = trade_offs([run]).to_dict("records")
+    assert (point["measure"], point["score"]) == ("reward", 0.5)
+    (point,) = trade_offs([run], "decided").to_dict("records")
+    assert (point["measure"], point["score"]) == ("accuracy", 1.0)
+    rows = [[{**said(20), "reward": 1.0}]] * 2
+    evaluated(tmp_path, "known", decided=rows, undecided=rows)
+    folders = [tmp_path / "run", tmp_path / "known"]
+    assert draw_figure("pareto", folders, "decided").axes
+    for benchmark in ("undecided", None):
+        with pytest.raises(ValueError, match="'run' and 'known'"):
+            draw_figure("pareto", folders, benchmark)
 
 
 def test_runs_with_other_versions_of_the_rewards_are_said(tmp_path):

@@ -16,7 +16,7 @@ from leash_trl.evaluation.intervals import (
     ratio_minus_one,
 )
 from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning_line
-from leash_trl.evaluation.tables import summary_table
+from leash_trl.evaluation.tables import summary_markdown, summary_table
 
 
 def graded(index, *outcomes, name="p"):
@@ -163,13 +163,13 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     assert change(differences, "overall", "accuracy_change") == mean_over_benchmarks([no_gain, gain])
 
 
-def run_of_cost(folder, length_of, *costs):
+def run_of_cost(folder, length_of, *costs, **record):
     """A run with a problem for each of the costs of a single completion."""
     problems = [
         problem(index, {**completion("1", 20, True), "num_thinking_tokens": cost, "cost": cost})
         for index, cost in enumerate(costs)
     ]
-    return load_evaluated_run(write_run(folder, {"amc": problems}, length_of=length_of))
+    return load_evaluated_run(write_run(folder, {"amc": problems}, length_of=length_of, **record))
 
 
 @pytest.mark.parametrize("length_of", ["tool_calls", "costs.py:num_lines", "thinking"])
@@ -187,6 +187,49 @@ def test_costs_of_two_kinds_have_no_difference(tmp_path):
     )
     assert "cost_change" not in {*differences["metric"]}
     assert "tokens_change" in {*differences["metric"]}
+
+
+def test_a_cost_function_in_another_folder_is_the_same_cost(tmp_path):
+    run = run_of_cost(tmp_path / "new", "runs/my_costs.py:num_lines", 1, 3, cost_code={"my_costs": "a"})
+    baseline = run_of_cost(tmp_path, "my_costs.py:num_lines", 4, 4, cost_code={"my_costs": "a"})
+    assert change(changes_from_baseline(run, baseline), "amc", "cost_change").value == -2
+    assert "num_lines" not in warning_line([run, baseline])
+
+
+@pytest.mark.parametrize(
+    ("length_of", "code", "is_said"),
+    [
+        ("my_costs.py:num_lines", {"my_costs": "b"}, True),
+        ("runs/my_costs.py:num_lines", {"my_costs": "b"}, True),
+        ("lab.my_costs.num_lines", {"lab.my_costs": "b"}, True),
+        ("my_costs.py:num_lines", {"my_costs": "a"}, False),
+        ("my_costs.py:num_lines", {}, False),  # code of a notebook has no digest
+        ("my_costs.py:num_words", {"my_costs": "b"}, False),  # another cost, which is not compared
+    ],
+)
+def test_runs_that_measured_a_cost_by_other_code_are_said(tmp_path, length_of, code, is_said):
+    baseline = run_of_cost(tmp_path / "base", "my_costs.py:num_lines", 4, 4, cost_code={"my_costs": "a"})
+    run = run_of_cost(tmp_path / "new", length_of, 300, 300, cost_code=code)
+    message = warning_line([baseline, run])
+    assert ("my_costs.num_lines" in message) == is_said
+    assert ("length_of" in message) == is_said
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("length_of", "cell"),
+    [
+        ("checking", "-1,221"),
+        ("thinking", "-1,221"),
+        ("costs.py:num_words", "-1,221"),
+        ("costs.py:num_dollars", "-0.0375"),
+    ],
+)
+def test_a_change_of_costs_is_written_as_costs_are(tmp_path, length_of, cell):
+    lost = 0.0375 if cell == "-0.0375" else 1221
+    run = run_of_cost(tmp_path / "new", length_of, 13, 13)
+    baseline = run_of_cost(tmp_path, length_of, 13 + lost, 13 + lost)
+    assert f"| {cell} [" in summary_markdown(run, baseline)
 
 
 def test_problems_differ_by_their_mean_over_seeds(tmp_path):

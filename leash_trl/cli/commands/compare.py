@@ -182,9 +182,11 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
 
 def curves_of_effort(run: ComparedRun, log: pd.DataFrame, request: LengthRequest) -> pd.DataFrame:
     """Returns the curves of one effort, and if they were not logged only those that all efforts share."""
+    from leash_trl.length_control.leash import budget_name
+
     # `multiplier_per` is what has a penalty coefficient of its own. The names of its curves end with the effort or
     # with the target: "leash/lambda/low" or "leash/lambda/1024".
-    names = {"effort": request.effort, "target_length": f"{request.target_length:g}"}
+    names = {"effort": request.effort, "target_length": budget_name(request.target_length)}
     name = names.get(run.multiplier_per or "")
     for curves in split_by_budget(log):
         if curves.attrs["label"] == name:
