@@ -124,6 +124,7 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
                 runs_by_point.append(
                     [replace(point, seed=seed, folder=point.folder / f"seed-{seed}") for seed in seeds]
                 )
+        # Rows of the table: two points of one arm need different labels, targets or settings.
         check_rows_differ(comparison, points)
         check_same_model_and_work(comparison, points)
     # The model before training is that of all trained arms, as was checked above, and is evaluated with their options.

@@ -209,10 +209,12 @@ def prompt_settings_of_training(recipe: Mapping[str, Any]) -> dict[str, Any]:
     trained: dict[str, Any] = {}
     for name, default in PROMPT_FIELDS.items():
         value = recipe.get(name)
+        if value is not None:
+            trained[name] = value
         # A field that the recipe lacks had its default in training. That of the suffix depends on the reward functions
         # and is chosen later, as without a recipe.
-        if value is not None or name != "prompt_suffix":
-            trained[name] = default if value is None else value
+        elif name != "prompt_suffix":
+            trained[name] = default
     trained["chat_template_kwargs"] = field_as_mapping("chat_template_kwargs", trained["chat_template_kwargs"])
     return trained
 

@@ -358,6 +358,7 @@ def target_in_words(row: Row) -> str:
 
 def sentences_of(rows: pd.DataFrame) -> list[str]:
     """Returns a sentence on score, tokens and any other cost of each row of [`comparison_rows`], the base first."""
+    # The first row is the base, which `points_of` leaves out.
     points = [rows["name"].iloc[0], *points_of(rows)]
     sentences = []
     for point, row in zip(points, rows.to_dict("records"), strict=True):

@@ -249,7 +249,7 @@ def _score_in_parts(method: LengthControl, rollouts: Rollouts, part_size: int) -
     for rows in torch.arange(len(rollouts.lengths)).view(-1, part_size):
         # a batch of a single group: the completions of a prompt, or only one of them
         part = replace(selected(rollouts, rows), num_generations=part_size)
-        scores.append(method.score(part, RULE))
+        scores.append(method.score(part, RULE))  # RULE: advantages as LeashGRPOTrainer normalizes them by default
     score: Score = concatenated(scores)
     return score
 

@@ -90,7 +90,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
 
-        # Each list has the reasons, as text for a warning, why something would change the gradient.
+        # Each list has the reasons, as text for a warning, why something would change the gradient. A rope that
+        # follows the width of a batch is against all three, since each of them makes batches narrower.
         rope_types = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
         against_trimming = []
         for rope_type in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE:

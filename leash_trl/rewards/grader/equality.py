@@ -57,8 +57,9 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
             return True
     # A gold such as 0.3333333 may be a rounded 1/3, so an exact answer is rounded to as many decimals. An answer with
     # decimals of its own must have the gold's value.
-    rounded_gold = ROUNDED.fullmatch(gold.strip())
-    if verdict is False and rounded_gold and "." not in answer and len(parsed_answer.items) == 1:
+    rounded_gold = ROUNDED.fullmatch(gold.strip())  # its group 1 has the decimals, such as "3333333"
+    is_exact_number = "." not in answer and len(parsed_answer.items) == 1
+    if verdict is False and rounded_gold and is_exact_number:
         value = rational_value(parsed_answer.items[0].formula)
         num_decimals = len(rounded_gold[1])
         return None if value is None else round(value, num_decimals) == Fraction(rounded_gold[0])

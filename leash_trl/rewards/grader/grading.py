@@ -146,7 +146,7 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
             undecided[row] = (None, gold.expression)
     verdicts = _pool().verdicts(list(undecided.values()))
     for row, verdict in zip(undecided, verdicts, strict=True):
-        is_readable = verdict.is_equal
+        is_readable = verdict.is_equal  # the verdict on a gold without an answer
         if not is_readable:
             faults[row] = verdict.failure or "cannot be read by math-verify"
     # Those of the worker processes were added last.

@@ -280,7 +280,7 @@ class Item:
         if not (self.subjects and other.subjects):
             only_here -= self.subjects
             only_there -= other.subjects
-        # An abbreviation on one side may stand for a word of the other one.
+        # Each side must lack a word of the other. An abbreviation on one side may stand for a word of the other one.
         return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
 
 
