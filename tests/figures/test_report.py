@@ -161,40 +161,24 @@ def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
     assert final_numbers(curves_from_state({"log_history": log}, "run"))["last length"] == "7.0"
 
 
-def test_a_target_that_changed_is_told_by_steps():
-    log = [
-        {"step": 1, "leash/mean_length": 40.0, "leash/common_target": 46},
-        {"step": 2, "leash/mean_length": 40.0, "leash/common_target": 24},
-    ]
-    changed = final_numbers(curves_from_state({"log_history": log}, "run"))
-    assert (changed["target"], changed["steps to target"]) == ("46, 24 from step 2", "")
-
-
-def test_targets_that_differ_between_prompts_are_no_schedule():
-    log = [
-        {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46.0},
-        {"step": 2, "leash/mean_length": 20.0, "leash/target_length": 35.0},
-    ]
-    mixed = final_numbers(curves_from_state({"log_history": log}, "run"))
-    assert (mixed["target"], mixed["steps to target"]) == ("of each prompt", "")
-
-
-def test_one_batch_with_equal_targets_among_others_is_no_common_target():
-    log = [
-        {"step": 1, "leash/mean_length": 40.0, "leash/target_length": 46.0},
-        {"step": 2, "leash/mean_length": 20.0, "leash/target_length": 12.0, "leash/common_target": 12.0},
-    ]
-    mixed = final_numbers(curves_from_state({"log_history": log}, "run"))
-    assert (mixed["target"], mixed["steps to target"]) == ("of each prompt", "")
-
-
-def test_means_of_one_target_are_no_change_of_it():
-    log = [
-        {"step": 10, "leash/mean_length": 40.0, "leash/common_target": 12.299999999999999},
-        {"step": 12, "leash/mean_length": 11.0, "leash/common_target": 12.3},
-    ]
+@pytest.mark.parametrize(
+    ("rows", "target", "steps_to_target"),
+    [
+        # by a schedule
+        ([(1, 40.0, 46.0, 46.0), (2, 40.0, 24.0, 24.0)], "46, 24 from step 2", ""),
+        # targets of rows
+        ([(1, 40.0, 46.0, math.nan), (2, 20.0, 35.0, math.nan)], "of each prompt", ""),
+        # such targets, which are equal in one batch by chance
+        ([(1, 40.0, 46.0, math.nan), (2, 10.0, 12.0, 12.0)], "of each prompt", ""),
+        # means over ten and over two updates, which differ in the last bit
+        ([(10, 40.0, 12.3, 12.299999999999999), (12, 11.0, 12.3, 12.3)], "12.3", "12"),
+    ],
+)
+def test_targets_are_told_by_steps_if_all_prompts_have_them(rows, target, steps_to_target):
+    columns = ["step", "leash/mean_length", "leash/target_length", "leash/common_target"]
+    log = pd.DataFrame(rows, columns=columns).to_dict("records")
     numbers = final_numbers(curves_from_state({"log_history": log}, "run"))
-    assert (numbers["target"], numbers["steps to target"]) == ("12.3", "12")
+    assert (numbers["target"], numbers["steps to target"]) == (target, steps_to_target)
 
 
 def test_a_run_shows_what_it_was_told_while_it_trained(tmp_path):
