@@ -66,11 +66,13 @@ def min_max_scaled(lengths: torch.Tensor) -> torch.Tensor:
     return (lengths_PG - shortest_P1) / ranges_P1
 
 
-def standardized(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
+def standardized(
+    values: torch.Tensor, weights: torch.Tensor | None = None, *, correction: int, epsilon: float
+) -> torch.Tensor:
     r"""Returns $(v_i - \bar v) / (\sigma + \epsilon)$ along the last axis; for the arguments, see [`mean_and_std`].
 
     Example:
-        >>> standardized(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), correction=0, epsilon=0.0).tolist()
+        >>> standardized(torch.tensor([3.0, -3.0, float("nan")]), correction=0, epsilon=0.0).tolist()
         [1.0, -1.0, nan]
     """
     means, stds = mean_and_std(values, weights, correction=correction)

@@ -83,8 +83,7 @@ class DLER(LengthControl):
         # Unscorable completions have an advantage of 0 here, which must not count in the mean and the standard
         # deviation of the batch. NaN is left out of both.
         centered_N = centered_N.masked_fill(torch.isnan(shaped), torch.nan)
-        weights_N = torch.ones_like(centered_N)
-        advantages_N = standardized(centered_N, weights_N, correction=0, epsilon=rule.epsilon)
+        advantages_N = standardized(centered_N, correction=0, epsilon=rule.epsilon)
         return advantages_N.nan_to_num(nan=0.0)
 
     def generation_cap(self, target_length: float | None) -> int | None:

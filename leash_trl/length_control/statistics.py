@@ -116,9 +116,8 @@ def length_accuracy_correlation(rollouts: Rollouts) -> float:
     # is 0 / 0, for a prompt whose answers are all correct, all wrong or all equally long; the mean ignores it.
     correctness_PG = rollouts.by_group(rollouts.correctness)
     lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
-    weights_PG = torch.ones_like(lengths_PG)
-    z_lengths_PG = standardized(lengths_PG, weights_PG, correction=0, epsilon=0.0)
-    z_correctness_PG = standardized(correctness_PG, weights_PG, correction=0, epsilon=0.0)
+    z_lengths_PG = standardized(lengths_PG, correction=0, epsilon=0.0)
+    z_correctness_PG = standardized(correctness_PG, correction=0, epsilon=0.0)
     correlations_P = (z_correctness_PG * z_lengths_PG).nanmean(dim=1)
     return correlations_P.nanmean().item()
 
