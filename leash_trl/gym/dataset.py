@@ -35,6 +35,6 @@ def gym_problems(split: Split, size: int, seed: int = 0, as_stories: bool = Fals
 
 def load_gym(name: str) -> DatasetDict:
     """Returns the training and the test problems of `gym` or `gym_stories`. The two splits share no problem."""
-    as_stories = {"gym": False, "gym_stories": True}[name]
+    as_stories = name == "gym_stories"
     splits = {split: gym_problems(split, size, as_stories=as_stories) for split, size in SIZES.items()}
     return DatasetDict(splits)

@@ -12,9 +12,8 @@ Each step of a solution is written in one of the gym's four styles:
 
 import random
 import zlib
-from collections.abc import Iterator
 
-from leash_trl.gym.task import Problem, Split, TraceStyle, Wording, problems, solution_trace
+from leash_trl.gym.task import Problem, TraceStyle, Wording, solution_trace
 
 
 STORY_LEVELS = (1, 2, 3)
@@ -127,8 +126,3 @@ class Story:
         )
         # Every step begins with a space, and so does a trace without an opening.
         return solution_trace(self.problem, style, rng, wording).strip()
-
-
-def stories(seed: int, split: Split) -> Iterator[Story]:
-    """Yields an endless stream of stories of one split, with levels drawn uniformly from 1 to 3."""
-    return map(Story, problems(seed, STORY_LEVELS, split))

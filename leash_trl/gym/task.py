@@ -23,7 +23,6 @@ from typing import Literal, NamedTuple
 
 LABELS = "abcdefghi"
 MAX_LEVEL = len(LABELS)
-ALL_LEVELS = tuple(range(1, MAX_LEVEL + 1))
 LEVELS = (1, 3, 5, 7, 9)  # levels of the gym's problems
 MAX_FIRST_TERM = 40
 MAX_TOTAL = 49

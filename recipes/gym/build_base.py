@@ -33,7 +33,7 @@ from leash_trl.evaluation.sampling import SamplingPlan, evaluate
 from leash_trl.figures import style
 from leash_trl.gym import CHECKPOINT, RECORD, base_record, task
 from leash_trl.gym.dataset import SIZES, gym_problems
-from leash_trl.gym.stories import stories
+from leash_trl.gym.stories import STORY_LEVELS, Story
 from leash_trl.gym.task import TraceStyle, problems, solution_trace
 
 
@@ -90,7 +90,8 @@ def trace_rows(tokenizer: PreTrainedTokenizerBase, stage: Stage, seed: int) -> l
     The traces of a batch have similar lengths, and batches of different lengths follow each other at random.
     """
     rng = random.Random(seed)
-    stream = problems(seed + 1, task.ALL_LEVELS, "train")
+    all_levels = tuple(range(1, task.MAX_LEVEL + 1))
+    stream = problems(seed + 1, all_levels, "train")
     rows: list[Row] = []
     while len(rows) < stage.steps * BATCH_SIZE:
         pool = [_row(tokenizer, stage, next(stream), rng) for _ in range(POOLED * BATCH_SIZE)]
@@ -205,7 +206,8 @@ def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]
     twice, with another trace."""
     rng = random.Random(seed)
     rows = []
-    for story in itertools.islice(stories(seed, "train"), count):
+    for problem in itertools.islice(problems(seed, STORY_LEVELS, "train"), count):
+        story = Story(problem)
         prompt = [{"role": "user", "content": story.question}]
         completion = [{"role": "assistant", "content": story.trace(STORY_STYLE, rng)}]
         rows.append({"prompt": prompt, "completion": completion})

@@ -11,13 +11,11 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 from conftest import ROOT
-from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from leash_trl.completions.prompts import effort_text
-from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.gym import CHECKPOINT, base_record
 from leash_trl.gym.task import (
     LEVELS,
@@ -30,7 +28,6 @@ from leash_trl.gym.task import (
     sample_problem,
     solution_trace,
 )
-from leash_trl.rewards import math_reward
 
 
 PROBLEMS = st.builds(
@@ -133,20 +130,6 @@ def test_the_tokenizer_knows_every_word_of_the_task(tokenizer):
     message = [{"role": "user", "content": "7 (a) +5 = ?"}]
     prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
     assert prompt == "<|user|>7 (a) +5 = ?<|end|><|assistant|><think>"
-
-
-def test_the_gym_is_a_model_in_python_too(tokenizer, tmp_path, monkeypatch):
-    from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-
-    monkeypatch.chdir(tmp_path)
-    args = LeashGRPOConfig(target_length=46, max_completion_length=64, use_cpu=True, bf16=False, report_to="none")
-    row = {"prompt": [{"role": "user", "content": "1 (a) +1 = ?"}], "solution": "2"}
-    dataset = Dataset.from_list([row] * 8)
-    trainer = LeashGRPOTrainer(model="gym", reward_funcs=math_reward, args=args, train_dataset=dataset)
-    engine = TransformersEngine.from_pretrained("gym")
-    assert trainer.model.num_parameters() == engine.model.num_parameters()
-    assert trainer.processing_class.get_vocab() == engine.tokenizer.get_vocab() == tokenizer.get_vocab()
-    assert engine.tokenizer.chat_template == tokenizer.chat_template
 
 
 def test_an_effort_that_the_data_appends_is_one_token(tokenizer):
