@@ -7,7 +7,7 @@ import pytest
 import torch
 from method_facts import FACTS, LIMIT, method_named
 
-from leash_trl.length_control import LengthControl, check_length_control, group_advantages, state_field
+from leash_trl.length_control import LengthControl, check_length_control, state_field
 from leash_trl.length_control.l1 import L1Exact
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.nemo_rl import NemoRL
@@ -76,15 +76,6 @@ class NotCentered(Mine):
 
     def advantages(self, rollouts, shaped, rule):
         return super().advantages(rollouts, shaped, rule).clamp(min=0.0)
-
-
-class StandardizedOverTheBatch(Mine):
-    depends_on = "prompt"
-    own_advantages = True
-
-    def advantages(self, rollouts, shaped, rule):
-        centered = group_advantages(shaped - rollouts.lengths / 1000, rollouts.num_generations, "none", 1e-8)
-        return centered / (centered.std(correction=0) + 1e-8)
 
 
 class ComparesAllPrompts(Mine):
@@ -175,7 +166,6 @@ class LosesWhatWasObserved(Mine):
         (WorksInPlace, ["rollouts", "clone"]),
         (UndeclaredAdvantages, ["advantages", "own_advantages"]),
         (NotCentered, ["advantages_have_mean_zero", "True", "False"]),
-        (StandardizedOverTheBatch, ["advantages", "depends_on", "'prompt'", "'batch'"]),
         (ComparesAllPrompts, ["shaped_rewards", "depends_on", "'prompt'", "'batch'"]),
         (UndeclaredGroup, ["shaped_rewards", "depends_on", "'completion'", "'prompt'"]),
         (UndeclaredGroupOfAdvantages, ["advantages", "depends_on", "'completion'", "'prompt'"]),

@@ -1,6 +1,5 @@
 """Whether rewards say which answers are correct, by their values."""
 
-import json
 import math
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.alp import ALP
 from leash_trl.length_control.correctness import CorrectnessRule
-from leash_trl.length_control.leash import Leash
 
 
 def score(**kwargs):
@@ -55,15 +53,6 @@ def test_two_different_positive_rewards_are_partial_credit(rewards, is_known):
     assert rule(rewards, chosen=form).is_known is True
 
 
-def test_what_one_process_has_observed_counts_in_all_and_stays():
-    first = rule([1.0, 0.0])
-    second = rule([0.5, 0.0])
-    first.load_state_dict(json.loads(json.dumps(second.state_dict())))
-    assert not first.is_known
-    first.observe(torch.tensor([1.0, 0.0]))
-    assert not first.is_known
-
-
 def test_the_column_is_that_of_the_deciding_function_and_another_one_comes_last():
     both = (score, form)
     assert [rule(functions=both, chosen=chosen).column for chosen in (None, "form", score)] == [None, 1, 0]
@@ -71,10 +60,7 @@ def test_the_column_is_that_of_the_deciding_function_and_another_one_comes_last(
     assert (other.column, other.extra, other.extra_names) == (1, [score], ["score"])
 
 
-def test_a_function_that_is_not_there_or_has_the_name_of_another_is_refused():
-    with pytest.raises(TrainingError, match=r"correctness_func is 'exact'.*score, form"):
-        rule(functions=(score, form), chosen="exact")
-
+def test_a_function_that_has_the_name_of_another_is_refused():
     def form_of_another_file(**kwargs):
         return []
 
@@ -83,22 +69,7 @@ def test_a_function_that_is_not_there_or_has_the_name_of_another_is_refused():
         rule(functions=(score, form), chosen=form_of_another_file)
 
 
-@pytest.mark.parametrize(("method", "needing"), [(ALP(), "alp"), (Leash(min_accuracy=0.5), "min_accuracy")])
-def test_what_needs_to_know_is_refused_in_one_line(method, needing):
-    rule([1.0, 0.0]).check_known_for(method)
-    rule([1.0, 0.5], chosen=form).check_known_for(method)
-    with pytest.raises(TrainingError) as refused:
-        rule([1.0, 0.5, 0.0]).check_known_for(method)
-    line = str(refused.value)
-    assert "\n" not in line
-    assert [part for part in ("reward_funcs", "score", "0.5", needing, "correctness_func") if part not in line] == []
-    rule([1.0, 0.5, 0.0]).check_known_for(Leash())
-
-
-def test_it_is_said_once_in_one_line():
-    unsure = rule(functions=(score, form))
-    line = unsure.new_doubt()
-    assert "correctness_func" in line
-    assert "\n" not in line
-    assert unsure.new_doubt() is None
-    assert rule([1.0, -1.0, 0.0]).new_doubt() is None
+def test_a_method_that_needs_to_know_is_refused_by_its_name():
+    rule([1.0, 0.5], chosen=form).check_known_for(ALP())
+    with pytest.raises(TrainingError, match=r"\A.*'alp'.*score.*correctness_func.*\Z"):
+        rule([1.0, 0.5, 0.0]).check_known_for(ALP())

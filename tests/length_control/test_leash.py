@@ -14,13 +14,6 @@ def right_answers(*lengths):
     return toy_rollouts([1.0] * len(lengths), lengths, 4096.0)
 
 
-def test_rewards_are_clipped_after_the_penalty():
-    rollouts = toy_rollouts([1.5, 0.5], [6144, 20480], 4096.0)
-    # overshoots 0.5 and 4: 1.5 - 0.1 * 0.5, and 0.5 - 0.1 * 4 or 0.5 - 0.5 * 4
-    close(Leash(0.1).shaped_rewards(rollouts), [1.0, 0.1])
-    close(Leash(0.5).shaped_rewards(rollouts), [1.0, -1.0])
-
-
 def test_a_dual_step_pools_the_lengths_of_all_batches_since_the_last_one_and_counts_them_once():
     whole = updated(Leash(), right_answers(5000, 6000, 7001, 9000))
     split = Leash()

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from toy_rollouts import close, toy_rollouts, updated
 
 from leash_trl.length_control import AdvantageRule
@@ -96,17 +94,6 @@ def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
 def test_the_push_to_the_target_by_hand(level, drift, momentum, needed):
     forecast = Forecast(level, push=0.5, response=0.05, drift=drift)
     assert forecast.needed_push(momentum) == pytest.approx(needed)
-
-
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
-def test_lambda_stays_within_its_bounds_and_the_state_finite(lengths):
-    method = LeashPredictive(lambda_min=0.25, lambda_init=0.5, lambda_max=0.75)
-    for length in lengths:
-        assert 0.25 <= next_lambda(method, [length]) <= 0.75
-        forecast = method.forecast("")
-        assert np.isfinite(forecast[:-1]).all()
-        assert np.isfinite(forecast.covariance).all()
-        assert 0 <= forecast.push <= 0.75
 
 
 def test_only_new_completions_count():
@@ -204,17 +191,10 @@ def test_what_has_no_task_reward_has_no_advantage_though_it_is_known_to_be_corre
     assert score.advantages[2] == 0
 
 
-@pytest.mark.parametrize(
-    ("scale_rewards", "advantages"),
-    [
-        ("none", [1.5, 1.0, 0.5, -3.0]),
-        ("group", [1.0, 0.5, 0.0, -1.5]),
-    ],
-)
-def test_scale_rewards_is_for_the_task_alone(scale_rewards, advantages):
-    rollouts = batch([10, 30, 50, 90], [2, 2, 2, -2])  # overshoots 0, 2, 4 with a deviation of 2; rewards too
-    score = LeashPredictive(lambda_init=0.5).score(rollouts, AdvantageRule(scale_rewards, 0.0))
-    close(score.advantages, advantages)
+def test_scale_rewards_is_for_the_task_alone():
+    rollouts = batch([10, 30, 50, 90], [2, 2, 2, -2])  # overshoots 0, 2, 4 with a deviation of 2
+    score = LeashPredictive(lambda_init=0.5).score(rollouts, AdvantageRule("none", 0.0))
+    close(score.advantages, [1.5, 1.0, 0.5, -3.0])
 
 
 def test_each_budget_weighs_length_by_its_own_lambda():

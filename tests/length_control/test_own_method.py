@@ -32,8 +32,6 @@ class Decorated(PenaltyPerToken):
 def my_lib(tmp_path, monkeypatch):
     code = README.partition("```python\n")[2].partition("```")[0] + DECORATED
     (tmp_path / "my_lib.py").write_text(code)
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "my_other_lib.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_lib", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -73,27 +71,6 @@ def test_a_decorator_of_habit_loses_no_range(my_lib):
             make(**settings)
 
 
-def test_a_method_in_a_file_has_the_path_of_a_reward_function_in_a_file(my_lib):
-    assert find_method("my_lib.py:PenaltyPerToken") is find_method("my_lib.PenaltyPerToken")
-    assert find_method("below/my_other_lib.py:PenaltyPerToken")(weight=0.5).weight == 0.5
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "my_lib.Missing",
-        "no_such_lib.Mine",
-        "lesh",
-        "no_such_lib.py:Mine",
-        "my_lib.py",
-        "json.JSONDecoder",
-    ],
-)
-def test_what_is_no_method_is_refused_in_a_line_that_names_it(my_lib, path):
-    with pytest.raises(ValueError, match=rf"\A.*length_control.*'{path}'.*\Z"):
-        find_method(path)
-
-
 class Changed(LengthControl):
     """Returns what `change` makes of the rewards."""
 
@@ -129,27 +106,3 @@ def test_a_reward_that_is_no_number_is_refused_where_the_task_has_one(value):
 
 def test_rewards_in_float32_are_rewards():
     assert Changed(torch.Tensor.float).score(FOUR, AdvantageRule()).shaped.tolist() == [1, 0, 1, 1]
-
-
-def test_a_score_asks_each_hook_once():
-    calls = []
-
-    class Counting(LengthControl):
-        name = "counting"
-
-        def base_rewards(self, rollouts):
-            calls.append("base_rewards")
-            return rollouts.correctness
-
-        def shaped_rewards(self, rollouts):
-            calls.append("shaped_rewards")
-            return rollouts.correctness - 0.5
-
-        def advantages(self, rollouts, shaped, rule):
-            calls.append("advantages")
-            return shaped
-
-    score = Counting().score(FOUR, AdvantageRule())
-    assert calls == ["base_rewards", "shaped_rewards", "advantages"]
-    assert score.penalty.tolist() == [0.5] * 4
-    assert torch.equal(score.advantages, score.shaped)

@@ -11,21 +11,8 @@ from PIL import Image
 from leash_trl.data.questions import question_number
 from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.targets import row_target, scheduled_target
+from leash_trl.length_control.targets import row_target
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
-
-
-@pytest.mark.parametrize(
-    ("schedule", "targets_by_step"),
-    [
-        ("constant", {0: 40}),
-        ("linear", {0: 100, 5: 80, 15: 50, 99: 40}),  # half way from 100 to 60, and from 60 to 40
-        ("staged", {9: 100, 10: 60, 20: 40}),
-    ],
-)
-def test_schedules_by_hand(schedule, targets_by_step):
-    for step, target in targets_by_step.items():
-        assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == target
 
 
 @pytest.mark.parametrize("bad", [0, -3, "46", True, math.inf])
@@ -113,18 +100,6 @@ def test_a_schedule_stretches_targets_up_to_the_generation_limit():
 def test_prompts_have_a_common_target_unless_data_set_or_method_gives_them_others(rows, method, common):
     _, questions, targets = rows_with_targets(rows, method, 150.0, 100.0, math.inf)
     assert common_target(rows, questions, targets, method, 100.0) == pytest.approx(common, nan_ok=True)
-
-
-def test_a_common_target_is_held_at_the_generation_limit_as_those_of_prompts_are():
-    rows = [{"prompt": "a"}]
-    _, questions, targets = rows_with_targets(rows, Leash(), 150.0, 100.0, generation_limit=120)
-    assert common_target(rows, questions, targets, Leash(), 100.0) == targets[0] == 120
-
-
-def test_without_a_target_there_is_no_common_one():
-    rows = [{"prompt": "a"}]
-    _, questions, targets = rows_with_targets(rows, Leash(), None, None, math.inf)
-    assert math.isnan(common_target(rows, questions, targets, Leash(), None))
 
 
 def test_without_a_schedule_a_target_keeps_its_last_bit():
