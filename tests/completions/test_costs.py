@@ -48,12 +48,6 @@ def test_texts_have_no_tool_calls_and_no_turns(name):
     assert is_one_line(caught, "length_of", name)
 
 
-def test_tokens_after_the_right_answer():
-    arguments = {"completion_ids": ["a7bc", "xy"], "completions": ["a 7 b c", "x y"], "solution": ["7", 8]}
-    with_blanks = " ".join
-    assert costs_of(Cost("checking"), FACTS, arguments, decode=with_blanks) == [2, 0]
-
-
 def test_checks_cannot_be_told_from_the_output_of_tools():
     messages = [{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "3"}]
     arguments = {"completion_ids": ["a", "b"], "completions": [messages, messages], "solution": ["3", "3"]}
@@ -79,14 +73,6 @@ def test_what_is_no_right_answer_is_refused_instead_of_never_found(solution):
     with pytest.raises(TrainingError) as caught:
         right_answers(["7", solution])
     assert is_one_line(caught, "checking", "solution", repr(solution))
-
-
-def test_a_function_gets_what_reward_functions_get():
-    def cost(prompts, completions, completion_ids, level, **columns):
-        return [len(completion) * level for completion, level in zip(completions, level, strict=True)]
-
-    arguments = {"prompts": ["", ""], "completions": ["ab", "abc"], "completion_ids": [[1], [2]], "level": [1, 0.5]}
-    assert costs_of(Cost("mine.cost", cost), FACTS, arguments, decode=str) == [2.0, 1.5]
 
 
 @pytest.mark.parametrize(

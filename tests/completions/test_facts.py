@@ -15,16 +15,6 @@ TOKENIZER = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(
 THINKING = ThinkingTokens(TOKENIZER, ThinkingMarkers())
 
 
-def test_a_completion_without_thinking():
-    facts = completion_facts([5, 6, EOS], {EOS}, thinking=THINKING)
-    assert facts == CompletionFacts(num_tokens=3, num_thinking_tokens=0, is_truncated=False)
-
-
-def test_the_thinking_counts_up_to_its_end():
-    facts = completion_facts([START, 5, END, 6, EOS], {EOS}, thinking=THINKING)
-    assert facts == CompletionFacts(num_tokens=5, num_thinking_tokens=3, is_truncated=False)
-
-
 def test_thinking_that_a_prompt_opened_and_nobody_ended_is_all_of_the_completion():
     facts = completion_facts([5, 6], {EOS}, thinking=THINKING, is_opened=True)
     assert facts == CompletionFacts(num_tokens=2, num_thinking_tokens=2, is_truncated=True)

@@ -70,9 +70,7 @@ def test_other_markers(end, thinking, rest):
     [
         (ThinkingMarkers(), "12", "12"),
         (ThinkingMarkers(), "<think>maybe 3</think>12", "12"),
-        (ThinkingMarkers(), "<think>maybe 3", ""),
         (ThinkingMarkers(), "<think>a</think>3<think>no", ""),  # begun anew
-        (ThinkingMarkers(is_opened=True), "maybe 3", ""),
         (ThinkingMarkers(is_opened=True), "maybe 3</think>12", "12"),
         (ThinkingMarkers("[/THINK]"), "[THINK]maybe 3[/THINK]12", "12"),
         (ThinkingMarkers("[/THINK]"), "<think>12", "<think>12"),  # not a marker here
