@@ -1,6 +1,5 @@
-"""Files as people have them: conversations, Alpaca, worked solutions, compressed ones, and what no rule can read."""
+"""Files as people have them: conversations, Alpaca, worked solutions, and what no rule can read."""
 
-import gzip
 import json
 import logging
 
@@ -23,10 +22,9 @@ def line(row):
 def read_row(tmp_path):
     """What training and filtering read from a file of one row: prompt and gold, the same for both."""
 
-    def read(row, name="rows.jsonl"):
-        file = tmp_path / name
-        content = line(row).encode()
-        file.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    def read(row):
+        file = tmp_path / "rows.jsonl"
+        file.write_text(line(row))
         (to_train_on,) = load_training_rows(str(file), suffix="")[0]
         (to_filter,) = load_problems(str(file), suffix="")
         assert (to_train_on["prompt"], to_train_on["solution"]) == (to_filter["prompt"], to_filter["solution"])
@@ -66,11 +64,6 @@ BLOCKS = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
 )
 def test_common_columns_are_read_as_prompt_and_solution(read_row, row, prompt):
     assert read_row(row) == (prompt, "7")
-
-
-@pytest.mark.parametrize("name", ["rows.ndjson", "rows.JSONL", "rows.jsonl.gz"])
-def test_the_type_of_a_file_is_the_end_of_its_name(read_row, name):
-    assert read_row({"prompt": QUESTION, "solution": "7"}, name) == ([USER], "7")
 
 
 @pytest.mark.parametrize("load", [load_problems, load_training_rows])

@@ -26,14 +26,6 @@ def test_each_question_is_asked_once_per_effort():
     assert rows["solution"][:] == ["1", "1", "2", "2"]
 
 
-def test_text_prompts_streams_and_other_words():
-    stream = Dataset.from_list([{"prompt": "1 + 1?"}]).to_iterable_dataset()
-    assert [*with_efforts(stream, {"low": 64, "high": 512}, " ({effort} effort)")] == [
-        {"prompt": "1 + 1? (low effort)", "effort": "low", "target_length": 64},
-        {"prompt": "1 + 1? (high effort)", "effort": "high", "target_length": 512},
-    ]
-
-
 @pytest.mark.parametrize("efforts", [{"low": 0}, {"low": "64"}, {1: 64}, {False: 64}], ids=str)
 def test_an_effort_without_name_or_positive_target_is_refused_by_name(efforts):
     with pytest.raises(ValueError, match=re.escape(str(efforts).strip("{}"))):
@@ -49,13 +41,6 @@ def test_a_suffix_that_does_not_state_the_effort_is_refused():
 def test_a_column_of_the_data_is_not_overwritten(column):
     with pytest.raises(ValueError, match=f"'{column}'"):
         with_efforts(ROWS.add_column(column, [9, 9]), {"low": 64}, template_kwargs={"low": {"brief": True}})
-
-
-def test_efforts_that_a_tokenizer_reads_alike_are_refused(tokenizer):
-    question = ROWS.select([0])
-    check_efforts_differ(tokenizer, with_efforts(question, {"low": 9, "medium": 12, "high": 15}))
-    with pytest.raises(ValueError, match="efforts has brief and fully"):
-        check_efforts_differ(tokenizer, with_efforts(question, {"brief": 9, "fully": 15}))
 
 
 def test_efforts_that_a_template_renders_alike_are_refused(tokenizer):

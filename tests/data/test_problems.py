@@ -102,7 +102,6 @@ def test_ids_that_are_not_unique_are_replaced_and_it_is_said(write, caplog):
     [
         ("aime24=", None),
         ("", "benchmark"),
-        ("math500=", "benchmark"),
     ],
 )
 def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(name, purpose, write, caplog):
@@ -115,11 +114,6 @@ def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(name, purpo
 def test_the_same_prompt_with_two_targets_is_two_problems(write):
     problems = load_problems(write([{**TRL, "target_length": target} for target in (512, 1024, 512)]))
     assert problems["target_length"][:] == [512, 1024]
-
-
-def test_columns_of_numbers_give_golds_and_ids_as_text(write):
-    problems = load_problems(write([{"id": n, "prompt": f"What is {n}?", "solution": n} for n in (7, 8)]))
-    assert problems["id"][:] == problems["solution"][:] == ["7", "8"]
 
 
 def test_limit_keeps_the_first_problems_and_is_positive(write):

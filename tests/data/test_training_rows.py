@@ -31,11 +31,7 @@ def test_a_named_source_gives_the_split_that_was_named(folder):
         load_training_rows(f"gsm8k={folder}", "train", "dev")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "config"),
-    [("gsm8k", {}, "main"), ("gsm8k", {"config": "socratic"}, "socratic"), ("openai/gsm8k", {}, "main")],
-)
-def test_a_named_source_gives_the_configuration_that_was_named(name, options, config, monkeypatch):
+def test_a_named_source_gives_the_configuration_that_was_named(monkeypatch):
     calls = []
 
     def load_dataset(*arguments, streaming):
@@ -43,8 +39,8 @@ def test_a_named_source_gives_the_configuration_that_was_named(name, options, co
         return DatasetDict({split: Dataset.from_list([GSM8K]) for split in ("train", "test")})
 
     monkeypatch.setattr(reader, "load_dataset", load_dataset)
-    load_training_rows(name, **options)
-    assert calls == [("openai/gsm8k", config)]
+    load_training_rows("gsm8k", config="socratic")
+    assert calls == [("openai/gsm8k", "socratic")]
 
 
 def test_a_folder_gives_the_configuration_that_was_named(folder):
