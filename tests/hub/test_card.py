@@ -90,15 +90,6 @@ def test_a_target_is_one_of_what_is_controlled(length_of, quantity, target, card
     assert "mean completion length" not in card.text
 
 
-def test_targets_that_differ_between_prompts_are_no_schedule(tmp_path):
-    state = trainer_state(2, target_length=1024)
-    for row, mean_target in zip(state["log_history"], (700.0, 900.0), strict=False):
-        row["leash/target_length"] = mean_target
-    write_model_card(tmp_path, state, RECIPE | {"target_length": 1024}, "me/short")
-    card = ModelCard.load(tmp_path / "README.md")
-    assert "from step" not in card.text
-
-
 def test_a_target_that_changed_is_told_by_steps_and_means_are_of_the_last(tmp_path):
     state = trainer_state(4, target_length=1024)
     for row in state["log_history"][:2]:
