@@ -1,4 +1,4 @@
-"""Trimming, picking and scattering, by hand."""
+"""Widths, facts and joined rows by hand, and which models ignore padding on the left. Gradients test trimming."""
 
 import pytest
 import torch
@@ -6,48 +6,20 @@ import torch
 from leash_trl.microbatching import batch_fields
 
 
-@pytest.fixture
-def batch():
-    """Two rows: prompts of 1 and 2 tokens in 4 columns, completions of 3 and 1 tokens in 5."""
-    return {
-        "prompt_ids": torch.tensor([[0, 0, 0, 7], [0, 0, 8, 9]]),
+def test_a_width_holds_at_least_one_column():
+    assert batch_fields.fitting_width(0) == 1
+    assert batch_fields.fitting_width(0, multiple_of=4) == 4
+
+
+def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_has_a_signal():
+    batch = {
         "prompt_mask": torch.tensor([[0, 0, 0, 1], [0, 0, 1, 1]]),
-        "completion_ids": torch.tensor([[1, 2, 3, 0, 0], [4, 0, 0, 0, 0]]),
         "completion_mask": torch.tensor([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
-        "old_per_token_logps": torch.tensor([[-1.0, -2.0, -3.0, 0.0, 0.0], [-4.0, 0.0, 0.0, 0.0, 0.0]]),
-        "importance_sampling_ratio": torch.tensor([[0.5], [2.0]]),
         "advantages": torch.tensor([0.0, 1.0]),
-        "num_items_in_batch": torch.tensor(4),
     }
-
-
-def test_columns_beyond_the_widths_are_cut_off(batch):
-    cut = {}
-    for name, values in batch.items():
-        cut[name] = batch_fields.trimmed_field(name, values, prompt_width=2, completion_width=3)
-    assert cut["prompt_ids"].tolist() == [[0, 7], [8, 9]]
-    assert cut["prompt_mask"].tolist() == [[0, 1], [1, 1]]
-    assert cut["completion_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
-    assert cut["old_per_token_logps"].tolist() == [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]]
-    assert cut["importance_sampling_ratio"].tolist() == [[0.5], [2.0]]
-    assert cut["advantages"].tolist() == [0.0, 1.0]
-    assert cut["num_items_in_batch"] == 4
-
-
-def test_a_width_holds_its_row_and_at_least_one_column():
-    assert [batch_fields.fitting_width(length) for length in (0, 1, 5)] == [1, 1, 5]
-    assert [batch_fields.fitting_width(length, multiple_of=4) for length in (0, 4, 5)] == [4, 4, 8]
-
-
-def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_has_a_signal(batch):
-    first, second = batch_fields.row_facts(batch).tolist()
-    assert first == [1, 3, 3, 0]
-    assert second == [2, 1, 1, 1]
-    batch["tool_mask"] = torch.ones(2, 5, dtype=torch.long)
-    batch["tool_mask"][0, 1] = 0
-    first, second = batch_fields.row_facts(batch).tolist()
-    assert first == [1, 3, 2, 0]
-    assert second == [2, 1, 1, 1]
+    assert batch_fields.row_facts(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
+    batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    assert batch_fields.row_facts(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]
 
 
 def test_joined_rows_are_padded_as_trl_pads_them():

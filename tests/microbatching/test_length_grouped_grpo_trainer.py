@@ -107,7 +107,6 @@ def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
 
 
 SETTINGS = {
-    "activation checkpointing": {"gradient_checkpointing": True},
     "no checkpointing, two windows": {"gradient_checkpointing": False, "steps_per_generation": 8},
     "two iterations, two-sided clipping": {"num_iterations": 2, "delta": 1.5},
     "half a window, multiple of eight": {"steps_per_generation": 2, "pad_to_multiple_of": 8},

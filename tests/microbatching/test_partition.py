@@ -117,13 +117,6 @@ def test_the_largest_micro_batches_come_first(window):
     assert costs == sorted(costs, reverse=True)
 
 
-def test_the_shortest_fill_what_would_be_empty():
-    rows = microbatch.rows_to_compute([False, False, True, False], [9, 2, 50, 1], least=3)
-    assert rows == [1, 2, 3]
-    rows = microbatch.rows_to_compute([True, True, True, False], [5, 5, 5, 9], least=2, multiple_of=2)
-    assert rows == [0, 1, 2, 3]
-
-
 def test_large_windows_are_cut_well():
     """2,048 rows as in a run on 32 GPUs, lengths like a log-normal's quantiles."""
     prompts = [100] * 2048
