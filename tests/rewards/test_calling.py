@@ -6,7 +6,6 @@ import functools
 import pickle
 
 import pytest
-import torch
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.thinking import ThinkingMarkers
@@ -34,14 +33,6 @@ def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
     strict, lenient = pickle.loads(pickle.dumps([strict, lenient]))
     assert strict(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, -1.0]
     assert lenient(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, 1.0]
-
-
-def test_rewards_form_a_table_of_one_column_per_function_without_rounding():
-    table = reward_table([one_and_none, lambda completions: [0.1, 0.2]], ["first", "second"], COMPLETIONS, 2)
-    assert table.dtype == torch.float64
-    assert table[0].tolist() == [1.0, 0.1]
-    assert table[:, 1].tolist() == [0.1, 0.2]
-    assert torch.isnan(table[1, 0])
 
 
 def test_async_functions_wait_for_each_other_in_one_loop_beside_others():

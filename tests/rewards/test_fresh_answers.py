@@ -10,7 +10,6 @@ an hour late" for 30 minutes, are left out. Mended since, so none is fresh now; 
 accepted are the price of rules taken out because each decided one case.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -22,28 +21,15 @@ from leash_trl.rewards.grader.grading import grade
 FILE = Path(__file__).parents[1] / "fixtures" / "grader_fresh_cases.jsonl"
 
 
-def is_in_half(half, gold, answer):
-    """The halves are drawn by a hash, so that an answer stays in its half when others are added."""
-    return hashlib.sha256(f"{gold}|{answer}".encode()).digest()[0] % 2 == half
-
-
-def wrongly_graded(half, label, is_right):
-    """The answers with a label (`right` or `wrong`) and their golds on which the grader does not agree with it."""
+@pytest.mark.parametrize(("label", "is_right", "most"), [("wrong", False, 3), ("right", True, 15)])
+def test_few_fresh_answers_are_graded_wrong(label, is_right, most):
     answers = []
     golds = []
     for line in FILE.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        chosen = [answer for answer in row[label] if is_in_half(half, row["gold"], answer)]
-        answers += chosen
-        golds += [row["gold"]] * len(chosen)
+        answers += row[label]
+        golds += [row["gold"]] * len(row[label])
     completions = [answer if "box" in answer or "Answer" in answer else f"\\boxed{{{answer}}}" for answer in answers]
     cases = zip(answers, golds, grade(completions, golds), strict=True)
-    return [(answer, gold) for answer, gold, grade in cases if bool(grade.is_correct) != is_right]
-
-
-@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 1, 5), (1, 2, 10)])
-def test_few_fresh_answers_are_graded_wrong(half, max_accepted, max_rejected):
-    accepted = wrongly_graded(half, "wrong", is_right=False)
-    assert len(accepted) <= max_accepted, accepted
-    rejected = wrongly_graded(half, "right", is_right=True)
-    assert len(rejected) <= max_rejected, rejected
+    wrongly_graded = [(answer, gold) for answer, gold, grade in cases if bool(grade.is_correct) != is_right]
+    assert len(wrongly_graded) <= most, wrongly_graded

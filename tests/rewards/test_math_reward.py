@@ -34,12 +34,6 @@ def test_lenient_takes_bare_answers_and_tags():
     assert math_reward(completions, golds) == [-1.0] * 3
 
 
-def test_neither_takes_unfinished_thinking_nor_text_after_a_box_nor_rounded_numbers():
-    completions = ["<think>12", r"\boxed{13} or is it 12", "So it is 0.142857142857.", "<answer>1.41421356</answer>"]
-    golds = ["12", "12", "1/7", r"\sqrt{2}"]
-    assert lenient_math_reward(completions, golds) == math_reward(completions, golds) == [-1.0] * 4
-
-
 def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):
     monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [Verdict(None, "ran out of time")] * len(cases))
     logged = {}

@@ -129,12 +129,10 @@ SAME_WORDS = [  # answer and gold, in either order
     (r"7\text{ tbsp}", r"7\text{ tablespoons}"),
     # plurals, spellings and tenses
     (r"7\text{ shelves}", r"7\text{ shelf}"),
-    (r"7\text{ wolves}", r"7\text{ wolf}"),
     (r"7\text{ indices}", r"7\text{ index}"),
     (r"7\text{ matrices}", r"7\text{ matrix}"),
     (r"7\text{ cherries}", r"7\text{ cherry}"),
     (r"7\text{ pies}", r"7\text{ pie}"),
-    (r"7\text{ boys}", r"7\text{ boy}"),
     (r"7\text{ teeth}", r"7\text{ tooth}"),
     (r"7\text{ women}", r"7\text{ woman}"),
     (r"7\text{ neighbours}", r"7\text{ neighbors}"),
@@ -179,7 +177,6 @@ SAME_WORDS = [  # answer and gold, in either order
 OTHER_WORDS = [
     # units and multipliers
     (r"7\text{ ounces}", r"7\text{ pounds}"),
-    (r"7\text{ quarts}", r"7\text{ gallons}"),
     (r"7\text{ mpg}", r"7\text{ mph}"),
     (r"70\text{ rpm}", r"70\text{ wpm}"),
     (r"7\text{ million dollars}", r"7\text{ million euros}"),
@@ -189,7 +186,6 @@ OTHER_WORDS = [
     (r"7\text{ mos.}", r"7\text{ mins}"),
     # plurals
     (r"7\text{ wolves}", r"7\text{ leaves}"),
-    (r"7\text{ geese}", r"7\text{ mice}"),
     (r"7\text{ men}", r"7\text{ women}"),
     (r"7\text{ vertices}", r"7\text{ indices}"),
     # comparisons
@@ -207,7 +203,6 @@ OTHER_WORDS = [
     (r"7\text{ average}", r"7\text{ median}"),
     # people
     (r"7\text{ kids}", r"7\text{ adults}"),
-    (r"7\text{ students}", r"7\text{ teachers}"),
     # subjects
     (r"\text{Nora is }7", r"\text{Omar is }7"),
     (r"\text{Nora has 7 crayons}", r"7\text{ pens}"),
@@ -219,10 +214,6 @@ OTHER_WORDS = [
     (r"\text{the Red team by }7", r"7\text{ blue}"),
     # names and units
     (r"7\text{ left}", r"7\text{ right}"),
-    (r"\text{Team K by }7", r"\text{Team L by }7"),
-    (r"7\text{ months}", r"7\text{ years}"),
-    (r"7\text{ planes}", r"7\text{ trains}"),
-    (r"7\text{ metre}", r"7\text{ litre}"),
     (r"\$7\text{ million}", r"\$7\text{ billion}"),
     (r"\$7\text{ million}", r"\$7"),
 ]
