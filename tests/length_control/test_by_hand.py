@@ -5,6 +5,7 @@ them; each group is a prompt, NAN could not be scored.
 import math
 
 import pytest
+import torch
 from toy_rollouts import close, toy_rollouts
 
 from leash_trl.length_control.a_dlp import ADLP
@@ -14,6 +15,7 @@ from leash_trl.length_control.dapo_overlong import DapoOverlong
 from leash_trl.length_control.efficient import Efficient
 from leash_trl.length_control.gr3 import GR3
 from leash_trl.length_control.grlc import GRLC
+from leash_trl.length_control.grpo_lead import GRPOLead
 from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.l1 import L1Exact, L1Max
 from leash_trl.length_control.laser import Laser
@@ -110,6 +112,27 @@ def test_during_kimis_warm_up_length_has_no_part():
         assert method.shaped_rewards(rollouts).tolist() == [1.0, 1.0]
         method.step()
     assert method.shaped_rewards(rollouts).tolist() == [1.2, 0.8]
+
+
+def test_smart_thinker_never_pushes_a_correct_answer_below_the_mean_of_its_group():
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.randint(0, 2, (100 * 8,), generator=generator).tolist()
+    lengths = torch.randint(1, 9000, (100 * 8,), generator=generator).tolist()
+    batch = toy_rollouts(rewards, lengths, num_generations=8)
+    score = SmartThinker().score(batch, AdvantageRule())
+    assert score.advantages[batch.is_correct].min() >= 0
+    is_pressed = score.penalty > 0
+    assert is_pressed[batch.is_correct].double().mean() > 0.3
+
+
+def test_deviations_have_the_releases_epsilon_added():
+    batch = toy_rollouts([1, 1], [1, 2])
+    # mean 1.5, deviation of the population 0.5, of the sample sqrt(0.5)
+    centered = torch.tensor([-0.5, 0.5], dtype=torch.float64)
+    z_of_population = centered / (0.5 + 1e-7)
+    z_of_sample = centered / (ROOT + 1e-6)
+    close(Efficient(alpha=0.1).shaped_rewards(batch), 1 - 0.1 * torch.sigmoid(z_of_population), rtol=1e-12)
+    close(GRPOLead(alpha=0.05).shaped_rewards(batch), torch.exp(-0.05 * z_of_sample), rtol=1e-12)
 
 
 def test_a_dlps_multiplier_pools_batches_counts_them_once_and_has_no_ceiling():
