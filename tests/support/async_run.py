@@ -14,8 +14,7 @@ from pathlib import Path
 
 import torch
 from conftest import log_rows, parity_reward
-from stock_run import States
-from transformers import AttentionInterface, AutoTokenizer
+from transformers import AttentionInterface, AutoTokenizer, TrainerCallback
 
 from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.gym import CHECKPOINT
@@ -29,6 +28,16 @@ LAMBDA_LR = 0.1
 NUM_GENERATIONS = 4
 NUM_UPDATES = 5
 SAVED_AT = 3
+
+
+class States(TrainerCallback):
+    """Keeps what would be saved after each update."""
+
+    def __init__(self):
+        self.entries = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.entries.append(json.loads(json.dumps(state.stateful_callbacks["LengthControl"])))
 
 
 class Recorded(LengthControlledReward):
