@@ -16,7 +16,6 @@ from leash_trl.length_control.leash import Leash
 
 
 STEPS = 6
-KINDS = ["LeashGRPO", "GRPO", "RLOO"]
 
 
 class Overflow(TrainerCallback):
@@ -143,15 +142,6 @@ def test_an_engine_with_a_loss_scale_of_its_own_says_whether_it_skipped(make_tra
     assert (trainer.length_control.lam == 0.1) == was_skipped
 
 
-def test_training_twice_goes_on_with_lambda(make_trainer):
-    trainer = make_trainer(max_steps=1)
-    trainer.train()
-    first = trainer.length_control.lam
-    trainer.train()
-    assert trainer.state.log_history[0]["leash/lambda"] == first != 0.1
-    assert trainer.state.stateful_callbacks["LengthControl"]["version"] == 2
-
-
 def test_a_batch_that_an_interrupted_call_did_not_train_on_moves_no_lambda(make_trainer, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
@@ -166,24 +156,17 @@ def test_a_batch_that_an_interrupted_call_did_not_train_on_moves_no_lambda(make_
     assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * violation, abs=1e-12)
 
 
-@pytest.fixture(params=KINDS)
-def partly_scored(request, make_trainer, tiny_model_path, tmp_path):
-    """Factory of each kind of trainer, with its method; only the batches of these updates have rewards."""
-
-    def build(scored, max_steps):
-        def reward(completion_ids, trainer_state, **kwargs):
-            if trainer_state.global_step in scored:
-                return parity_reward(completion_ids)
-            return [None] * len(completion_ids)
-
-        return any_trainer(request.param, make_trainer, tiny_model_path, tmp_path, reward, max_steps=max_steps)
-
-    return build
-
-
-def test_lambda_moves_by_scored_batches_only(partly_scored, caplog):
+@pytest.mark.parametrize("kind", ["LeashGRPO", "GRPO"])
+def test_lambda_moves_by_scored_batches_only(kind, make_trainer, tiny_model_path, tmp_path, caplog):
+    """Only the first and the fourth batch have rewards."""
     MultiProcessAdapter.warning_once.cache_clear()
-    trainer, method = partly_scored((0, 3), max_steps=5)
+
+    def reward(completion_ids, trainer_state, **kwargs):
+        if trainer_state.global_step in (0, 3):
+            return parity_reward(completion_ids)
+        return [None] * len(completion_ids)
+
+    trainer, method = any_trainer(kind, make_trainer, tiny_model_path, tmp_path, reward, max_steps=5)
     dual_step = method.step
     updates = []
 
@@ -199,50 +182,44 @@ def test_lambda_moves_by_scored_batches_only(partly_scored, caplog):
     assert len([message for message in messages if "reward_funcs" in message]) == 1
 
 
-@pytest.fixture(params=KINDS)
-def of_another_task(request, make_trainer, tiny_model_path, tmp_path):
-    """Factory of each kind of trainer, whose task the deciding function cannot score but another one can, and the
-    lengths of its batches."""
-    batches = []
+@pytest.mark.parametrize("kind", ["LeashGRPO", "GRPO"])
+@pytest.mark.parametrize(
+    ("method_class", "moves"),
+    [
+        (Leash, True),
+        (Laconic, False),  # which trains from correctness alone
+    ],
+)
+def test_lambda_moves_by_what_another_function_scores(
+    method_class, moves, kind, make_trainer, tiny_model_path, tmp_path
+):
+    """Where the function that decides what is correct cannot score a task, but another one can."""
+    batches = []  # lengths
 
-    def records(completion_ids, **kwargs):
+    def decides(completion_ids, **kwargs):
         batches.append([len(ids) for ids in completion_ids])
         return [None] * len(completion_ids)
 
-    def build(method):
-        functions = [records, parity_reward]
-        if request.param != "LeashGRPO":
-            reward = LengthControlledReward(functions, method, TARGET, correctness_func=records)
-            return stock_trainer(request.param, tiny_model_path, tmp_path, reward=reward, max_steps=3)
-        return make_trainer(
+    functions = [decides, parity_reward]
+    if kind == "GRPO":
+        method = method_class(LAMBDA_INIT, LAMBDA_LR)
+        reward = LengthControlledReward(functions, method, TARGET, correctness_func=decides)
+        trainer = stock_trainer(kind, tiny_model_path, tmp_path, reward=reward, max_steps=3)
+    else:
+        trainer = make_trainer(
             functions,
-            length_control=method.name,
+            length_control=method_class.name,
             target_length=TARGET,
             max_completion_length=2 * TARGET,
             lambda_init=LAMBDA_INIT,
             lambda_lr=LAMBDA_LR,
-            correctness_func="records",
-            max_steps=3,
+            correctness_func="decides",
         )
-
-    return build, batches
-
-
-def test_lambda_moves_by_what_another_function_scores(of_another_task):
-    build, batches = of_another_task
-    trainer = build(Leash(LAMBDA_INIT, LAMBDA_LR))
     trainer.train()
-    lam = LAMBDA_INIT
-    for lengths in batches:
-        lam = moved_by(lam, lengths)
     assert len(batches) == trainer.state.global_step == 3
+    lam = LAMBDA_INIT
+    if moves:
+        for lengths in batches:
+            lam = moved_by(lam, lengths)
+        assert lam != LAMBDA_INIT
     assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == pytest.approx(lam, abs=1e-12)
-    assert lam != LAMBDA_INIT
-
-
-def test_lambda_stays_where_a_method_trains_from_correctness_alone(of_another_task):
-    """As LACONIC, for which what another function scores is no signal."""
-    build, _ = of_another_task
-    trainer = build(Laconic(LAMBDA_INIT, LAMBDA_LR))
-    trainer.train()
-    assert lambda_in(trainer.state.stateful_callbacks["LengthControl"]) == LAMBDA_INIT
