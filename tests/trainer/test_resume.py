@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from leash_trl import LengthControlledReward
 from leash_trl.length_control import LengthControl, state_field
 from leash_trl.run_folder import TRAINER_STATE_FILE, complete_checkpoints, length_control_state, lock_folder
-from leash_trl.trainer.finite import check_finite_weights
+from leash_trl.trainer.finite import check_finite_gradients, check_finite_weights
 from leash_trl.trainer.resume import folder_to_resume
 
 
@@ -419,12 +419,10 @@ class SpoiledGradient(TrainerCallback):
     ],
 )
 def test_a_gradient_that_is_not_finite_never_reaches_the_weights(trainer_name, value, tiny_model_path, tmp_path):
-    """In the trainer of ours and in one of TRL's, which then resume as if nothing had happened. Only the gradient of
-    the last parameter is not finite, and no clipping spreads it to the others."""
+    """In the trainer of ours and in one of TRL's, which then resume as if nothing had happened."""
     settings = {
         "gradient_accumulation_steps": 2,
         "max_steps": 4,
-        "max_grad_norm": 0.0,
         "save_strategy": "steps",
         "save_steps": 1,
         "save_total_limit": 1,
@@ -447,3 +445,12 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(trainer_name, v
     resumed.train(resume_from_checkpoint=str(folder))
     assert log(resumed, 3) == log(whole, 3) != []
     assert_same_weights(resumed, whole)
+
+
+def test_a_bad_gradient_behind_a_good_one_is_found_where_no_norm_has_spread_it(tmp_path):
+    """transformers divides all gradients by their norm, but not in each way of sharding."""
+    model = torch.nn.Linear(2, 2)
+    model.weight.grad = torch.ones(2, 2)
+    model.bias.grad = torch.tensor([1.0, math.nan])
+    with pytest.raises(FloatingPointError, match="update 3"):
+        check_finite_gradients(model, 3, tmp_path)
