@@ -1,6 +1,7 @@
 """Runs of TRL's own trainers with length control."""
 
 import functools
+from statistics import fmean
 from types import SimpleNamespace
 
 from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
@@ -27,6 +28,12 @@ TRAINERS = {
     "OnlineDPO": (OnlineDPOTrainer, OnlineDPOConfig),
     "A2PO": (A2POTrainer, A2POConfig),
 }
+
+
+def lambda_after(lam, lengths, target=TARGET, lambda_lr=LAMBDA_LR):
+    """Lambda after a dual step by completions of these lengths: Algorithm 1 of the paper, in plain numbers."""
+    violation = fmean(length / target - 1 for length in lengths)
+    return min(1.0, max(0.0, lam + lambda_lr * violation))
 
 
 def lambda_in(entry):

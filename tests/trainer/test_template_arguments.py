@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from copy import deepcopy
-from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 from conftest import eos_bias, generation_batches, log_rows, parity_reward, quiet
 from datasets import Dataset
+from stock_run import lambda_after
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
@@ -101,12 +101,12 @@ def test_each_effort_has_its_rendering_and_its_multiplier(rollout_func, make_tem
     assert trainer.chat_template_kwargs == {}
     lambdas = dict.fromkeys(TARGETS, 0.2)
     for row, call in zip(log_rows(trainer), calls, strict=True):
-        violations = defaultdict(list)
+        lengths = defaultdict(list)
         for _, length, name in call:
-            violations[name].append(length / TARGETS[name] - 1)
-        for name, values in violations.items():
+            lengths[name].append(length)
+        for name, lengths_of_effort in lengths.items():
             assert row[f"leash/lambda/{name}"] == pytest.approx(lambdas[name], abs=1e-12)
-            lambdas[name] = min(max(lambdas[name] + 0.1 * fmean(values), 0), 1)
+            lambdas[name] = lambda_after(lambdas[name], lengths_of_effort, TARGETS[name], lambda_lr=0.1)
     assert trainer.length_control.lambdas == pytest.approx(lambdas, abs=1e-12)
 
 
