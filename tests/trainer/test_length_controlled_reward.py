@@ -1,7 +1,6 @@
 """The reward function by itself: what it gives, what it passes on, and how its copies in other processes follow."""
 
 import contextlib
-import math
 import pickle
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import concatenated
 from leash_trl.rewards import math_reward
+from leash_trl.trainer.length_controlled_reward import without_padding
 from leash_trl.trainer.trl_settings import RunSettings
 
 
@@ -121,7 +121,14 @@ HIGH = partial(constant, value=0.5)
 LOW = partial(constant, value=-1.0)
 
 
-@pytest.mark.parametrize(("chosen", "share"), [(HIGH, 1.0), (LOW, 2 / 3), ("constant", 1.0)])
+@pytest.mark.parametrize(
+    ("chosen", "share"),
+    [
+        (HIGH, 1.0),
+        (LOW, 2 / 3),
+        ("constant", 1.0),
+    ],
+)
 def test_one_of_several_functions_says_what_is_correct(chosen, share):
     """Where it has no reward, it is not known what is correct, whatever the others say."""
     reward = begun(LengthControlledReward([constant, HIGH, LOW], "leash", 10, correctness_func=chosen))
@@ -155,13 +162,16 @@ def test_metrics_and_columns_of_the_completions_table_are_logged():
     ],
 )
 def test_padding_behind_the_end_is_no_length(ids, length, pad):
-    reward = make()
-    reward.settings = replace(reward.settings, pad_id=pad)
-    reward(prompts=["?"], completions=[""], completion_ids=[ids])
-    assert observed(reward).lengths.tolist() == [length]
+    assert len(without_padding(ids, replace(SETTINGS, pad_id=pad))) == length
 
 
-@pytest.mark.parametrize(("length_of", "num_warnings"), [("completion", 1), ("turns", 0)])
+@pytest.mark.parametrize(
+    ("length_of", "num_warnings"),
+    [
+        ("completion", 1),
+        ("turns", 0),
+    ],
+)
 def test_the_output_of_tools_counts_as_length_and_is_said(length_of, num_warnings, recwarn):
     messages = [
         {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]},
@@ -182,11 +192,10 @@ def test_weights_that_are_not_one_for_each_function_are_refused():
         LengthControlledReward([plus_one, plus_one], "leash", target_length=10, weights=[1.0])
 
 
-@pytest.mark.parametrize("target", ["16", math.nan, 256])  # the last one is the generation limit
-def test_a_target_out_of_range_is_refused_before_training(target, config, tokenizer):
-    reward = LengthControlledReward(plus_one, "leash", target)
+def test_a_target_out_of_range_is_refused_before_training(config, tokenizer):
+    reward = LengthControlledReward(plus_one, "leash", 256)  # the generation limit
     for _ in range(2):  # also if it is tried again
-        with pytest.raises(ValueError, match=rf"\A.*target_length is {target!r}.*\Z"):
+        with pytest.raises(ValueError, match=r"\A.*target_length is 256.*\Z"):
             reward.begin(config(max_completion_length=256), MODEL, tokenizer)
 
 
@@ -216,7 +225,8 @@ def test_a_deep_copy_is_a_reward_of_its_own():
     assert reward.pop_scored() == []
     assert len(copied.pop_scored()) == 1
     copied.method.lambdas = {"": 0.0}
-    assert (call(copied, 15, 15), call(reward, 15, 15)) == ([1.0, 1.0], [0.75, 0.75])
+    assert call(copied, 15, 15) == [1.0, 1.0]
+    assert call(reward, 15, 15) == [0.75, 0.75]
 
 
 def test_a_copy_scores_with_the_state_of_its_original_which_takes_what_it_scored(monkeypatch):
@@ -306,5 +316,6 @@ def test_a_guess_is_graded_only_where_the_prompt_has_ended_the_thinking(config, 
         ("1 +3 = ?[THINK][/THINK]", GUESS, 1.0),  # as a template with the thinking turned off
     ]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
-    rewards = call(reward, 9, 9, 9, 9, 9, prompts=prompts, completions=completions, solution=["4"] * 5)
-    assert rewards == expected
+    lengths = [9] * len(cases)
+    solutions = ["4"] * len(cases)
+    assert call(reward, *lengths, prompts=prompts, completions=completions, solution=solutions) == expected

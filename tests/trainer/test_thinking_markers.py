@@ -11,7 +11,13 @@ from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.rewards import math_reward
 
 
-@pytest.mark.parametrize(("in_template", "in_completion"), [("[THINK]", ""), ("", "[THINK]")])
+@pytest.mark.parametrize(
+    ("in_template", "in_completion"),
+    [
+        ("[THINK]", ""),
+        ("", "[THINK]"),
+    ],
+)
 def test_only_what_follows_the_thinking_is_graded_whether_template_or_completion_opens_it(
     in_template, in_completion, tmp_path
 ):
