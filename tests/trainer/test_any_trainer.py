@@ -184,7 +184,8 @@ def test_a_second_trainer_starts_from_the_methods_beginning(tiny_model_path, tmp
         trainer.train()
         return trainer
 
-    first, second = train(), train()
+    first = train()
+    second = train()
     assert used_lambdas(second) == used_lambdas(first)
     (first_version, first_lambda), (second_version, second_lambda) = used_lambdas(first)
     assert (first_version, second_version) == (0, 1)
