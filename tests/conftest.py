@@ -201,11 +201,3 @@ def hub(tmp_path_factory):
 
     with LoopbackHub().online(tmp_path_factory.mktemp("hf-home")) as hub:
         yield hub
-
-
-@pytest.fixture(scope="session")
-def make_rollouts():
-    """`toy_rollouts`, for tests that train too."""
-    from toy_rollouts import toy_rollouts
-
-    return toy_rollouts

@@ -63,7 +63,7 @@ def graded(folder):
 def test_a_run_with_partial_credit_anywhere_has_no_accuracy(is_killed, sample_words, tmp_path, capsys):
     words = sample_words("eval", "late")
     if is_killed:
-        assert killed_in_a_fork("4", words) == -signal.SIGKILL
+        assert killed_in_a_fork(4, words) == -signal.SIGKILL
     assert main(words) == 0
     assert "correctness_func" in capsys.readouterr().out
     completions = graded(tmp_path / "run")

@@ -50,7 +50,7 @@ def test_a_killed_command_goes_on_to_the_same_files(command, tmp_path):
     assert main([*command, str(tmp_path / "whole")]) == 0
     folder = tmp_path / "run"
     # killed when some problems were sampled; the fork imports nothing again, which would take most of the time
-    assert killed_in_a_fork("4", [*command, str(folder)]) == -signal.SIGKILL
+    assert killed_in_a_fork(4, [*command, str(folder)]) == -signal.SIGKILL
     assert (folder / "samples").is_dir()
     assert not (folder / "results.json").exists()
     assert not (folder / "dataset").exists()

@@ -9,13 +9,12 @@ replies in the gym's chat template are parsed.
 import argparse
 import itertools
 import json
-import statistics
 from pathlib import Path
 
 import torch
 from conftest import log_rows, parity_reward
-from stock_run import States
-from transformers import AttentionInterface, AutoTokenizer
+from stock_run import lambda_after
+from transformers import AttentionInterface, AutoTokenizer, TrainerCallback
 
 from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.gym import CHECKPOINT
@@ -29,6 +28,16 @@ LAMBDA_LR = 0.1
 NUM_GENERATIONS = 4
 NUM_UPDATES = 5
 SAVED_AT = 3
+
+
+class States(TrainerCallback):
+    """Keeps what would be saved after each update."""
+
+    def __init__(self):
+        self.entries = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.entries.append(json.loads(json.dumps(state.stateful_callbacks["LengthControl"])))
 
 
 class Recorded(LengthControlledReward):
@@ -87,8 +96,7 @@ def by_hand(folder, lam=LAMBDA_INIT):
         lam = lambdas[-1]
         if new_groups:
             lengths = itertools.chain.from_iterable(group["lengths"] for group in new_groups)
-            excess = statistics.fmean(length / TARGET - 1 for length in lengths)
-            lam = min(1.0, max(0.0, lam + LAMBDA_LR * excess))
+            lam = lambda_after(lam, lengths, TARGET, LAMBDA_LR)
         lambdas.append(lam)
     return seen, groups, lambdas
 

@@ -184,7 +184,7 @@ def scripted(trainer_class, args, model, tokenizer, num_dead_groups, peft_config
     return trainer, recorder
 
 
-def run(model_path, output_dir, is_stock, settings):
+def run(trainer_class, model_path, output_dir, settings):
     """Two updates of 4 micro-batches of 4 rows per process, with other settings; returns what this process saw."""
     defaults = {
         "lambda_init": 0.0,
@@ -201,10 +201,10 @@ def run(model_path, output_dir, is_stock, settings):
     args = LeashGRPOConfig(**quiet(output_dir, **(defaults | settings)))
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float64)
     tokenizer = AutoTokenizer.from_pretrained(model_path, padding_side="left")
+    is_stock = trainer_class is GRPOTrainer
     if is_stock:
-        trainer, recorder = scripted(GRPOTrainer, stock_arguments(args), model, tokenizer, num_dead_groups=1)
-    else:
-        trainer, recorder = scripted(LeashGRPOTrainer, args, model, tokenizer, num_dead_groups=1)
+        args = stock_arguments(args)
+    trainer, recorder = scripted(trainer_class, args, model, tokenizer, num_dead_groups=1)
     trainer.train()
     first_log = trainer.state.log_history[0]
     return {
@@ -221,7 +221,5 @@ def run_all(model_path, output_dir):
         setattr(owner, name, method)
     runs = {}
     for case, settings in CASES.items():
-        stock = run(model_path, output_dir, is_stock=True, settings=settings)
-        ours = run(model_path, output_dir, is_stock=False, settings=settings)
-        runs[case] = [stock, ours]
+        runs[case] = [run(trainer, model_path, output_dir, settings) for trainer in (GRPOTrainer, LeashGRPOTrainer)]
     return runs

@@ -7,27 +7,20 @@ import signal
 from processes import exit_code
 
 
-def killed_in_a_fork(where, command):
-    """The exit code of a command.
-
-    `where` is the method of `LeashGRPOTrainer` at whose call the process dies, or the number of a write: of a flush to
-    disk, half a line into the file, or of a file that is put in place, before it is.
-    """
+def killed_in_a_fork(num_writes, command):
+    """The exit code of a command that dies in its write of this number: of a flush to disk, half a line into the file,
+    or of a file that is put in place, before it is."""
 
     def work():
-        from leash_trl import LeashGRPOTrainer
         from leash_trl.cli.main import main
 
-        if where.isdigit():
-            _kill_at(int(where))
-        else:
-            setattr(LeashGRPOTrainer, where, _die)
+        _kill_at(num_writes)
         raise SystemExit(main(command))
 
     return exit_code(work)
 
 
-def _die(*args, **kwargs):
+def _die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 

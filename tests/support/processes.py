@@ -30,12 +30,6 @@ def _end(process, timeout):
 
 def in_two_processes(work, folder):
     """What the work returns in each of two processes that train together over gloo, as torchrun would start them."""
-    assert exit_codes_of_two(work, folder) == [0, 0]
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
-
-
-def exit_codes_of_two(work, folder):
-    """The exit codes of two such processes, which may be killed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -45,7 +39,8 @@ def exit_codes_of_two(work, folder):
         process.start()
     wait([process.sentinel for process in ranks], TIMEOUT)
     # both leave at once, but one whose partner has died would wait for ever
-    return [_end(process, 10) for process in ranks]
+    assert [_end(process, 10) for process in ranks] == [0, 0]
+    return [torch.load(file) for file in files]
 
 
 def _as_rank(work, rank, port, file):

@@ -56,7 +56,7 @@ def run(scenario, model_path, folder, **changes):
     trainer._training_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
     first_row, *_ = log_rows(trainer)
-    keys = ["loss"] + [key for key in first_row if key.startswith("leash/")]
+    keys = ["step", "loss", "grad_norm"] + [key for key in first_row if key.startswith("leash/")]
     last = trained_batches[-1]
     trained_lengths = []
     for part in trainer._buffered_inputs:

@@ -1,12 +1,10 @@
 """Runs of TRL's own trainers with length control."""
 
 import functools
-import json
-from copy import deepcopy
+from statistics import fmean
 from types import SimpleNamespace
 
 from conftest import eos_bias, gym_tokenizer, parity_reward, quiet
-from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.a2po import A2POConfig, A2POTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
@@ -32,24 +30,16 @@ TRAINERS = {
 }
 
 
+def lambda_after(lam, lengths, target=TARGET, lambda_lr=LAMBDA_LR):
+    """Lambda after a dual step by completions of these lengths: Algorithm 1 of the paper, in plain numbers."""
+    violation = fmean(length / target - 1 for length in lengths)
+    return min(1.0, max(0.0, lam + lambda_lr * violation))
+
+
 def lambda_in(entry):
     """Lambda of a state that was saved."""
     (lam,) = entry["state"]["lambdas"].values()
     return lam
-
-
-class States(TrainerCallback):
-    """Keeps what would be saved after each update."""
-
-    def __init__(self):
-        self.entries = []
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.entries.append(json.loads(json.dumps(state.stateful_callbacks["LengthControl"])))
-
-    @property
-    def lambdas(self):
-        return [lambda_in(entry) for entry in self.entries]
 
 
 def stock_trainer(
@@ -82,15 +72,6 @@ def stock_trainer(
     )
 
 
-def run_of(folder, model_path, tokenizer, chat_template):
-    """What a trainer of TRL passes to its callbacks, for a tokenizer with this template: groups of two."""
-    tokenizer = deepcopy(tokenizer)
-    tokenizer.chat_template = chat_template
-    args = GRPOConfig(str(folder), bf16=False, use_cpu=True, num_generations=2, generation_batch_size=8)
-    model = AutoModelForCausalLM.from_pretrained(model_path)
-    return {"args": args, "model": model, "processing_class": tokenizer}
-
-
 @functools.cache
 def data_sets():
     """Problems for training and for evaluation, which their column `split` tells apart."""
@@ -101,9 +82,10 @@ def data_sets():
     }
 
 
-def any_trainer(kind, make_trainer, model_path, folder, reward, **settings):
+def any_trainer(kind, make_trainer, model_path, folder, reward, min_accuracy=None, **settings):
     """The same run of a stock trainer or, as `LeashGRPO`, of ours; and its method."""
     if kind != "LeashGRPO":
+        settings.setdefault("method", Leash(LAMBDA_INIT, LAMBDA_LR, min_accuracy=min_accuracy))
         trainer = stock_trainer(kind, model_path, folder, reward_func=reward, **settings)
         return trainer, trainer.reward_funcs[0].method
     trainer = make_trainer(
@@ -112,6 +94,7 @@ def any_trainer(kind, make_trainer, model_path, folder, reward, **settings):
         target_length=TARGET,
         max_completion_length=2 * TARGET,
         lambda_lr=LAMBDA_LR,
+        min_accuracy=min_accuracy,
         **settings,
     )
     return trainer, trainer.length_control

@@ -3,10 +3,9 @@ has them, the reward function with its callback, and the subclass."""
 
 import importlib
 import re
-from dataclasses import dataclass, field
 
-from conftest import ROOT, eos_bias, gym_tokenizer, logged, quiet
-from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, data_sets, stock_trainer
+from conftest import ROOT, eos_bias, gym_tokenizer, logged, parity_reward, quiet
+from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, data_sets, lambda_after, stock_trainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlCallback
 from leash_trl.length_control.leash import Leash
@@ -27,31 +26,27 @@ def math_reward(completion_ids, **columns):
 """
 
 
-@dataclass
-class Calls:
-    """A task reward by the parity of the tokens that keeps what it was asked."""
+def recording_reward(calls):
+    """A task reward by the parity of the tokens that notes split, policy updates done, and lengths of each call."""
 
-    lengths: list[tuple[str, int, list[int]]] = field(default_factory=list)  # split, policy updates done, lengths
+    def reward(completion_ids, split, trainer_state, **kwargs):
+        calls.append((split[0], trainer_state.global_step, [len(ids) for ids in completion_ids]))
+        return parity_reward(completion_ids)
 
-    def __call__(self, completion_ids, split, trainer_state, **kwargs):
-        self.lengths.append((split[0], trainer_state.global_step, [len(ids) for ids in completion_ids]))
-        return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
+    return reward
 
 
-def lambdas_by_hand(calls, num_updates):
-    """Lambda after each update: Algorithm 1 of the paper, in plain numbers."""
+def lambda_by_hand(calls, num_updates):
+    """Lambda after the last of these updates."""
     lam = LAMBDA_INIT
-    after_updates = []
     for update in range(num_updates):
         lengths = []
         for split, step, lengths_of_call in calls:
             if split == "train" and step == update:
                 lengths += lengths_of_call
         if lengths:
-            violation = sum(length / TARGET - 1 for length in lengths) / len(lengths)
-            lam = min(1.0, max(0.0, lam + LAMBDA_LR * violation))
-        after_updates.append(lam)
-    return after_updates
+            lam = lambda_after(lam, lengths)
+    return lam
 
 
 def write_module(folder):
@@ -65,19 +60,20 @@ def run(column, model_path, folder, resume=None, **settings):
 
     `resume` is the name of a checkpoint in the folder.
     """
-    calls = Calls()
+    calls = []
+    reward = recording_reward(calls)
     start = {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
     ten_lines = importlib.reload(importlib.import_module("ten_lines"))
-    ten_lines.math_reward = calls
+    ten_lines.math_reward = reward
     if column == SUBCLASS:
         fields = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "max_steps": 5, **start, **settings}
         args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(gym_tokenizer()))
-        trainer = LeashGRPOTrainer(model_path, calls, args, **data_sets())
+        trainer = LeashGRPOTrainer(model_path, reward, args, **data_sets())
         method = trainer.length_control
     else:
         method = Leash(**start)
         settings |= ten_lines.config
-        trainer = stock_trainer("GRPO", model_path, folder, method, reward_func=calls, **settings)
+        trainer = stock_trainer("GRPO", model_path, folder, method, reward_func=reward, **settings)
     if column == TEN_LINES:
         trainer.pop_callback(LengthControlCallback)
         trainer.reward_funcs = [ten_lines.leash_reward]
@@ -85,7 +81,7 @@ def run(column, model_path, folder, resume=None, **settings):
     trainer.train(resume_from_checkpoint=resume and str(folder / resume))
     return {
         "lambda": method.lam,
-        "calls": calls.lengths,
+        "calls": calls,
         "mean lengths": logged(trainer, "completions/mean_length"),
     }
 

@@ -5,7 +5,7 @@ from statistics import fmean
 import pytest
 from conftest import logged, parity_reward, quiet
 from gradient_run import scripted_rollout
-from stock_run import stock_trainer
+from stock_run import LAMBDA_INIT, LAMBDA_LR, lambda_after, stock_trainer
 from tool_run import add, always_right, byte_tokenizer, conversations, tiny_model, with_script
 from trl import GRPOConfig, GRPOTrainer
 
@@ -15,8 +15,6 @@ from leash_trl.errors import TrainingError
 from leash_trl.length_control.leash import Leash
 
 
-LAMBDA_INIT = 0.1
-LAMBDA_LR = 0.05
 CALLS_BY_UPDATE = [[2, 2, 2, 2], [2, 1, 2, 0], [1, 1, 1, 1]]  # of the completions of a prompt
 
 
@@ -34,11 +32,11 @@ def logging_digits(completions, log_metric, trainer_state, **columns):
 
 
 def lambdas_by_hand(costs_by_update: list[list[float]], target: float) -> list[float]:
-    """Algorithm 1, for costs that stay within lambda's bounds [0, 1]."""
+    """Lambda after each update."""
     lam = LAMBDA_INIT
     lambdas = []
     for costs in costs_by_update:
-        lam = min(max(lam + LAMBDA_LR * fmean(cost / target - 1 for cost in costs), 0.0), 1.0)
+        lam = lambda_after(lam, costs, target)
         lambdas.append(lam)
     return lambdas
 
@@ -61,7 +59,13 @@ def tool_run(kind, folder, length_of, target=1):
 
 
 @pytest.mark.parametrize("kind", ["LeashGRPO", "GRPO"])
-@pytest.mark.parametrize(("length_of", "target"), [("tool_calls", 1), ("turns", 1.5)])
+@pytest.mark.parametrize(
+    ("length_of", "target"),
+    [
+        ("tool_calls", 1),
+        ("turns", 1.5),
+    ],
+)
 def test_lambda_by_tool_calls_and_turns(kind, length_of, target, tmp_path):
     trainer, method = tool_run(kind, tmp_path, length_of, target)
     trainer.train()

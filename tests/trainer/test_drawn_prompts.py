@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from toy_rollouts import toy_rollouts
 from trl.trainer.utils import RepeatSampler
 
 from leash_trl.data.questions import question_number
@@ -70,8 +71,8 @@ def test_every_dead_group_that_a_live_one_can_replace_is_replaced(is_alive, coun
     assert sum(is_alive[group] for group in kept) == min(count, sum(is_alive))
 
 
-def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):
-    rollouts = make_rollouts([1.0, -1], [1, 2], target=12, num_generations=2)
+def test_what_cannot_be_replaced_row_by_row_is_an_error():
+    rollouts = toy_rollouts([1.0, -1], [1, 2], target=12, num_generations=2)
     score = METHODS["none"]().score(rollouts, AdvantageRule())
     generation = GenerationBatch(rollouts=rollouts, score=score, batch={"pixel_values": torch.zeros(1)})
     with pytest.raises(ValueError, match="pixel_values"):

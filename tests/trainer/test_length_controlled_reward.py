@@ -1,7 +1,6 @@
 """The reward function by itself: what it gives, what it passes on, and how its copies in other processes follow."""
 
 import contextlib
-import math
 import pickle
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from leash_trl import LengthControlledReward
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import concatenated
+from leash_trl.rewards import math_reward
+from leash_trl.trainer.length_controlled_reward import without_padding
 from leash_trl.trainer.trl_settings import RunSettings
 
 
@@ -33,12 +34,13 @@ def plus_one(completions, **kwargs):
     return [1.0] * len(completions)
 
 
-def call(reward, *lengths, prompts=None, **columns):
+def call(reward, *lengths, prompts=None, completions=None, **columns):
     """Scores completions of these lengths that end."""
     ids = [[7] * (length - 1) + [END] for length in lengths]
     prompts = prompts or ["question"] * len(lengths)
+    completions = completions or [""] * len(lengths)
     columns.setdefault("trainer_state", TrainerState())
-    return reward(prompts=prompts, completions=[""] * len(lengths), completion_ids=ids, **columns)
+    return reward(prompts=prompts, completions=completions, completion_ids=ids, **columns)
 
 
 SETTINGS = RunSettings(  # groups of two in training, and none in evaluation
@@ -119,41 +121,23 @@ HIGH = partial(constant, value=0.5)
 LOW = partial(constant, value=-1.0)
 
 
-@pytest.mark.parametrize(("chosen", "share"), [(HIGH, 1.0), (LOW, 2 / 3), ("constant", 1.0)])
+@pytest.mark.parametrize(
+    ("chosen", "share"),
+    [
+        (HIGH, 1.0),
+        (LOW, 2 / 3),
+        ("constant", 1.0),
+    ],
+)
 def test_one_of_several_functions_says_what_is_correct(chosen, share):
     """Where it has no reward, it is not known what is correct, whatever the others say."""
     reward = begun(LengthControlledReward([constant, HIGH, LOW], "leash", 10, correctness_func=chosen))
     assert metrics_of_call(reward, 3, 3, 3, 3)["leash/accuracy"] == pytest.approx(share)
 
 
-@pytest.mark.parametrize(
-    ("method", "chosen"),
-    [
-        ("leash", "other"),  # which is none of them
-        ("alp", None),  # which needs to know what is correct
-    ],
-)
-def test_with_several_functions_a_method_that_must_know_asks_for_one_of_them(method, chosen):
-    with pytest.raises(ValueError, match=f"correctness_func is {chosen!r}.*plus_one, constant"):
-        LengthControlledReward([plus_one, constant], method, 10, correctness_func=chosen)
-
-
-def test_what_the_trainer_gives_reaches_the_functions():
-    received = {}
-
-    def reward_func(prompts, completions, completion_ids, **kwargs):
-        received.update(kwargs)
-        return [1.0] * len(prompts)
-
-    columns = {
-        "solution": ["1", "2"],
-        "environments": ["a", "b"],
-        "trainer_state": TrainerState(),
-        "log_metric": {}.__setitem__,
-        "log_extra": {}.__setitem__,
-    }
-    call(make(functions=reward_func), 3, 12, **columns)
-    assert received == columns
+def test_with_several_functions_a_method_that_must_know_asks_for_one_of_them():
+    with pytest.raises(ValueError, match=r"correctness_func is None.*plus_one, constant"):
+        LengthControlledReward([plus_one, constant], "alp", 10)
 
 
 def test_metrics_and_columns_of_the_completions_table_are_logged():
@@ -178,13 +162,16 @@ def test_metrics_and_columns_of_the_completions_table_are_logged():
     ],
 )
 def test_padding_behind_the_end_is_no_length(ids, length, pad):
-    reward = make()
-    reward.settings = replace(reward.settings, pad_id=pad)
-    reward(prompts=["?"], completions=[""], completion_ids=[ids])
-    assert observed(reward).lengths.tolist() == [length]
+    assert len(without_padding(ids, replace(SETTINGS, pad_id=pad))) == length
 
 
-@pytest.mark.parametrize(("length_of", "num_warnings"), [("completion", 1), ("turns", 0)])
+@pytest.mark.parametrize(
+    ("length_of", "num_warnings"),
+    [
+        ("completion", 1),
+        ("turns", 0),
+    ],
+)
 def test_the_output_of_tools_counts_as_length_and_is_said(length_of, num_warnings, recwarn):
     messages = [
         {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]},
@@ -192,8 +179,7 @@ def test_the_output_of_tools_counts_as_length_and_is_said(length_of, num_warning
         {"role": "assistant", "content": "It is 7."},
     ]
     reward = begun(LengthControlledReward(plus_one, "leash", 10, length_of=length_of))
-    arguments = {"prompts": ["question"] * 2, "completions": [messages] * 2, "trainer_state": TrainerState()}
-    reward(completion_ids=[[7] * 54 + [END]] * 2, **arguments)
+    call(reward, 55, 55, completions=[messages] * 2)
     lines = [str(warning.message) for warning in recwarn if "LeashGRPOTrainer" in str(warning.message)]
     assert len(lines) == num_warnings
     for line in lines:
@@ -206,11 +192,10 @@ def test_weights_that_are_not_one_for_each_function_are_refused():
         LengthControlledReward([plus_one, plus_one], "leash", target_length=10, weights=[1.0])
 
 
-@pytest.mark.parametrize("target", ["16", math.nan, 256])  # the last one is the generation limit
-def test_a_target_out_of_range_is_refused_before_training(target, config, tokenizer):
-    reward = LengthControlledReward(plus_one, "leash", target)
+def test_a_target_out_of_range_is_refused_before_training(config, tokenizer):
+    reward = LengthControlledReward(plus_one, "leash", 256)  # the generation limit
     for _ in range(2):  # also if it is tried again
-        with pytest.raises(ValueError, match=rf"\A.*target_length is {target!r}.*\Z"):
+        with pytest.raises(ValueError, match=r"\A.*target_length is 256.*\Z"):
             reward.begin(config(max_completion_length=256), MODEL, tokenizer)
 
 
@@ -240,7 +225,8 @@ def test_a_deep_copy_is_a_reward_of_its_own():
     assert reward.pop_scored() == []
     assert len(copied.pop_scored()) == 1
     copied.method.lambdas = {"": 0.0}
-    assert (call(copied, 15, 15), call(reward, 15, 15)) == ([1.0, 1.0], [0.75, 0.75])
+    assert call(copied, 15, 15) == [1.0, 1.0]
+    assert call(reward, 15, 15) == [0.75, 0.75]
 
 
 def test_a_copy_scores_with_the_state_of_its_original_which_takes_what_it_scored(monkeypatch):
@@ -283,12 +269,6 @@ def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_
         two.begin(args, MODEL, tokenizer)
 
 
-@pytest.fixture
-def thinking_reward():
-    """Lambda is 0.5, and the target 4 tokens of thinking."""
-    return LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
-
-
 @pytest.mark.parametrize("is_text", [True, False])
 @pytest.mark.parametrize(
     ("opening", "lengths"),
@@ -298,12 +278,13 @@ def thinking_reward():
     ],
 )
 def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(
-    opening, lengths, is_text, thinking_reward, config, tokenizer
+    opening, lengths, is_text, config, tokenizer
 ):
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{{ messages[0].content }}<|assistant|>" + opening
-    thinking_reward.begin(config(), MODEL, tokenizer)
-    thinking_reward.updated_model = TRAINING
+    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
+    reward.begin(config(), MODEL, tokenizer)
+    reward.updated_model = TRAINING
     start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
     completion_ids = [
         [start, seven, seven, seven, seven, end, seven],
@@ -312,9 +293,29 @@ def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(
     prompt = "?<|assistant|>" + opening if is_text else [{"role": "user", "content": "?"}]
     all_think = contextlib.nullcontext() if all(lengths) else pytest.warns(UserWarning, match="length_of")
     with all_think:
-        rewards = thinking_reward(prompts=[prompt] * 2, completions=["", ""], completion_ids=completion_ids)
+        rewards = reward(prompts=[prompt] * 2, completions=["", ""], completion_ids=completion_ids)
     # 6 tokens are 0.5 over the target of 4
     assert rewards == [1 - 0.5 * 0.5, 1.0]
-    rollouts = observed(thinking_reward)
+    rollouts = observed(reward)
     assert rollouts.lengths.tolist() == lengths
     assert rollouts.completion_lengths.tolist() == [7, 3]
+
+
+GUESS = r"\boxed{4} Wait, "
+ANSWER = r"\boxed{4}[/THINK]\boxed{4}"
+
+
+def test_a_guess_is_graded_only_where_the_prompt_has_ended_the_thinking(config, tokenizer):
+    reward = LengthControlledReward(math_reward, "none", thinking_end="[/THINK]")
+    reward.begin(config(), MODEL, tokenizer)
+    cases = [
+        ("1 +3 = ?", "[THINK]" + GUESS, -1.0),
+        ("1 +3 = ?", "[THINK]" + ANSWER, 1.0),
+        ("1 +3 = ?[THINK]", GUESS, -1.0),
+        ("1 +3 = ?[THINK]", ANSWER, 1.0),
+        ("1 +3 = ?[THINK][/THINK]", GUESS, 1.0),  # as a template with the thinking turned off
+    ]
+    prompts, completions, expected = map(list, zip(*cases, strict=True))
+    lengths = [9] * len(cases)
+    solutions = ["4"] * len(cases)
+    assert call(reward, *lengths, prompts=prompts, completions=completions, solution=solutions) == expected

@@ -19,7 +19,7 @@ def second_is_wrong(completion_ids, **kwargs):
 
 @pytest.fixture
 def thinking_trainer(make_trainer, tokenizer):
-    """Factory of trainers whose groups all have these lengths."""
+    """Factory of trainers with a target of 6 tokens of thinking, whose groups all have these lengths."""
     start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
 
     def thinking_of(num_tokens, has_ended):
@@ -32,18 +32,21 @@ def thinking_trainer(make_trainer, tokenizer):
             return []
         return [*[seven] * (num_tokens - 1), tokenizer.eos_token_id]
 
-    def make(reward=second_is_wrong, group=GROUP, **fields):
+    def make(group=GROUP, **fields):
         def ids_of(trainer, index, code):
             num_thinking, num_after = group[index % len(group)]
             return thinking_of(num_thinking, has_ended=num_after > 0) + answer_of(num_after)
 
-        return make_trainer(reward, rollout_func=scripted_rollout(tokenizer, ids_of), **fields)
+        rollout_func = scripted_rollout(tokenizer, ids_of)
+        return make_trainer(
+            second_is_wrong, rollout_func=rollout_func, length_of="thinking", target_length=6, **fields
+        )
 
     return make
 
 
 def test_lambda_follows_the_thinking_and_statistics_of_completions_stay_whole(thinking_trainer):
-    trainer = thinking_trainer(length_of="thinking", target_length=6, max_completion_length=20, max_steps=2)
+    trainer = thinking_trainer(max_completion_length=20, max_steps=2)
     with pytest.warns(UserWarning, match="length_of"):
         trainer.train()
     first, second = log_rows(trainer)
@@ -58,15 +61,9 @@ def test_lambda_follows_the_thinking_and_statistics_of_completions_stay_whole(th
     assert list(trainer._logs["extra"]["length"])[:4] == [5, 9, 0, 20]
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        [(0, 6), (5, 1), (0, 6), (0, 6)],
-        [(24, 0), (24, 0), (24, 0), (24, 0)],  # cut off while thinking, so it may have ended later
-    ],
-)
-def test_a_run_goes_on_if_the_thinking_ends_or_may_have_ended(group, thinking_trainer):
-    trainer = thinking_trainer(group=group, length_of="thinking", target_length=6, max_steps=1)
+def test_a_run_goes_on_if_completions_were_cut_off_while_they_think(thinking_trainer):
+    """Their thinking may have ended later."""
+    trainer = thinking_trainer(group=[(24, 0)], max_steps=1)
     trainer.train()
     assert trainer.state.global_step == 1
 
@@ -79,18 +76,8 @@ def test_a_run_goes_on_if_the_thinking_ends_or_may_have_ended(group, thinking_tr
     ],
 )
 def test_an_end_of_thinking_that_no_completion_of_the_first_batch_has_ends_the_run(group, thinking_trainer):
-    trainer = thinking_trainer(group=group, length_of="thinking", target_length=6, max_steps=1)
+    trainer = thinking_trainer(group, max_steps=1)
     with pytest.raises(TrainingError, match=r"thinking_end.*'</think>'") as failure:
         trainer.train()
     assert "\n" not in str(failure.value)
     assert trainer.state.global_step == 0
-
-
-def test_a_floor_holds_the_price_back_in_training(thinking_trainer):
-    trainer = thinking_trainer(min_accuracy=0.8, target_length=6, max_completion_length=20, max_steps=3)
-    trainer.train()
-    rows = log_rows(trainer)
-    assert [row.get("leash/price_share") for row in rows] == [1.0, 0.0, 0.0]
-    assert rows[1]["leash/running_accuracy"] == 0.75
-    assert rows[0]["leash/mean_penalty"] > rows[1]["leash/mean_penalty"] == 0.0
-    assert rows[1]["leash/lambda"] == rows[2]["leash/lambda"]

@@ -5,6 +5,7 @@ import yaml
 from conftest import ROOT, gym_tokenizer, parity_reward
 from datasets import Dataset
 from process_warnings import warnings_of
+from toy_rollouts import toy_rollouts
 from trl import GRPOConfig
 
 from leash_trl.data import as_conversation
@@ -95,15 +96,15 @@ def test_prompts_that_the_model_would_get_wrong_are_warned_of(dataset, fields, n
         assert all(part in line for part in named)
 
 
-def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems):
-    trainer = make_trainer(dataset=problems.select(range(1)))
-    assert_refused(["data set", "1 rows"], trainer.train)
-    checks.check_enough_rows(problems.select(range(2)), trainer.args)  # of eight completions in groups of four
-
-
-@pytest.mark.parametrize(("wrong", "num_warnings"), [(-1.0, 0), (0.0, 1)])
-def test_a_first_batch_of_rewards_on_another_scale_is_warned_of(wrong, num_warnings, make_args, make_rollouts):
-    rollouts = make_rollouts([wrong, 1.0], [24, 24])
+@pytest.mark.parametrize(
+    ("wrong", "num_warnings"),
+    [
+        (-1.0, 0),
+        (0.0, 1),
+    ],
+)
+def test_a_first_batch_of_rewards_on_another_scale_is_warned_of(wrong, num_warnings, make_args):
+    rollouts = toy_rollouts([wrong, 1.0], [24, 24])
     lines = warnings_of(checks.check_first_batch, rollouts, Leash(), make_args(), None)
     assert len(lines) == num_warnings
     assert all("task reward" in line and "0" in line for line in lines)

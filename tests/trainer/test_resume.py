@@ -13,15 +13,13 @@ from pathlib import Path
 import killable_run
 import pytest
 import torch
-from conftest import log_rows, parity_reward, quiet
-from killed_command import killed_in_a_fork
+from conftest import log_rows, parity_reward
 from processes import exit_code
 from safetensors.torch import load_file
 from stock_run import stock_trainer
 from transformers import TrainerCallback
 
 from leash_trl import LengthControlledReward
-from leash_trl.cli.main import main
 from leash_trl.length_control import LengthControl, state_field
 from leash_trl.run_folder import TRAINER_STATE_FILE, complete_checkpoints, length_control_state, lock_folder
 from leash_trl.trainer.finite import check_finite_gradients, check_finite_weights
@@ -61,13 +59,11 @@ def lines_with(caplog, *parts):
 @pytest.mark.parametrize(
     ("batching", "save_steps", "saved", "num_problems"),
     [
-        pytest.param({}, 2, [2, 4], 64, id="plain"),
         pytest.param({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, [2, 4], 64, id="accumulation"),
-        pytest.param({"steps_per_generation": 4}, 2, [4, 6], 64, id="inside a window"),  # 4 is the end, as is 6
         pytest.param(
             {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2},
             3,
-            [4, 7],
+            [4, 7],  # 4 is the end of a window; 7 ends the run
             64,
             id="inside a window of iterations",
         ),
@@ -155,7 +151,8 @@ def resumable(run, tiny_model_path):
 
 def test_a_checkpoint_killed_while_it_is_saved_over_another_is_not_whole(whole, run, resumable):
     """New weights beside the old optimizer."""
-    work = resumable(kill_in_saving=4, learning_rate=1e-2, save_steps=4)
+    work = resumable(learning_rate=1e-2, save_steps=4)
+    work._save_optimizer_and_scheduler = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
     assert exit_code(work.train) == -signal.SIGKILL
     name = "checkpoint-4/model.safetensors"
     assert (run / name).read_bytes() != Path(whole.args.output_dir, name).read_bytes()
@@ -172,13 +169,6 @@ def test_a_torn_checkpoint_is_passed_over_but_refused_by_name(whole, run, resuma
     assert_same(trainer, whole, 3)
 
 
-def test_training_begins_where_it_is_told_to(run, resumable):
-    args = resumable().args
-    shutil.copytree(run / "checkpoint-4", run / "checkpoint-10")
-    assert folder_to_resume(True, args, {}).name == "checkpoint-10"  # by number, not by name
-    assert folder_to_resume(str(run / "checkpoint-2"), args, {}) == run / "checkpoint-2"
-
-
 @pytest.mark.parametrize("requested", [None, False])
 def test_a_new_run_in_a_folder_in_use_is_warned_of(requested, run, resumable, caplog):
     args = resumable().args
@@ -187,10 +177,8 @@ def test_a_new_run_in_a_folder_in_use_is_warned_of(requested, run, resumable, ca
     assert lines_with(caplog, "output_dir", run, "checkpoint-4") == len(caplog.records) == 1
 
 
-def test_training_does_not_begin_without_a_checkpoint_of_length_control(run, resumable, tmp_path):
+def test_training_does_not_begin_without_a_checkpoint_of_length_control(run, resumable):
     args = resumable().args
-    with pytest.raises(ValueError, match="nowhere"):
-        folder_to_resume(tmp_path / "nowhere", args, {})
     state = json.loads((run / "checkpoint-4" / TRAINER_STATE_FILE).read_text())
     del state["stateful_callbacks"]["LengthControl"]  # a checkpoint of TRL's own trainer
     (run / "checkpoint-4" / TRAINER_STATE_FILE).write_text(json.dumps(state))
@@ -389,31 +377,6 @@ def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
     resumable(max_steps=5).train(resume_from_checkpoint=True)
 
 
-def test_a_command_killed_before_its_final_save_is_finished(tmp_path):
-    run = tmp_path / "run"
-    fields = quiet(
-        run,
-        model_name_or_path="gym",
-        dataset_name="gym",
-        max_steps=2,
-        save_strategy="steps",
-        save_steps=1,
-        num_generations=2,
-        target_length=40,
-        max_completion_length=48,
-    )
-    command = ["train"]
-    for name, value in fields.items():
-        command += [f"--{name}", str(value)]
-    assert killed_in_a_fork("_finalize_training", command) == -signal.SIGKILL
-    last = run / "checkpoint-2"
-    assert not (run / "model.safetensors").exists()
-    assert main([*command, "--resume_from_checkpoint", "true"]) == 0
-    assert (run / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
-    assert length_control_state(run) == length_control_state(last)
-    assert (run / "README.md").is_file()
-
-
 def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
     def no_locks(*arguments):
         raise OSError(37, "No locks available")
@@ -434,23 +397,32 @@ def test_weights_that_are_not_this_runs_doing_need_not_be_finite(tmp_path):
     check_finite_weights(model, 3, tmp_path)
 
 
+class SpoiledGradient(TrainerCallback):
+    """Puts a value into one gradient of one micro-batch of an update."""
+
+    def __init__(self, update, value):
+        self.update = update
+        self.value = value
+
+    def on_substep_end(self, args, state, control, model=None, **kwargs):
+        if state.global_step + 1 == self.update:
+            *_, last = model.parameters()
+            last.grad.view(-1)[0] = self.value
+
+
 @pytest.mark.parametrize(
-    ("trainer_name", "value", "max_grad_norm"),
+    ("trainer_name", "value"),
     [
-        ("LEASH", math.nan, 0.0),
-        ("LEASH", -math.inf, 0.5),
-        ("GRPO", math.inf, 0.0),
-        ("RLOO", math.nan, 0.5),
+        ("LEASH", math.nan),
+        ("LEASH", -math.inf),
+        ("GRPO", math.inf),
     ],
 )
-def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
-    trainer_name, value, max_grad_norm, tiny_model_path, tmp_path
-):
-    """In the trainer of ours and in two of TRL's, which then resume as if nothing had happened."""
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(trainer_name, value, tiny_model_path, tmp_path):
+    """In the trainer of ours and in one of TRL's, which then resume as if nothing had happened."""
     settings = {
         "gradient_accumulation_steps": 2,
         "max_steps": 4,
-        "max_grad_norm": max_grad_norm,
         "save_strategy": "steps",
         "save_steps": 1,
         "save_total_limit": 1,
@@ -459,7 +431,7 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
     whole = make(tiny_model_path, tmp_path / "whole", **settings)
     whole.train()
     spoiled = make(tiny_model_path, tmp_path / "run", **settings)
-    spoiled.add_callback(killable_run.SpoiledGradient(3, value))
+    spoiled.add_callback(SpoiledGradient(3, value))
     with pytest.raises(FloatingPointError) as stopped:
         spoiled.train()
     folder = tmp_path / "run" / "checkpoint-2"
@@ -475,11 +447,10 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
     assert_same_weights(resumed, whole)
 
 
-def test_a_bad_gradient_behind_a_good_one_is_found_where_no_clipping_spread_it(tmp_path):
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-    for weights in model.parameters():
-        weights.grad = torch.ones_like(weights)
-    check_finite_gradients(model, 3, tmp_path)
-    model[1].weight.grad[1, 1] = math.nan
+def test_a_bad_gradient_behind_a_good_one_is_found_where_no_norm_has_spread_it(tmp_path):
+    """transformers divides all gradients by their norm, but not in each way of sharding."""
+    model = torch.nn.Linear(2, 2)
+    model.weight.grad = torch.ones(2, 2)
+    model.bias.grad = torch.tensor([1.0, math.nan])
     with pytest.raises(FloatingPointError, match="update 3"):
         check_finite_gradients(model, 3, tmp_path)

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from copy import deepcopy
-from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 from conftest import eos_bias, generation_batches, log_rows, parity_reward, quiet
 from datasets import Dataset
+from stock_run import lambda_after
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
@@ -75,16 +75,12 @@ def rendered(trainer, question, **arguments):
 
 
 @pytest.mark.parametrize("rollout_func", [None, shrinking_rollout], ids=["TRL", "shrinking"])
-def test_each_effort_has_its_rendering_and_its_multiplier_also_after_resuming(
-    rollout_func, make_template_trainer, problems, tokenizer
-):
+def test_each_effort_has_its_rendering_and_its_multiplier(rollout_func, make_template_trainer, problems, tokenizer):
     fields = {
         "length_control_kwargs": {"multiplier_per": "effort"},
         "lambda_init": 0.2,
         "max_steps": 2,
         "per_device_train_batch_size": 24,
-        "save_strategy": "steps",
-        "save_steps": 1,
         "generation_kwargs": None if rollout_func else eos_bias(tokenizer),
     }
     calls = []
@@ -95,28 +91,23 @@ def test_each_effort_has_its_rendering_and_its_multiplier_also_after_resuming(
         return parity_reward(completion_ids)
 
     dataset = with_efforts(problems.select(range(4)), TARGETS, template_kwargs=TEMPLATE_KWARGS)
-    whole = make_template_trainer(dataset, reward_funcs=reward, rollout_func=rollout_func, **fields)
-    batches = generation_batches(whole)
-    whole.train()
+    trainer = make_template_trainer(dataset, reward_funcs=reward, rollout_func=rollout_func, **fields)
+    batches = generation_batches(trainer)
+    trainer.train()
 
     assert prompts_of(batches, tokenizer) == [
-        rendered(whole, question, **TEMPLATE_KWARGS[name]) for call in calls for question, _, name in call
+        rendered(trainer, question, **TEMPLATE_KWARGS[name]) for call in calls for question, _, name in call
     ]
-    assert whole.chat_template_kwargs == {}
+    assert trainer.chat_template_kwargs == {}
     lambdas = dict.fromkeys(TARGETS, 0.2)
-    for row, call in zip(log_rows(whole), calls, strict=True):
-        violations = defaultdict(list)
+    for row, call in zip(log_rows(trainer), calls, strict=True):
+        lengths = defaultdict(list)
         for _, length, name in call:
-            violations[name].append(length / TARGETS[name] - 1)
-        for name, values in violations.items():
+            lengths[name].append(length)
+        for name, lengths_of_effort in lengths.items():
             assert row[f"leash/lambda/{name}"] == pytest.approx(lambdas[name], abs=1e-12)
-            lambdas[name] = min(max(lambdas[name] + 0.1 * fmean(values), 0), 1)
-    assert whole.length_control.lambdas == pytest.approx(lambdas, abs=1e-12)
-
-    resumed = make_template_trainer(dataset, reward_funcs=reward, rollout_func=rollout_func, **fields)
-    resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-1")
-    assert resumed.length_control.state_dict() == whole.length_control.state_dict()
-    assert calls[2] == calls[1]
+            lambdas[name] = lambda_after(lambdas[name], lengths_of_effort, TARGETS[name], lambda_lr=0.1)
+    assert trainer.length_control.lambdas == pytest.approx(lambdas, abs=1e-12)
 
 
 def test_dynamic_sampling_draws_a_question_at_another_effort_and_renders_it_so(
@@ -152,11 +143,12 @@ ENDED = r" Wait, </think>\boxed{4}"  # 2 tokens of thinking
 
 
 def rollout_of(tokenizer, texts):
-    """A rollout function whose completions are these texts."""
+    """A rollout function whose completions are these texts, one after the other."""
+    remaining = iter(texts)
 
     def rollout(prompts, trainer):
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
-        completion_ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
+        completion_ids = [[*tokenizer.encode(next(remaining)), tokenizer.eos_token_id] for _ in prompts]
         return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
 
     return rollout
@@ -201,22 +193,14 @@ def test_a_first_batch_without_thinking_is_no_wrong_thinking_end_if_the_prompts_
 def test_a_first_batch_whose_thinking_dynamic_sampling_replaced_is_no_wrong_thinking_end(
     make_template_trainer, tokenizer
 ):
-    rows = []
-    for number, enable_thinking in enumerate([True, True, False, False]):
-        prompt = [{"role": "user", "content": f"1 +{number} = ?"}]
-        rows.append({**row_with(enable_thinking), "prompt": prompt})
-    texts = iter([[ENDED] * 8, [GUESS] * 8])
-
-    def rollout(prompts, trainer):
-        return rollout_of(tokenizer, next(texts))(prompts, trainer)
-
     def reward(chat_template_kwargs, **kwargs):  # only groups that do not think have signal
         return [0 if row["enable_thinking"] else index % 2 for index, row in enumerate(chat_template_kwargs)]
 
     trainer = make_template_trainer(
-        Dataset.from_list(rows),
+        Dataset.from_list([row_with(enable_thinking=True), row_with(enable_thinking=False)]),
         reward_funcs=reward,
-        rollout_func=rollout,
+        rollout_func=rollout_of(tokenizer, [ENDED] * 4 + [GUESS] * 4),
+        per_device_train_batch_size=4,
         length_of="thinking",
         dynamic_sampling_rounds=1,
         lambda_init=0.0,
@@ -246,19 +230,23 @@ def test_a_rollout_function_that_renders_prompts_itself_is_warned_of(make_templa
 
 @pytest.mark.filterwarnings("ignore:chat_template_kwargs")
 @pytest.mark.filterwarnings("ignore:prompts are strings")
-def test_arguments_for_prompts_that_are_text_are_refused_in_one_line(make_template_trainer):
-    rows = [{"prompt": "1 +3 = ?", "chat_template_kwargs": {"enable_thinking": False}}] * 2
-    with pytest.raises(TrainingError, match=r"^a row has chat_template_kwargs.*enable_thinking.*messages.*$"):
-        make_template_trainer(Dataset.from_list(rows)).train()
-
-
-def test_arguments_for_prompts_with_images_are_refused_in_one_line(make_template_trainer, monkeypatch):
+@pytest.mark.parametrize(
+    ("prompt", "images"),
+    [
+        ("1 +3 = ?", None),
+        ([{"role": "user", "content": "1 +3 = ?"}], ["image"]),
+    ],
+    ids=["text", "images"],
+)
+def test_arguments_for_prompts_other_than_messages_without_images_are_refused_in_one_line(
+    prompt, images, make_template_trainer, monkeypatch
+):
     def tokenized(self, prompts):
-        return [[5]] * len(prompts), ["image"] * len(prompts), {}
+        return [[5]] * len(prompts), images, {}
 
     monkeypatch.setattr(GRPOTrainer, "_tokenize_prompts", tokenized)
-    dataset = Dataset.from_list([row_with(enable_thinking=False)] * 2)
-    with pytest.raises(TrainingError, match=r"^a row has chat_template_kwargs.*enable_thinking.*images.*$"):
+    dataset = Dataset.from_list([{**row_with(enable_thinking=False), "prompt": prompt}] * 2)
+    with pytest.raises(TrainingError, match=r"^a row has chat_template_kwargs.*enable_thinking.*messages.*$"):
         make_template_trainer(dataset).train()
 
 

@@ -3,13 +3,14 @@
 import importlib
 import multiprocessing
 import re
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import pytest
+import reward_worker
 from processes import in_two_processes
-from reward_worker import serve
 from stock_run import LAMBDA_INIT, LAMBDA_LR, TAKEN, TARGET
-from ten_lines_run import COLUMNS, PAGE, STOCK, SUBCLASS, TEN_LINES, lambdas_by_hand, run_all, write_module
+from ten_lines_run import COLUMNS, PAGE, STOCK, SUBCLASS, TEN_LINES, lambda_by_hand, run_all, write_module
 from transformers import AutoModelForCausalLM, TrainerState
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
@@ -59,7 +60,7 @@ def check(row, exact, values, right):
 def test_lambda_in_one_process(row, settings, right, run):
     seen = run(**settings)
     assert seen[TEN_LINES]["mean lengths"] == seen[STOCK]["mean lengths"] == seen[SUBCLASS]["mean lengths"]
-    exact = lambdas_by_hand(seen[SUBCLASS]["calls"], settings["max_steps"])[-1]
+    exact = lambda_by_hand(seen[SUBCLASS]["calls"], settings["max_steps"])
     check(row, exact, lambdas(seen), right)
 
 
@@ -67,7 +68,7 @@ def test_lambda_in_two_processes(run, tmp_path):
     """Two processes of six completions share a group of four."""
     first, second = in_two_processes(partial(run, per_device_train_batch_size=6, **STILL), tmp_path)
     calls = first[SUBCLASS]["calls"] + second[SUBCLASS]["calls"]
-    exact = lambdas_by_hand(calls, 3)[-1]
+    exact = lambda_by_hand(calls, 3)
     check("two processes: the first and the second", exact, lambdas(first, second), [STOCK, SUBCLASS])
 
 
@@ -77,7 +78,7 @@ def test_lambda_after_a_restart(run):
     second = run(max_steps=3, resume="checkpoint-1", **settings)
     calls = first[SUBCLASS]["calls"] + second[SUBCLASS]["calls"]
     assert [step for _, step, _ in calls] == [0, 1, 2]
-    exact = lambdas_by_hand(calls, 3)[-1]
+    exact = lambda_by_hand(calls, 3)
     check("resumed after the first of three updates", exact, lambdas(second), [STOCK, SUBCLASS])
 
 
@@ -90,25 +91,20 @@ def test_lambda_where_another_process_scores(run, tokenizer, tiny_model_path, tm
     state = TrainerState()
     sizes = {"num_generations": 2, "per_device_train_batch_size": 8, "max_completion_length": 12}
     args = AsyncGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **sizes)
-    here, there = multiprocessing.Pipe()
     model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
     callback.on_train_begin(args, state, None, model=model, processing_class=tokenizer)
     reward_funcs = [ten_lines.leash_reward, reward]
-    worker = multiprocessing.get_context("spawn").Process(target=serve, args=(there, reward_funcs), daemon=True)
-    worker.start()
     group = {"prompts": [""] * 2, "completions": [""] * 2, "completion_ids": [[2] * 9] * 2}  # by half over
     scores = [[], []]
-    for _ in range(3):
-        lambda_of_update = method.lam
-        for number in [0, 1] * 4:
-            here.send((number, group))
-            assert here.poll(120)
-            scores[number] = here.recv()
-        callback.on_step_end(args, state, None, optimizer=TAKEN)
-    here.close()
-    worker.join(60)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=reward_worker.keep, initargs=[reward_funcs]) as worker:
+        for _ in range(3):
+            lambda_of_update = method.lam
+            for number in [0, 1] * 4:
+                scores[number] = worker.submit(reward_worker.score, number, group).result()
+            callback.on_step_end(args, state, None, optimizer=TAKEN)
     by_ten_lines, by_reward = ((1 - rewards[0]) / 0.5 for rewards in scores)  # lambda
-    exact = lambdas_by_hand([("train", update, [9]) for update in range(2)], 2)[-1]
+    exact = lambda_by_hand([("train", update, [9]) for update in range(2)], 2)
     values = {TEN_LINES: [by_ten_lines, ten_lines.lam], STOCK: [by_reward, lambda_of_update], SUBCLASS: []}
     check("asynchronous, third update: worker and trainer", exact, values, [STOCK, SUBCLASS])
 

@@ -46,7 +46,6 @@ def test_group_sizes_in_training_and_evaluation_and_completions_of_a_call(config
     [
         (GRPOConfig, {"max_completion_length": 24}, 24),
         (GRPOConfig, {"max_completion_length": None}, math.inf),
-        (GRPOConfig, {"max_completion_length": None, "generation_kwargs": {"max_new_tokens": 12}}, 12),
         (GRPOConfig, {"max_completion_length": 24, "generation_kwargs": {"max_new_tokens": 12}}, 12),
         # vLLM calls it max_tokens
         (GRPOConfig, {"max_completion_length": 24, "use_vllm": True, "generation_kwargs": {"max_tokens": 12}}, 12),
