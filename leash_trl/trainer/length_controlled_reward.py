@@ -24,12 +24,7 @@ from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
 from leash_trl.completions.facts import facts_of_completions
-from leash_trl.completions.thinking import (
-    ThinkingMarkers,
-    ThinkingTokens,
-    check_thinking_end,
-    markers_of_completions,
-)
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.files import write_whole
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
@@ -274,8 +269,6 @@ class LengthControlledReward:
         )
         # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
-        # Only a prompt that is text shows whether the thinking begins in it; else all completions share the markers.
-        all_markers = markers_of_completions(markers_of_prompts(arguments["prompts"], settings), len(completion_ids))
         thinking = None
         if self.cost.name == "thinking":
             thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
@@ -283,7 +276,7 @@ class LengthControlledReward:
             completion_ids,
             # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
             settings.end_ids | {settings.pad_id},
-            [markers.is_opened for markers in all_markers],
+            [markers.is_opened for markers in markers_of_prompts(arguments["prompts"], settings)],
             thinking=thinking,
         )
         arguments_without_padding = {**arguments, "completion_ids": completion_ids}
@@ -342,11 +335,11 @@ class LengthControlledReward:
         return 1
 
 
-def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMarkers | list[ThinkingMarkers]:
-    """Returns the markers of thinking: those of each completion if prompts are text, which stands after the chat
-    template already; messages do not show what the template will write."""
+def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> list[ThinkingMarkers]:
+    """Returns the markers of thinking of each completion. Messages do not show what the chat template writes behind
+    them, which is the same for all; text shows it, since it gets no template."""
     if not isinstance(prompts[0], str):
-        return settings.thinking_markers
+        return [settings.thinking_markers] * len(prompts)
     return [settings.thinking_markers.after_prompt(prompt) for prompt in prompts]
 
 

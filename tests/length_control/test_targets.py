@@ -28,9 +28,13 @@ def test_schedules_by_hand(schedule, targets_by_step):
         assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == target
 
 
+@pytest.mark.parametrize("good", [46, np.int64(46), torch.tensor(46.0)])  # the last two by Dataset.with_format
+def test_a_row_may_have_a_target_of_any_format(good):
+    assert row_target({"target_length": good}) == 46
+
+
 @pytest.mark.parametrize("bad", [0, -3, "46", True, math.inf])
-def test_a_row_may_have_a_good_target_but_no_bad_one(bad):
-    assert row_target({"target_length": 46}) == 46
+def test_a_row_may_have_no_bad_target(bad):
     with pytest.raises(ValueError, match="target_length="):
         row_target({"target_length": bad})
 
