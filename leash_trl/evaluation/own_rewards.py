@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from trl.trainer.utils import get_callable_name
 
-from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
+from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import weighted_task_rewards
 from leash_trl.rewards.calling import bind_thinking_markers, reward_table
@@ -52,10 +52,10 @@ class OwnRewards:
         rows: Mapping[str, list[Any]],
         texts: Sequence[str],
         token_ids: Sequence[Sequence[int]],
-        thinking_markers: ThinkingMarkers | Sequence[ThinkingMarkers] = DEFAULT_MARKERS,
+        thinking_markers: Sequence[ThinkingMarkers],
     ) -> list[dict[str, Any]]:
-        """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
-        `token_ids` have k."""
+        """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts`,
+        `token_ids` and `thinking_markers` have k."""
         arguments = reward_arguments(rows, texts, token_ids)
         # `correctness.extra` has the function that decides correctness if it is not a reward function, else nothing.
         functions = bind_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)

@@ -245,7 +245,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     if not completions:
         return
     # These completions have an answer, so their thinking has ended, even if the prompt opened it.
-    markers = ThinkingMarkers(plan.thinking_end)
+    markers = [ThinkingMarkers(plan.thinking_end)] * len(completions)
     texts = [completion["text"] for completion in completions]
     verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers)
     for completion, verdict in zip(completions, verdicts, strict=True):
@@ -335,14 +335,11 @@ def sample_and_grade(
     plain_markers = ThinkingMarkers(plan.thinking_end)
     markers_by_problem = [plain_markers.after_prompt(tokenizer.decode(ids)) for ids in prompts]
     markers_by_completion = [markers_by_problem[problem] for problem, _ in pairs]
-    # Graders take the markers of each completion, or one object for all. Only arguments of a row let the template open
-    # the thinking in some prompts; without such a column, all are equal, and functions get one, as in training.
-    markers = markers_by_completion if TEMPLATE_COLUMN in rows else markers_by_completion[0]
     if rewards is None:
         solutions = [rows["solution"][problem] for problem, _ in pairs]
-        verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers)
+        verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers_by_completion)
     else:
-        verdicts = rewards.grade(rows, texts, token_ids, markers)
+        verdicts = rewards.grade(rows, texts, token_ids, markers_by_completion)
 
     lines = [
         _line_without_completions(rows, problem, keeps_columns=rewards is not None) for problem in range(num_problems)
@@ -408,7 +405,7 @@ def _grader_verdicts(
     texts: Sequence[str],
     solutions: Sequence[str],
     lenient: bool,
-    markers: ThinkingMarkers | Sequence[ThinkingMarkers],
+    markers: Sequence[ThinkingMarkers],
 ) -> list[dict[str, Any]]:
     """Returns the fields of graded completions for their records; for the arguments, see
     [`~leash_trl.rewards.grader.grading.grade`]."""

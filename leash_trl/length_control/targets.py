@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.fields import is_number
@@ -42,15 +43,28 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     return milestones[steps[current]]
 
 
+def plain_value(value: Any) -> Any:
+    """Returns a value of a data set row of any format as a plain Python value; `None` for NaN, with which tables say
+    that a value is missing.
+
+    Example:
+        >>> [plain_value(value) for value in (np.int64(12), torch.tensor(0.5), "low", math.nan)]
+        [12, 0.5, 'low', None]
+    """
+    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
+        value = value.tolist()
+    is_missing = isinstance(value, float) and math.isnan(value)
+    return None if is_missing else value
+
+
 def row_target(row: Mapping[str, Any]) -> float | None:
     """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
 
     Raises:
         `ValueError`: If the value is not a positive number.
     """
-    target: float | None = row.get(TARGET_COLUMN)
-    # Tables have NaN for a missing value, and only NaN differs from itself.
-    if target is None or target != target:
+    target: float | None = plain_value(row.get(TARGET_COLUMN))
+    if target is None:
         return None
     if not (is_number(target) and target > 0):
         raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number, or None")

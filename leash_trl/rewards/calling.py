@@ -14,9 +14,10 @@ from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
 
 
-def bind_thinking_markers(functions: Iterable[Any], markers: ThinkingMarkers | Sequence[ThinkingMarkers]) -> list[Any]:
+def bind_thinking_markers(functions: Iterable[Any], markers: Sequence[ThinkingMarkers]) -> list[Any]:
     """Returns reward functions; those with a parameter `thinking_markers`, such as
-    [`~leash_trl.rewards.math_reward`], get these markers for it. TRL logs them under the same names."""
+    [`~leash_trl.rewards.math_reward`], get for it the markers of each completion. TRL logs them under the
+    same names."""
     prepared = []
     for function in functions:
         if "thinking_markers" in inspect.signature(function).parameters:

@@ -51,9 +51,8 @@ def math_reward(
         lenient (`bool`): Whether an answer in an `<answer>` tag, or an unmarked one such as a trailing number, counts.
         thinking_markers ([`~leash_trl.completions.thinking.ThinkingMarkers`]): Where the thinking ends, and whether
             the chat template begins it in the prompt, as that of R1-Distill does: a completion without an end then has
-            no answer. [`~leash_trl.LeashGRPOTrainer`], [`~leash_trl.LengthControlledReward`] and `leash eval` pass it
-            to every reward function that has a parameter of this name; the trainer passes a list with the markers of
-            each completion if rows have arguments of the chat template (`chat_template_kwargs`).
+            no answer. [`~leash_trl.LeashGRPOTrainer`], [`~leash_trl.LengthControlledReward`] and `leash eval` pass a
+            list with the markers of each completion to every reward function that has a parameter of this name.
 
     Raises:
         `ValueError`: If a reference answer has another type, such as a list.

@@ -167,7 +167,8 @@ def prompt_warning(trainer: Any) -> str | None:
     lacks_template = tokenizer.chat_template is not None and not is_written_by_template
     if not (added_text or lacks_template):
         return None
+    ending = f" and end with {added_text!r}" if added_text else ""
     return (
-        f"prompts are strings, which get no chat_template, and end with {added_text!r}: turn them into messages with "
+        f"prompts are strings, which get no chat_template{ending}; turn them into messages with "
         "train_dataset.map(leash_trl.data.as_conversation)"
     )

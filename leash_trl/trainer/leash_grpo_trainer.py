@@ -21,7 +21,6 @@ Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 import contextlib
 import itertools
 import math
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -255,12 +254,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # The columns, such as length and penalty, have one value for each completion of all processes.
         for name, values in table_columns(generation.rollouts, generation.score).items():
             self._logs["extra"][name].extend(values.tolist())
-        if self._mode == "train":
-            # TRL: GRPOTrainer._generate_and_score_completions has just appended advantages of the same completions
-            advantages = generation.score.advantages.tolist()
-            for _ in advantages:
-                self._logs["advantages"].pop()
-            self._logs["advantages"].extend(advantages)
+        # TRL: GRPOTrainer._generate_and_score_completions has just appended advantages of the same completions to
+        # this deque, which holds no more of them than a generation batch of training has completions.
+        advantages = generation.score.advantages.tolist()
+        logged = self._logs["advantages"]
+        for _ in range(min(len(advantages), len(logged))):
+            logged.pop()
+        logged.extend(advantages)
 
     @property
     def _mode(self) -> str:
@@ -346,26 +346,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
-        markers: Any = self.thinking_markers
-        # Arguments of a row can decide whether its prompt begins the thinking, so each completion has its markers.
-        if TEMPLATE_COLUMN in inputs[0]:
-            markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
+        # Only the prompt itself shows whether the thinking begins in it: a prompt that is text gets no chat template,
+        # and arguments of a row can change what the template writes.
+        markers = [self.thinking_markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
         # Reward functions that have a parameter for the markers get these.
         self.reward_funcs = bind_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
-        try:
-            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        except TrainingError:
-            raise
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            # Most often, the function does not take a column, or returns something else than numbers. The last line of
-            # the traceback is the one in the function that raised the error.
-            line = traceback.extract_tb(error.__traceback__)[-1]
-            raise TrainingError(
-                f"calling reward_funcs {', '.join(self.reward_func_names)} raised {type(error).__name__} ({error}) in "
-                f"{line.filename}, line {line.lineno}; each must take all columns of the data set and return a "
-                "number or None for each completion"
-            ) from error
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
         self._generation.score = self._score(rollouts)

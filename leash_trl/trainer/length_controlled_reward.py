@@ -5,17 +5,10 @@ updated, and updates the state of the method. Asynchronous GRPO pickles the rewa
 original writes the method's state, and this copy its completions, into files of a temporary folder.
 """
 
-import atexit
 import math
-import os
-import pickle
-import shutil
-import tempfile
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,13 +17,7 @@ from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
 from leash_trl.completions.facts import facts_of_completions
-from leash_trl.completions.thinking import (
-    ThinkingMarkers,
-    ThinkingTokens,
-    check_thinking_end,
-    markers_of_completions,
-)
-from leash_trl.files import write_whole
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
@@ -42,11 +29,11 @@ from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
 from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
+from leash_trl.trainer.shared_folder import SharedFolder
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
 
 RULE = AdvantageRule()
-STATE_FILE = "state"  # the method's state, in the folder of a reward and its copies
 
 
 class LengthControlledReward:
@@ -119,9 +106,7 @@ class LengthControlledReward:
         self.updated_model: PreTrainedModel | None = None  # between the beginning and the end of a policy update
         self.version = 0  # number of dual steps that the method has done
         self._scored: list[Rollouts] = []  # in training, since the last dual step
-        # for the files that this reward and its copies exchange: a Path, and the process of the original, which trains
-        self._folder: Any = None
-        self._process_id = 0
+        self._shared_folder: SharedFolder | None = None  # if there are copies of this reward in other processes
 
     def begin(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
         """Reads the settings of a run, and warns if the method can act on it only in part.
@@ -163,20 +148,19 @@ class LengthControlledReward:
         """Whether a call now scores completions to train on, not those of an evaluation."""
         # The callback sets `updated_model` for the time of an update. An interrupted update leaves it there, but an
         # evaluation sets the model to evaluation mode.
-        return self._is_copy or (self.updated_model is not None and self.updated_model.training)
+        return self._folder_of_copy is not None or (self.updated_model is not None and self.updated_model.training)
 
     @property
-    def _is_copy(self) -> bool:
-        """Whether this is a copy in another process, which only scores, and exchanges files with the original."""
-        return self._folder is not None and os.getpid() != self._process_id
+    def _folder_of_copy(self) -> SharedFolder | None:
+        """The folder through which this reward, a copy in another process that only scores, exchanges files with the
+        original; `None` for the original."""
+        folder = self._shared_folder
+        return folder if folder is not None and folder.is_of_other_process else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy holds, and creates the folder for the files that it exchanges with this reward."""
-        # Pickling makes a copy for another process, so from now on there must be a folder to exchange files in.
-        if self._folder is None:
-            self._process_id = os.getpid()
-            self._folder = Path(tempfile.mkdtemp(prefix="length_control_"))
-            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        """Returns the fields of a copy, and creates the folder that it needs in another process."""
+        if self._shared_folder is None:
+            self._shared_folder = SharedFolder()
         self.publish(self.version)
         # The model is too large to be copied, and what was scored must not count twice.
         return {**vars(self), "updated_model": None, "_scored": []}
@@ -184,31 +168,15 @@ class LengthControlledReward:
     def publish(self, version: int) -> None:
         """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""
         self.version = version
-        if self._folder is not None:
-            write_whole(self._folder / STATE_FILE, pickle.dumps((version, self.method.state_dict())))
-
-    def _read_state(self) -> None:
-        """Takes over the state that the original of this copy has published."""
-        published = (self._folder / STATE_FILE).read_bytes()
-        self.version, state = pickle.loads(published)
-        self.method.load_state_dict(state)
-
-    def _keep(self, rollouts: Rollouts) -> None:
-        """Keeps what was scored in training for the next dual step, which the original performs."""
-        if self._is_copy:
-            write_whole(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
-        else:
-            self._scored.append(rollouts)
+        if self._shared_folder is not None:
+            self._shared_folder.write_state(version, self.method.state_dict())
 
     def pop_scored(self) -> list[Rollouts]:
         """Returns what this reward and its copies have scored in training since the last call."""
         scored = self._scored
         self._scored = []
-        if self._folder is not None:
-            # Names of the files begin with the time, so they are read in the order in which they were written.
-            for path in sorted(self._folder.glob("*.scored")):
-                scored.append(pickle.loads(path.read_bytes()))
-                path.unlink()
+        if self._shared_folder is not None:
+            scored += self._shared_folder.pop_scored()
         return scored
 
     def __call__(self, prompts, completions, completion_ids, **columns) -> list[float | None]:
@@ -218,8 +186,10 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or if the method needs whole
                 groups and the call splits a group.
         """
-        if self._is_copy:
-            self._read_state()
+        folder = self._folder_of_copy
+        if folder is not None:
+            self.version, state = folder.read_state()
+            self.method.load_state_dict(state)
         settings = self.settings
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
@@ -235,7 +205,11 @@ class LengthControlledReward:
         if self.is_training:
             self.correctness.observe(rollouts.deciding_rewards)
             self.correctness.check_known_for(self.method)
-            self._keep(rollouts)
+            # The original performs the next dual step by what it and its copies have scored.
+            if folder is not None:
+                folder.add_scored(rollouts)
+            else:
+                self._scored.append(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
         score = self.method.score(rollouts, RULE)
 
@@ -274,8 +248,6 @@ class LengthControlledReward:
         )
         # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
-        # Only a prompt that is text shows whether the thinking begins in it; else all completions share the markers.
-        all_markers = markers_of_completions(markers_of_prompts(arguments["prompts"], settings), len(completion_ids))
         thinking = None
         if self.cost.name == "thinking":
             thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
@@ -283,7 +255,7 @@ class LengthControlledReward:
             completion_ids,
             # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
             settings.end_ids | {settings.pad_id},
-            [markers.is_opened for markers in all_markers],
+            [markers.is_opened for markers in markers_of_prompts(arguments["prompts"], settings)],
             thinking=thinking,
         )
         arguments_without_padding = {**arguments, "completion_ids": completion_ids}
@@ -342,11 +314,11 @@ class LengthControlledReward:
         return 1
 
 
-def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> ThinkingMarkers | list[ThinkingMarkers]:
-    """Returns the markers of thinking: those of each completion if prompts are text, which stands after the chat
-    template already; messages do not show what the template will write."""
+def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> list[ThinkingMarkers]:
+    """Returns the markers of thinking of each completion. Messages do not show what the chat template writes behind
+    them, which is the same for all; text shows it, since it gets no template."""
     if not isinstance(prompts[0], str):
-        return settings.thinking_markers
+        return [settings.thinking_markers] * len(prompts)
     return [settings.thinking_markers.after_prompt(prompt) for prompt in prompts]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.data.questions import question_number
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.targets import TARGET_COLUMN, row_target
+from leash_trl.length_control.targets import TARGET_COLUMN, plain_value, row_target
 
 
 def rows_with_targets(
@@ -90,14 +90,6 @@ def prompt_for_card(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None
     return messages
 
 
-def _plain(value: Any) -> Any:
-    """Converts a value of any data set format to a plain Python value; NaN becomes `None`."""
-    if hasattr(value, "tolist"):  # of NumPy or PyTorch
-        value = value.tolist()
-    is_missing = isinstance(value, float) and math.isnan(value)
-    return None if is_missing else value
-
-
 def column_values(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
 ) -> dict[str, list[Any]]:
@@ -110,5 +102,5 @@ def column_values(
         if name == TARGET_COLUMN:
             columns[name] = [row_target(row) or target_length for row in rows]
         else:
-            columns[name] = [_plain(row.get(name)) for row in rows]
+            columns[name] = [plain_value(row.get(name)) for row in rows]
     return columns

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from written_runs import evaluated, said
 
+from leash_trl.completions.thinking import DEFAULT_MARKERS
 from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.evaluation.runs import OTHER_REWARDS, warning_line
@@ -33,7 +34,7 @@ def brief(completion_ids, **kwargs):
 
 
 def verdicts(*functions, rows=ROWS, **settings):
-    return OwnRewards(functions, **settings).grade(rows, TEXTS, TOKEN_IDS)
+    return OwnRewards(functions, **settings).grade(rows, TEXTS, TOKEN_IDS, [DEFAULT_MARKERS] * len(TEXTS))
 
 
 def column(name, *functions, **settings):

@@ -15,9 +15,13 @@ from leash_trl.length_control.targets import row_target
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
 
 
+@pytest.mark.parametrize("good", [46, np.int64(46), torch.tensor(46.0)])  # the last two by Dataset.with_format
+def test_a_row_may_have_a_target_of_any_format(good):
+    assert row_target({"target_length": good}) == 46
+
+
 @pytest.mark.parametrize("bad", [0, -3, "46", True, math.inf])
-def test_a_row_may_have_a_good_target_but_no_bad_one(bad):
-    assert row_target({"target_length": 46}) == 46
+def test_a_row_may_have_no_bad_target(bad):
     with pytest.raises(ValueError, match="target_length="):
         row_target({"target_length": bad})
 

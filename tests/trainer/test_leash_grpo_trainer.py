@@ -219,6 +219,10 @@ def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
     for key in ("shaped_reward", "task_reward", "lambda", "mean_length"):
         assert len(logged(trainer, f"eval_leash/{key}")) == 2
     assert len(logged(trainer, "leash/generated_tokens")) == 2
+    # TRL keeps of them as many as a generation batch has.
+    evaluated = trainer._generation.score.advantages.tolist()
+    in_table = list(trainer._logs["advantages"])
+    assert in_table == evaluated[-len(in_table) :]
 
 
 def test_a_plain_run_says_nothing_and_logs_the_same_keys_at_every_step(make_trainer, caplog):
