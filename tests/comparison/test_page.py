@@ -33,17 +33,17 @@ def finished(name, evaluated, length_of, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("controlled", "measured"),
+    ("controlled", "measured", "column"),
     [
-        ("thinking", "thinking"),
-        ("costs.py:num_lines", "costs.py:num_lines"),
-        ("tool_calls", "completion"),  # an evaluation has no tools
+        ("thinking", "thinking", "num_thinking_tokens"),
+        ("costs.py:num_lines", "costs.py:num_lines", "cost"),
+        ("tool_calls", "completion", "num_thinking_tokens"),  # an evaluation has no tools
     ],
 )
-def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, controlled, measured):
+def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, controlled, measured, column):
     evaluated = []
     for label, cost in (("base", 9), ("none", 7), ("leash", 4)):
-        problems = [[{**said(20), "num_thinking_tokens": cost, "cost": cost}]] * 3
+        problems = [[{**said(20), column: cost}]] * 3
         folder = write_evaluation(tmp_path / label, label, {"gym": problems}, length_of=measured)
         evaluated.append(load_evaluated_run(folder))
     base, none, leash = evaluated

@@ -209,7 +209,7 @@ def test_seeds_become_their_mean_with_an_interval_over_seeds(tmp_path, run):
     ],
 )
 def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(bounds, ends):
-    seeds = with_base(point("LEASH", 24, [0.0, 1.0], [10.0, 10.0])).assign(measure="reward")
+    seeds = with_base(point("LEASH", 24, [0.0, 1.0], [10.0, 10.0])).assign(measure="reward", token_change=0.0)
     seeds.insert(3, "lowest_score", [0.0, bounds[0], 0.0])
     seeds.insert(3, "highest_score", [1.0, 1.0, bounds[1]])
     _, row = comparison_rows(seeds).to_dict("records")
