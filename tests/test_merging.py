@@ -172,12 +172,6 @@ def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
     assert [path.name for path in full.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("strength", ["2.5", "-0.5", "nan"])
-def test_a_strength_that_is_no_factor_from_0_to_2_is_refused(adapter, tmp_path, capsys, strength):
-    assert merge(adapter, tmp_path / "out", f"--strength={strength}") == 2
-    assert f"strength is {strength}" in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_what_is_no_adapter_is_one_line(tmp_path, capsys):
     assert merge(tmp_path, tmp_path / "merged") == 2
     assert str(tmp_path) in capsys.readouterr().err.splitlines()[-1]

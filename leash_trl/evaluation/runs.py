@@ -64,8 +64,8 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """Returns all problems of one benchmark's file, in order. A last line that is incomplete because the run was
-    killed is ignored.
+    """Returns all problems of one benchmark's file, in order; none if the run has not begun with the benchmark. A last
+    line that is incomplete because the run was killed is ignored.
 
     Each problem has `index`, `id`, `question` (the text of its prompt's last message), `solution`, `columns` (for
     reward functions without a solution: the columns of text and numbers that they may read) and `completions`, which
@@ -77,6 +77,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         `ValueError`: If any other line cannot be read.
     """
+    if not Path(path).is_file():
+        return []
     # The part after the last line end is empty, or a line whose writing was interrupted when the run was killed.
     *whole_lines, _ = Path(path).read_bytes().split(b"\n")
     problems = []
@@ -111,9 +113,7 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
     """
     problems_by_benchmark = {}
     for name, benchmark in read_run(folder)["benchmarks"].items():
-        path = samples_path(folder, name)
-        # A killed run may not have begun with this benchmark.
-        problems = read_lines(path) if path.is_file() else []
+        problems = read_lines(samples_path(folder, name))
         num_problems = benchmark["num_problems"]
         if len(problems) != num_problems:
             raise ValueError(

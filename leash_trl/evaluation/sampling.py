@@ -211,7 +211,7 @@ def prepare_folder(
             unknown run, or a damaged line before the last one.
     """
     paths = {name: samples_path(folder, name) for name in problems}
-    stored = {name: _stored_lines(path) for name, path in paths.items()}
+    stored = {name: read_lines(path) for name, path in paths.items()}
     # The folder may also have samples of data sets that are not among `problems`.
     has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
     # A `run.json` without samples may be replaced, so it is not compared.
@@ -254,11 +254,6 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     logger.warning("%s: graded %d completions again", path, len(completions))
 
 
-def _stored_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the problems of a file, or none before the run has sampled any."""
-    return read_lines(path) if path.is_file() else []
-
-
 def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
@@ -266,7 +261,7 @@ def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yields the records of all completions of these data sets that a run's folder already holds."""
     for name in names:
-        for line in _stored_lines(samples_path(folder, name)):
+        for line in read_lines(samples_path(folder, name)):
             yield from line["completions"]
 
 

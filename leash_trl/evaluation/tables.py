@@ -54,8 +54,14 @@ def format_tokens(count: float, sign: str = "") -> str:
 
 
 def format_cost(number: float, length_of: str, sign: str = "") -> str:
-    """Formats a number of tokens, or another cost, which may be small: `1,024`, `46.0`, `1.25`, `0.0375`; for `sign`,
-    see [`format_tokens`]."""
+    """Formats a number of tokens, or another cost, which may be small; for `sign`, see [`format_tokens`].
+
+    Example:
+        >>> format_cost(1024.0, "thinking"), format_cost(8.625, "checking"), format_cost(8.625, "tool_calls")
+        ('1,024', '8.6', '8.62')
+        >>> format_cost(-1220.6, "costs.py:num_words", sign="+z"), format_cost(-0.0375, "costs.py:num_dollars")
+        ('-1,221', '-0.0375')
+    """
     is_large = length_of in TOKEN_COSTS or abs(number) >= 10
     return format_tokens(number, sign) if is_large else format_number(number, sign)
 

@@ -1,12 +1,15 @@
-"""The command line as a newcomer meets it: help, one-line mistakes."""
+"""The command line as a newcomer meets it: help, version, and paths of the home folder."""
 
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from leash_trl.cli.main import COMMANDS, main
+from leash_trl.data.problems import load_problems
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -22,21 +25,17 @@ def test_the_module_prints_the_version():
     assert re.fullmatch(r"leash-trl \d+\.\d+\.\d+\n", run.stdout)
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("merge x --output y", "--output"),  # no abbreviations
-        ("merge", "run"),
-        ("merge x", "--output_dir"),
-        ("merge x y --output_dir z", "y"),
-        ("merge x --output_dir z --dtype int8", "int8"),
-        ("train --target_lenght 40", "--target_lenght"),
-        ("train --model_name_or_path gym", "--dataset_name"),
-    ],
-)
-def test_every_command_says_in_one_line_what_it_cannot_read(words, named, capsys):
-    command, *options = words.split()
-    assert main([command, *options]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith(f"leash {command}: ")
-    assert named in line
+def test_the_home_folder_is_found_by_its_abbreviation_everywhere(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) for i in range(4)]
+    (home / "rows.jsonl").write_text("\n".join(rows))
+    (home / "judge.py").write_text("def judge(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    (home / "eval.yaml").write_text("benchmarks: [~/rows.jsonl]\noutput_dir: ~/out\n")
+    options = ["--model_name_or_path=gym", "--num_samples=1", "--max_new_tokens=8", "--reward_funcs=~/judge.py:judge"]
+    assert main(["eval", "--config=~/eval.yaml", *options]) == 0
+    assert (home / "out" / "results.json").is_file()
+    assert len(load_problems("~/rows.jsonl")) == 4
+    assert not Path("~").exists()

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -219,11 +220,6 @@ def test_options_that_a_further_evaluation_sets_are_those_of_its_command(config,
     assert not [word for word in commands["eval-off"] if word.startswith("--chat_template_kwargs")]
 
 
-def test_two_evaluations_of_a_run_in_one_folder_are_refused(config, refusal):
-    arm = {"efforts": {"low": 16, "low-long": 40}, "evals": {"long": FORCED}}
-    assert "evals" in refusal(config(arms={"x": arm}))
-
-
 @pytest.fixture
 def refusal(tmp_path, capsys, monkeypatch):
     """The only line that the command prints for a file, before anything is run."""
@@ -264,7 +260,6 @@ def refusal(tmp_path, capsys, monkeypatch):
         ({"arms": {"base": {}}}, "model before training"),
         ({"arms": {"x": {"train": False}}}, "leash eval"),
         ({"eval": {"seed": 123}}, "seed is 123"),
-        ({"eval": {"num_sample": 4}}, "num_sample"),
         ({"base": {**FIELDS, "dataset_name": None, "datasets": [{"path": "json"}]}}, "benchmarks"),
         ({"base": {**FIELDS, "dataset_config": "hard"}}, "benchmarks"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, "reward_model_name_or_path"),
@@ -293,6 +288,7 @@ def test_mistakes_of_a_file_are_one_line_and_nothing_is_run(changes, named, conf
         ({"evals": {"again": {"seed": 6}}}, "seed is 6"),
         ({"evals": {"shorter": {"target_length": 9}}}, "target_length is 9"),
         ({"evals": {"fewer": {"num_samples": 1}}}, "num_samples"),
+        ({"efforts": {"low": 16, "low-long": 40}, "evals": {"long": FORCED}}, "evals"),  # two folders of one name
         ({"length_of": "thinking"}, "length_of is 'completion' in 'leash', but 'thinking' in 'x'"),
         ({"train": False, "length_of": "thinking"}, "eval: {length_of: "),
     ],
@@ -422,31 +418,27 @@ L1 = {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None
 @pytest.mark.parametrize(
     ("arm", "state", "endings"),
     [
-        ({}, None, [""]),
-        (L1, None, ["46"]),
-        ({"efforts": {"low": 16, "high": 40}, "length_control": "none"}, None, [" Effort: low.", " Effort: high."]),
-        ({"efforts": {"low": 17, "high": 41}, **L1}, None, ["17", "41"]),
+        (L1, {}, [r"\D+46\D*"]),
+        ({"efforts": {"low": 17, "high": 41}, **L1}, {}, [r" Effort: low\.\D+17\D*", r" Effort: high\.\D+41\D*"]),
         (
             {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 40, 5: 20}}},
             {"steps_done": 9},
-            [" The output should be within 20 tokens."],
+            [r" The output should be within 20 tokens\."],
         ),
     ],
-    ids=["leash", "l1", "efforts", "efforts of l1", "the last stage"],
+    ids=["l1", "efforts of l1", "the last stage"],
 )
 def test_the_request_at_the_end_of_training_ends_the_prompts_of_the_evaluation(
     arm, state, endings, config, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     (run,) = planned(config(arms={"arm": arm}), seeds=[0])
-    if state is not None:
-        run.folder.mkdir(parents=True)
-        saved = {"stateful_callbacks": {"LengthControl": {"state": state}}}
-        (run.folder / "trainer_state.json").write_text(json.dumps(saved))
-    texts = [command[-1].removeprefix("--prompt_ending=") for command in run.commands(1) if command[1] == "eval"]
-    assert len(texts) == len(endings)
+    run.folder.mkdir(parents=True)
+    saved = {"stateful_callbacks": {"LengthControl": {"state": state}}}
+    (run.folder / "trainer_state.json").write_text(json.dumps(saved))
+    texts = [command[-1].removeprefix("--prompt_ending=") for command in run.commands(1)]
     for text, ending in zip(texts, endings, strict=True):
-        assert ending in text if ending.isdigit() else text == ending
+        assert re.fullmatch(ending, text)
 
 
 ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
@@ -569,15 +561,15 @@ for part in sys.argv[4:]:
 
 @pytest.fixture
 def comparison(config, tmp_path, monkeypatch):
-    """A comparison whose runs only write a result; those in `failing` fail."""
+    """A comparison whose runs only write a result; those in `failing` fail before."""
     (tmp_path / "fake_run.py").write_text(CHILD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     def run(*more, failing=(), devices=1, **changes):
         def commands(self, num_devices):
             assert num_devices == devices
-            how = "fails" if self.name in failing else "works"
-            return [["fake_run", str(self.folder), self.name, how, *self.requests]]
+            ways = ["fails", "works"] if self.name in failing else ["works"]
+            return [["fake_run", str(self.folder), self.name, how, *self.requests] for how in ways]
 
         monkeypatch.setattr(ComparedRun, "commands", commands)
         return main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more])
@@ -703,19 +695,15 @@ def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_tar
     ]
 
 
-@pytest.mark.parametrize(
-    ("target", "name"), [(40, "40"), (12345.67, "12345.67"), (1_500_000, "1500000"), (0.1234567, "0.1234567")]
-)
-def test_an_effort_has_the_curves_of_its_target(config, target, name):
+def test_an_effort_has_the_curves_of_its_target(config):
     arm = {
-        "length_control": "leash",
-        "max_completion_length": 2_000_000,
-        "efforts": {"low": target},
+        "efforts": {"low": 12345.67},
         "length_control_kwargs": {"multiplier_per": "target_length"},
+        "max_completion_length": 20_000,
     }
     (run,) = planned(config(arms={"arm": arm}), seeds=[0])
     # as they are logged, with the target of each budget and its curves
-    values = {"leash/lambda": [0.5], f"leash/lambda/{name}": [0.25], f"leash/target_length/{name}": [target]}
+    values = {"leash/lambda": [0.5], "leash/lambda/12345.67": [0.25], "leash/target_length/12345.67": [1]}
     (request,) = run.requests.values()
     curves = curves_of_effort(run, pd.DataFrame(values), request)
     assert curves["leash/lambda"].tolist() == [0.25]

@@ -98,12 +98,6 @@ def test_a_gold_that_cannot_be_looked_for_is_refused_in_one_line(folder, capsys)
     assert "'x^2'" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("length_of", ["tool_calls", "turns"])
-def test_an_evaluation_has_no_tools(length_of, folder, capsys):
-    assert evaluate("gym", "--length_of", length_of) == 2
-    assert f"length_of is {length_of!r}" in capsys.readouterr().err.strip().splitlines()[-1]
-
-
 @pytest.mark.parametrize(
     ("model", "length_of"),
     [
@@ -132,11 +126,3 @@ def test_a_cost_of_ones_own_trains_in_its_unit(folder, capsys):
     assert "characters in updates" in closing
     assert "tokens" not in closing
     assert "9.5 characters" in (folder / "run" / "README.md").read_text()
-
-
-def test_a_cost_that_raises_is_one_line_with_its_name(folder, capsys):
-    (folder / "my_costs.py").write_text(COST.replace(", **kwargs", ""))
-    assert main(TRAIN.split()) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("leash train: length_of 'my_costs.py:characters'")
-    assert "unexpected keyword argument" in line

@@ -79,26 +79,12 @@ def test_a_filter_with_partial_credit_is_refused_in_one_line(sample_words, tmp_p
     assert not (tmp_path / "run" / "dataset").exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [
-        ("eval", []),
-        ("filter", ["--min_passes", "0", "--max_passes", "2"]),
-    ],
-)
-def test_a_function_beside_the_rewards_decides(command, more, sample_words, tmp_path):
-    assert main(sample_words(command, "share", deciding="exact", more=more)) == 0
+def test_a_function_beside_the_rewards_decides(sample_words, tmp_path):
+    bounds = ["--min_passes", "0", "--max_passes", "2"]
+    assert main(sample_words("filter", "share", deciding="exact", more=bounds)) == 0
     completions = graded(tmp_path / "run")
     assert {completion["reward"] for completion in completions} >= {0.5, 1.0}
     assert all(completion["is_correct"] == (completion["reward"] == 1.0) for completion in completions)
-
-
-def test_a_filter_with_several_rewards_is_refused_before_it_samples(sample_words, tmp_path, capsys):
-    assert main(sample_words("filter", "share", "exact")) == 2
-    line = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
-    assert "correctness_func is None" in line
-    assert "share, exact" in line
-    assert not (tmp_path / "run" / "samples").exists()
 
 
 RECIPE = """

@@ -19,7 +19,9 @@ from leash_trl.cli.sampling_arguments import SamplingArguments, load_engine, loa
 from leash_trl.comparison.progress import last_bars
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines import vllm_engine
+from leash_trl.evaluation.runs import read_lines
 from leash_trl.evaluation.sampling import weights_fingerprint
+from leash_trl.evaluation.shortest_correct import shortest_correct_text
 
 
 SMALL = ["--config", "tests/fixtures/small_eval.yaml"]
@@ -68,13 +70,9 @@ def test_filter_keeps_problems_with_pass_rate_and_target_of_their_own(tmp_path):
 def test_filter_writes_the_shortest_right_completion_of_each_problem_for_supervised_training(tmp_path, capsys):
     words = "filter --dataset_name gym --shortest_correct --output_dir"
     assert main([*words.split(), str(tmp_path), *SMALL]) == 0
-    expected = {}
-    for line in (tmp_path / "samples" / "gym.jsonl").read_text().splitlines():
-        problem = json.loads(line)
-        right = [completion for completion in problem["completions"] if completion["is_correct"]]
-        if right:
-            shortest = min(right, key=lambda completion: completion["num_tokens"])
-            expected[problem["id"]] = f"<think>{shortest['text']}"
+    problems = read_lines(tmp_path / "samples" / "gym.jsonl")
+    texts = {problem["id"]: shortest_correct_text(problem["completions"]) for problem in problems}
+    expected = {name: f"<think>{text}" for name, text in texts.items() if text is not None}
     rows = [json.loads(line) for line in (tmp_path / "shortest_correct" / "train.jsonl").read_text().splitlines()]
     assert {row["id"]: row["completion"][0]["content"] for row in rows} == expected
     assert max(row["pass_rate"] for row in rows) == 1.0

@@ -137,13 +137,6 @@ def test_an_adapter_and_four_bits_reach_the_trainer(command, monkeypatch):
     assert (arguments["peft_config"].r, arguments["quantization_config"].load_in_4bit) == (8, True)
 
 
-def test_a_reward_that_raises_is_one_line_with_its_place(command, capsys):
-    Path("my_rewards.py").write_text("def even(completions, **kwargs):\n    return {}['answer']\n")
-    assert main(command) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert [part for part in ("leash train: ", "even", "KeyError", "my_rewards.py, line 2") if part not in line] == []
-
-
 @pytest.mark.parametrize(
     ("stop", "exit_code"),
     [

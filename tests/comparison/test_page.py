@@ -8,7 +8,7 @@ from written_runs import said, write_evaluation
 
 from leash_trl.comparison.page import FinishedEvaluation, paired_differences, seed_rows
 from leash_trl.comparison.run import ComparedRun, LengthRequest
-from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_markdown, read_comparison
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
@@ -32,13 +32,18 @@ def finished(name, evaluated, length_of, seed=0):
     return FinishedEvaluation(run, request, evaluated, *[NOTHING_LOGGED] * 4)
 
 
-@pytest.mark.parametrize("measured", ["thinking", "completion"])
-def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, measured):
-    """Training counted thinking or, which an evaluation cannot measure, tool calls."""
-    controlled = "thinking" if measured == "thinking" else "tool_calls"
+@pytest.mark.parametrize(
+    ("controlled", "measured", "column"),
+    [
+        ("thinking", "thinking", "num_thinking_tokens"),
+        ("costs.py:num_lines", "costs.py:num_lines", "cost"),
+        ("tool_calls", "completion", "num_thinking_tokens"),  # an evaluation has no tools
+    ],
+)
+def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, controlled, measured, column):
     evaluated = []
-    for label, num_thinking_tokens in (("base", 9), ("none", 7), ("leash", 4)):
-        problems = [[{**said(20), "num_thinking_tokens": num_thinking_tokens}]] * 3
+    for label, cost in (("base", 9), ("none", 7), ("leash", 4)):
+        problems = [[{**said(20), column: cost}]] * 3
         folder = write_evaluation(tmp_path / label, label, {"gym": problems}, length_of=measured)
         evaluated.append(load_evaluated_run(folder))
     base, none, leash = evaluated
@@ -51,31 +56,9 @@ def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, measur
 
     differences = paired_differences(seeds, base, evaluations).set_index("column")["value"]
     assert differences["mean_tokens"] == 0
-    if measured == "thinking":
+    if measured == controlled:
+        assert seeds["mean_cost"].tolist() == [9, 7, 4]
         assert differences["mean_cost"] == -3
-
-
-@pytest.mark.parametrize("of_last_seed", [0, 5])
-def test_a_model_that_does_not_think_has_a_mean_thinking_of_0(tmp_path, of_last_seed):
-    """Thinking of two seeds of each arm: 7 and 8 tokens, and 0 and 0 or 5 tokens."""
-    evaluations = []
-    for label, lengths in (("leash", (7, 8)), ("off", (0, of_last_seed))):
-        for seed, num_thinking_tokens in enumerate(lengths):
-            problems = [[{**said(20), "num_thinking_tokens": num_thinking_tokens}]] * 3
-            folder = write_evaluation(tmp_path / f"{label}{seed}", label, {"gym": problems}, length_of="thinking")
-            evaluations.append(finished(label, load_evaluated_run(folder), "thinking", seed))
-    base = evaluations[0].evaluated
-    seeds = seed_rows(base, evaluations)
-    assert seeds["mean_cost"].tolist() == [7, 7, 8, 0, of_last_seed]
-
-    means = comparison_rows(seeds).set_index("name")["mean_cost"]
-    assert means["off"] == of_last_seed / 2
-    differences = paired_differences(seeds, base, evaluations)
-    over_problems = differences.set_index("column")["value"]
-    assert over_problems["mean_cost"] == of_last_seed / 2 - 7.5
-    text = comparison_markdown(seeds, differences)
-    assert "thinking tokens over seeds" in text
-    assert "nan" not in text
 
 
 def two_benchmarks(tmp_path, label, of_decided, of_undecided):
@@ -86,17 +69,25 @@ def two_benchmarks(tmp_path, label, of_decided, of_undecided):
     return load_evaluated_run(write_evaluation(tmp_path / label, label, problems))
 
 
-def test_where_a_benchmark_has_no_correctness_arms_are_compared_by_reward(tmp_path):
+def two_arms(tmp_path, none, leash):
+    """Two seeds of each of two arms, given the grades of a completion of each benchmark."""
     evaluations = []
-    for label, reward in (("none", 1.0), ("leash", 0.5)):
+    for label, grades in (("none", none), ("leash", leash)):
         for seed in (0, 1):
-            right = {"is_correct": True, "reward": reward}
-            evaluated = two_benchmarks(tmp_path, f"{label}{seed}", right, {"reward": reward - 1.0})
+            evaluated = two_benchmarks(tmp_path, f"{label}{seed}", *grades)
             evaluations.append(finished(label, evaluated, "completion", seed))
+    return evaluations
+
+
+def test_where_a_benchmark_has_no_correctness_arms_are_compared_by_reward(tmp_path):
+    none = [{"is_correct": True, "reward": 1.0}, {"reward": 0.0}]
+    leash = [{"is_correct": True, "reward": 0.5}, {"reward": -0.5}]
+    evaluations = two_arms(tmp_path, none, leash)
     base = evaluations[0].evaluated
     seeds = seed_rows(base, evaluations)
     assert seeds["measure"].unique().tolist() == ["reward"]
     assert seeds["score"].tolist() == [0.5, 0.5, 0.5, 0.0, 0.0]
+    assert seeds["lowest_score"].tolist() == [0, 0, 0, -1, -1]  # of the rewards of a run
     differences = paired_differences(seeds, base, evaluations).set_index("column")["value"]
     assert differences.to_dict() == {"score": -0.5, "mean_tokens": 0.0}
 
@@ -110,11 +101,8 @@ def test_where_a_benchmark_has_no_reward_arms_are_compared_by_accuracy_if_it_is_
 
 
 def test_where_no_grade_is_that_of_all_benchmarks_tokens_are_still_compared(tmp_path):
-    evaluations = []
-    for label in ("none", "leash"):
-        for seed in (0, 1):
-            evaluated = two_benchmarks(tmp_path, f"{label}{seed}", {"is_correct": True}, {"reward": 0.5})
-            evaluations.append(finished(label, evaluated, "completion", seed))
+    grades = [{"is_correct": True}, {"reward": 0.5}]
+    evaluations = two_arms(tmp_path, none=grades, leash=grades)
     base = evaluations[0].evaluated
     seeds = seed_rows(base, evaluations)
     differences = paired_differences(seeds, base, evaluations)

@@ -52,14 +52,6 @@ taken.rmdir()
     assert (tmp_path / "both").exists()
 
 
-def test_a_job_ends_with_its_first_failing_command_and_stops_no_other(module, tmp_path):
-    says = [module("says", "import sys; print(*sys.argv[1:])"), "yes"]
-    fails = [module("fails", "raise SystemExit(3)")]
-    jobs = jobs_of(tmp_path, [[says, fails, says], [says, says]])
-    assert {job.log_file.name: job.exit_code for job in run_all(jobs, [None])} == {"0.log": 3, "1.log": 0}
-    assert [log.read_text() for log in jobs] == ["yes\n", "yes\nyes\n"]
-
-
 DRAWS = """
 from tqdm import tqdm
 from transformers.utils.logging import WARNING, get_verbosity

@@ -12,7 +12,6 @@ from leash_trl.comparison.tables import (
     comparison_markdown,
     comparison_rows,
     measure_of,
-    measured,
     read_comparison,
     score_at_equal_length,
     seed_row,
@@ -47,10 +46,10 @@ def point(method, target, accuracies, tokens, seeds=None, **settings):
     return pd.DataFrame(rows).reindex(columns=columns).fillna({"num_reached": 0}).assign(**settings)
 
 
-def near(method, target, accuracy, tokens, spread=0.001, **settings):
+def near(method, target, accuracy, tokens, **settings):
     """A point of three seeds that differ little."""
-    steps = np.array([-1.0, 0.0, 1.0])
-    return point(method, target, accuracy + spread * steps, tokens * (1 + 0.001 * steps), **settings)
+    steps = np.array([-0.001, 0.0, 0.001])
+    return point(method, target, accuracy + steps, tokens * (1 + steps), **settings)
 
 
 def with_base(*points):
@@ -134,28 +133,6 @@ def test_several_benchmarks_weigh_the_same(tmp_path):
     assert row["truncated_rate"] == (0 + 1 / 2) / 2
 
 
-def test_another_cost_than_tokens_has_its_mean_and_is_named_with_every_target(tmp_path):
-    rows = []
-    for name, costs in (("base", (4.0, 2.0)), ("LEASH", (1.0, 2.0)), ("LEASH", (2.0, 3.0))):
-        problems = [[{**said(40), "cost": cost}] for cost in costs]
-        record = {"length_of": "costs.py:num_sentences", "target_length": 2}
-        folder = write_evaluation(tmp_path, name, {"gym": problems}, **record)
-        row = seed_row(load_evaluated_run(folder), rows[0] if rows else BASE, 2, pd.Series(), pd.Series())
-        row["target_of"] = "" if name == "base" else "tool_calls"  # trained by another cost than it is evaluated by
-        rows.append({"name": name, "seeds": str(len(rows)), **row, "generated_tokens": math.nan})
-    table, _ = comparison_markdown(pd.DataFrame(rows)).split("\n\n", 1)
-    heading, _, of_base, of_leash = cells(table)
-    base = dict(zip(heading, of_base, strict=True))
-    leash = dict(zip(heading, of_leash, strict=True))
-    # means 1.5 and 2.5 of the seeds, of standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
-    assert leash["num_sentences [95 % interval over seeds]"] == "2 [0, 8.35]"
-    assert base["num_sentences [95 % interval over seeds]"].startswith("3 [")
-    assert (base["share within target"], leash["share within target"]) == ("0.500", "0.750")
-    _, sentence = sentences_of(comparison_rows(pd.DataFrame(rows)))
-    assert sentence.startswith("LEASH at 2 tool calls: ")
-    assert sentence.endswith(", 2 [0, 8.35] num_sentences")
-
-
 def test_the_share_of_truncated_completions_has_a_column():
     seeds = with_base(near("none", None, 0.5, 40)).assign(truncated_rate=[0.0, 0.2, 0.25, 0.3])
     heading, _, *rows = cells(comparison_markdown(seeds).split("\n\n")[0])
@@ -225,22 +202,17 @@ def test_seeds_become_their_mean_with_an_interval_over_seeds(tmp_path, run):
 
 
 @pytest.mark.parametrize(
-    ("high", "ends"),
+    ("bounds", "ends"),
     [
-        (1.0, (0.0, 1.0)),
-        (5.0, (0.5 - 6.3531, 0.5 + 6.3531)),
+        ((0.0, 1.0), (0.0, 1.0)),
+        ((-math.inf, math.inf), (0.5 - 6.3531, 0.5 + 6.3531)),
     ],
 )
-def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(tmp_path, high, ends):
-    def rated(label, *rewards):
-        return evaluated(tmp_path, label, gym=[[{**said(10, None), "reward": reward}] for reward in rewards])
-
-    base = {"name": "base", "seeds": "", **measured(rated("base", 0.2, 0.4), "reward")}
-    # means 0 and 1, the latter of rewards up to `high`
-    first = seed(rated("first", 0.0, 0.0), 0, base=base)
-    second = seed(rated("second", high, 2 - high), 1, base=base)
-    _, row = comparison_rows(pd.DataFrame([base, first, second])).to_dict("records")
-    assert row["score"] == 0.5
+def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(bounds, ends):
+    seeds = with_base(point("LEASH", 24, [0.0, 1.0], [10.0, 10.0])).assign(measure="reward", token_change=0.0)
+    seeds.insert(3, "lowest_score", [0.0, bounds[0], 0.0])
+    seeds.insert(3, "highest_score", [1.0, 1.0, bounds[1]])
+    _, row = comparison_rows(seeds).to_dict("records")
     assert math.isnan(row["efficiency_score"])
     # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
     assert (row["score_interval_low"], row["score_interval_high"]) == pytest.approx(ends, abs=1e-4)
@@ -264,62 +236,38 @@ def test_points_differ_from_the_first_one_over_seeds_and_single_seeds_are_left_o
     assert rows == [["L1 at 12", "+0.100 [+0.098, +0.102] *", "+0.0 [-0.0, +0.0]", "2, inf"]]
 
 
-def test_differences_over_problems_stand_beside_those_over_seeds():
-    points = with_base(near("none", None, 0.5, 40), point("LEASH", 12, [0.4], [20.0]))
-    paired = pd.DataFrame(
-        [("LEASH at 12", "score", -0.1, -0.15, -0.05), ("LEASH at 12", "mean_tokens", -20.0, -21.0, -19.0)],
-        columns=["point", "column", "value", "low", "high"],
-    )
-    _, _, table, _ = comparison_markdown(points, paired).split("\n\n")
-    heading, _, row = cells(table)
-    assert heading == ["minus none", "accuracy over problems", "tokens over problems"]
-    assert row == ["LEASH at 12", "-0.100 [-0.150, -0.050]", "-20.0 [-21.0, -19.0]"]
-
-
-def test_the_difference_of_another_cost_stands_beside_that_of_tokens():
+def test_another_cost_than_tokens_has_its_mean_and_its_differences_and_targets_are_named_with_theirs():
     points = with_base(near("none", None, 0.5, 40), near("LEASH", 1, 0.5, 40))
     for column in ("mean_cost", "mean_cost_interval_low", "mean_cost_interval_high"):
         points.insert(3, column, [3.0, 2.0, 2.0, 2.3, 1.0, 1.3, 1.0])
-    points.insert(3, "length_of", "tool_calls")
-    points.insert(3, "target_of", ["", *["tool_calls"] * 6])
+    points.insert(3, "length_of", "costs.py:num_sentences")
+    points.insert(3, "target_of", ["", *["tool_calls"] * 6])  # trained by another cost than it is evaluated by
     paired = pd.DataFrame(
         [("LEASH at 1 tool calls", "mean_cost", -1.0, -1.25, -0.75)],
         columns=["point", "column", "value", "low", "high"],
     )
-    _, _, table, _ = comparison_markdown(points, paired).split("\n\n", 3)
-    heading, _, row = cells(table)
+    methods, _, differences, _ = comparison_markdown(points, paired).split("\n\n", 3)
+    heading, _, base, _, leash = cells(methods)
+    column = heading.index("num_sentences [95 % interval over seeds]")
+    # standard deviation 0.1 * sqrt(3), so the t interval of 2 degrees of freedom is 4.303 * 0.1
+    assert (base[column], leash[column]) == ("3 [3, 3] over problems", "1.1 [0.67, 1.53]")
+    _, _, sentence = sentences_of(comparison_rows(points))
+    assert sentence.startswith("LEASH at 1 tool calls: ")
+    assert sentence.endswith(", 1.1 [0.67, 1.53] num_sentences")
+
+    heading, _, row = cells(differences)
     by_column = dict(zip(heading, row, strict=True))
-    assert by_column["tool calls over problems"] == "-1 [-1.25, -0.75]"
+    assert "tokens over problems" not in by_column  # of which there is no difference
+    assert by_column["num_sentences over problems"] == "-1 [-1.25, -0.75]"
     # standard deviation 0.1 * sqrt(3) of each, so the t interval of 4 degrees of freedom is 2.776 * 0.1 * sqrt(2)
-    assert by_column["tool calls over seeds"] == "-1 [-1.39, -0.607] *"
+    assert by_column["num_sentences over seeds"] == "-1 [-1.39, -0.607] *"
     # accuracies and tokens do not differ
-    assert by_column["seeds needed (accuracy, tokens, tool calls)"] == "inf, inf, 2"
-
-
-@pytest.mark.parametrize(
-    ("length_of", "difference", "cell"),
-    [
-        ("thinking", -1220.6, "-1,221 [-1,300, -1,100]"),
-        ("checking", -8.625, "-8.6 [-1,300, -1,100]"),
-        ("tool_calls", -8.625, "-8.62 [-1,300, -1,100]"),
-    ],
-)
-def test_differences_of_costs_are_written_as_costs_are(length_of, difference, cell):
-    points = with_base(near("none", None, 0.5, 40), near("LEASH", 12, 0.5, 40))
-    points.insert(3, "mean_cost", 3.0)
-    points.insert(3, "length_of", length_of)
-    paired = pd.DataFrame(
-        [("LEASH at 12", "mean_cost", difference, -1300.0, -1100.0)],
-        columns=["point", "column", "value", "low", "high"],
-    )
-    _, _, table, _ = comparison_markdown(points, paired).split("\n\n", 3)
-    _, _, row = cells(table)
-    assert cell in row
+    assert by_column["seeds needed (accuracy, tokens, num_sentences)"] == "inf, inf, 2"
 
 
 def test_an_interval_of_another_kind_than_its_columns_says_so():
     base = {"score_interval_low": 0.7, "score_interval_high": 0.9}
-    seeds = with_base(near("none", None, 0.5, 40)).assign(**{"p95_tokens": 50.0})
+    seeds = with_base(near("none", None, 0.5, 40)).assign(p95_tokens=50.0)
     seeds.loc[0, [*base]] = [*base.values()]
     heading, _, of_base, of_seeds = cells(comparison_markdown(seeds).split("\n\n")[0])
     assert heading[2] == "accuracy [95 % interval over seeds]"

@@ -45,17 +45,10 @@ def test_a_strategy_is_made_again_from_its_record():
     assert make_strategy(**recorded) == BudgetForcing(num_ignore=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "named"),
-    [
-        ("beam", {}, "'beam'"),
-        ("budget_forcing", {"thresold": 1}, "thresold=1"),
-        ("budget_forcing", {"num_ignore": True}, "num_ignore=True"),
-    ],
-)
-def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, named):
-    with pytest.raises(ValueError, match=named):
-        make_strategy(name, **parameters)
+@pytest.mark.parametrize("parameters", [{"thresold": 1}, {"num_ignore": True}])
+def test_a_parameter_that_is_not_there_or_of_another_type_is_named(parameters):
+    with pytest.raises(ValueError, match=next(iter(parameters))):
+        make_strategy("budget_forcing", **parameters)
 
 
 def test_a_word_is_found_with_any_space_around_it(tokenizer):

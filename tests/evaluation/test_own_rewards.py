@@ -104,18 +104,6 @@ def always(*rewards):
             [0.5, -0.5, 0.0, 0.5],
             [True, False, False, True],
         ),
-        (
-            [always(1.0, 0.5, 0.0, None)],
-            {},
-            [1.0, 0.5, 0.0, None],
-            [None] * 4,
-        ),
-        (
-            [always(1.0, 0.0, -0.5, None)],
-            {},
-            [1.0, 0.0, -0.5, None],
-            [True, False, False, None],
-        ),
     ],
 )
 def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, rewards, is_correct):
@@ -159,13 +147,6 @@ def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
     assert differences["own", "accuracy_change"] == 0.25
 
 
-def test_a_run_without_rewards_is_compared_by_what_both_have(tmp_path):
-    with_rewards = evaluated(tmp_path, "base", own=[[rewarded(0.5, True)]] * 2)
-    plain = evaluated(tmp_path, "plain", own=[[said(10)]] * 2)
-    metrics = ["accuracy_change", "tokens_change", "relative_tokens_change"]
-    assert changes_from_baseline(with_rewards, plain)["metric"].unique().tolist() == metrics
-
-
 @pytest.mark.parametrize(("lowest", "is_bounded"), [(0.0, True), (-1.0, True), (-2.0, False)])
 def test_intervals_of_rewards_stay_within_bounds_that_both_runs_keep(tmp_path, lowest, is_bounded):
     low = [rewarded(lowest)]
@@ -185,11 +166,6 @@ def test_where_no_function_decides_rewards_are_shown_and_accuracy_is_not(tmp_pat
     assert not {"accuracy", "pass", "accuracy_within", "right_tokens"} & {*first.results["metric"]}
     changed = changes_from_baseline(first, second)["metric"].unique().tolist()
     assert changed == ["reward_change", "tokens_change", "relative_tokens_change"]
-    assert "correctness_func" in warning_line([first, second])
-    assert trade_offs([first, second])["measure"].tolist() == ["reward", "reward"]
-    evaluated(tmp_path, "c", own=[[said(10)] * 2] * 2)
-    with pytest.raises(ValueError, match="'a' and 'c'"):
-        draw_figure("pareto", [tmp_path / "a", tmp_path / "c"])
 
 
 def half_decided(tmp_path, label, reward, num_tokens):

@@ -54,16 +54,15 @@ def test_a_template_of_the_run_goes_with_the_row_and_one_that_drops_the_thinking
 def test_a_row_keeps_its_own_arguments_of_the_template_beside_those_of_the_run(tmp_path):
     messages = "{% for message in messages %}{{ message.content }}{% endfor %}"
     is_asked = "{% if add_generation_prompt and is_thinking %}<think>{% endif %}"
-    samples = [problem(index, completion("7", 5, True, text=TEXT)) for index in range(3)]
+    samples = [problem(index, completion("7", 5, True, text=TEXT)) for index in range(2)]
     of_run = {"chat_template": messages + is_asked, "is_thinking": False}
     write_run(tmp_path, {"p": samples}, chat_template_kwargs=of_run, thinking_end="</think>")
     rows = [
         {"id": "p0", "prompt": PROMPT, "chat_template_kwargs": {"is_thinking": True, "other": None}},
         {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": None},
-        {"id": "p2", "prompt": PROMPT, "chat_template_kwargs": {"is_thinking": True}},
     ]
     arguments = SimpleNamespace(output_dir=tmp_path, model_name_or_path="gym", revision=None)
-    thinking, plain, last = with_correct_completions(rows, samples, arguments)
-    assert thinking["completion"][0]["content"] == last["completion"][0]["content"] == f"<think>{TEXT}"
+    thinking, plain = with_correct_completions(rows, samples, arguments)
+    assert thinking["completion"][0]["content"] == f"<think>{TEXT}"
     assert thinking["chat_template_kwargs"] == {**of_run, "is_thinking": True}
     assert (plain["completion"][0]["content"], plain["chat_template_kwargs"]) == (TEXT, of_run)

@@ -3,7 +3,7 @@
 import pytest
 from written_runs import write_training
 
-from leash_trl.figures.training import curves_from_state, load_curves, logged_curve, split_by_budget
+from leash_trl.figures.training import load_curves, logged_curve
 
 
 def test_curves_are_the_logged_columns_by_step(tmp_path):
@@ -36,12 +36,3 @@ def test_a_folder_without_curves_of_ours_is_refused_by_name(tmp_path, rows):
         write_training(tmp_path, rows)
     with pytest.raises(ValueError, match=str(tmp_path)):
         load_curves(tmp_path)
-
-
-def test_each_budget_of_a_run_has_curves_of_its_own():
-    lambdas = {"leash/lambda/low": 1, "leash/lambda/high": 2}
-    targets = {"leash/target_length/low": 64, "leash/target_length/high": 8}
-    low, high = split_by_budget(curves_from_state({"log_history": [{"step": 1, **lambdas, **targets}]}, "mine"))
-    assert [low.attrs["label"], high.attrs["label"]] == ["low", "high"]
-    assert low[["leash/lambda", "leash/target_length"]].loc[1].tolist() == [1, 64]
-    assert high[["leash/lambda", "leash/target_length"]].loc[1].tolist() == [2, 8]

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 import yaml
 from conftest import ROOT
 from written_runs import write_training
@@ -75,18 +74,9 @@ def test_each_completion_may_be_used_in_several_updates(capsys):
     assert "100 policy updates, 6,400 completions" in plan(capsys, *GYM, "--num_iterations", "2")
 
 
-def test_a_folder_of_several_runs_is_refused_by_the_name_of_its_option(tmp_path, capsys):
-    (tmp_path / "leash-0").mkdir()
-    assert main(["plan", "--run", str(tmp_path)]) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "--run" in line
-    assert str(tmp_path) in line
-
-
-@pytest.mark.parametrize("folder", ["run", "run/checkpoint-2"])
-def test_the_command_plans_the_recipe_of_a_run_by_its_log(folder, tmp_path, capsys):
+def test_the_command_plans_the_recipe_of_a_run_by_its_log(tmp_path, capsys):
     log = [{"step_time": 30.0, "leash/generated_tokens": 500}, {"step_time": 42.0, "leash/generated_tokens": 1000}]
-    write_training(tmp_path / folder, log)
+    write_training(tmp_path / "run", log)
     recipe = {
         "model_name_or_path": "gym",
         "max_steps": 2,

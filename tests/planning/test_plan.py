@@ -33,12 +33,11 @@ def paper():
 
 @pytest.fixture
 def configs(tmp_path, monkeypatch):
-    """The working folder, with configurations of a model whose positions are stretched, and of another type."""
+    """The working folder, with the configuration of a model whose positions are stretched."""
     monkeypatch.chdir(tmp_path)
     stretched = {**PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"]}
     stretched["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0}
     Path("dynamic.json").write_text(json.dumps(stretched))
-    Path("mixtral.json").write_text('{"model_type": "mixtral"}')
 
 
 @pytest.mark.parametrize(
@@ -212,21 +211,3 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
         assert code == (0 if fits else 1)
         _, *sums = re.search(r"^sum.*$", out, re.MULTILINE)[0].split()
         assert peak in [f"{float(number):.1f}" for number in sums]
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "named"),
-    [
-        ("--optim", "adafactor", "adafactor"),
-        ("--load_in_4bit", "true", "use_peft"),
-        ("--model_config", "mixtral.json", "'mixtral'"),  # for which the formulas do not hold
-        ("--step_seconds", "0", "step_seconds"),
-        ("--efforts", "{low: short}", "'short'"),
-        ("--run", ".", "step_time"),  # which no log there has
-    ],
-)
-def test_mistakes_are_one_line(option, value, named, capsys, configs):
-    code, _, err = run_plan(capsys, *ON_32, option, value)
-    assert code == 2
-    assert len(err.splitlines()) == 1
-    assert named in err

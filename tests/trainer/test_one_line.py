@@ -41,12 +41,13 @@ def folder(tmp_path_factory):
 
 
 def case_id(mistake):
-    values = [*map(str, mistake["options"].values()), *mistake.get("without", [])]
+    values = [*mistake.get("words", []), *map(str, mistake["options"].values()), *mistake.get("without", [])]
     return " ".join([mistake["command"], *values])
 
 
 @pytest.mark.parametrize("mistake", MISTAKES["commands"], ids=case_id)
-def test_on_the_command_line_it_is_the_last_line(mistake, folder, tmp_path, capsys, monkeypatch):
+def test_on_the_command_line_it_is_the_last_line(mistake, folder, hub, tmp_path, capsys, monkeypatch):
+    """And nothing is looked for on the Hub, unless it has the name of something there."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setattr(logging, "raiseExceptions", False)  # libraries log to the stderr of the test before
     monkeypatch.chdir(tmp_path)
@@ -54,13 +55,14 @@ def test_on_the_command_line_it_is_the_last_line(mistake, folder, tmp_path, caps
         (tmp_path / path.name).symlink_to(path)
     command = mistake["command"]
     options = MISTAKES["options"][command] | mistake["options"]
-    words = [command]
+    words = [command, *mistake.get("words", [])]
     for name, value in options.items():
         if name not in mistake.get("without", []):
             values = [value] if isinstance(value, str) else value
             words += [f"--{name}", *values]
     assert main(words) == 2
     assert not (tmp_path / "run" / "samples").exists()
+    assert hub.requests == [] or "owner/nothing" in options.values()
     error = capsys.readouterr().err
     assert "Traceback" not in error
     line = error.rstrip("\n").split("\n")[-1]

@@ -105,13 +105,13 @@ def first_line(method: "type[LengthControl]") -> str:
     return (inspect.getdoc(method) or "").partition("\n")[0]
 
 
-def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
-    """Returns the YAML that selects a method, by its name or the `path` of a user's class, with its default
-    hyper-parameters and, if it needs a target, an example of one in tokens.
+def recipe_lines(method: "type[LengthControl]", path: str) -> str:
+    """Returns the YAML that selects a method, by its name or, of a user's class, by the `path` that found it, with its
+    default hyper-parameters and, if it needs a target, an example of one in tokens.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
-        >>> print(recipe_lines(METHODS["kimi"]))
+        >>> print(recipe_lines(METHODS["kimi"], path="kimi"))
         length_control: kimi
         length_control_kwargs:
           weight: 0.4
@@ -120,10 +120,8 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     from leash_trl.length_control.fields import hyperparameter_names
     from leash_trl.length_control.methods import METHODS
 
-    # `find_method` finds ours by their names, and a class of the user by its import path.
     is_ours = method in METHODS.values()
-    import_path = path or f"{method.__module__}.{method.__qualname__}"
-    recipe: dict[str, Any] = {"length_control": method.name if is_ours else import_path}
+    recipe: dict[str, Any] = {"length_control": method.name if is_ours else path}
     # Other methods use no target, or also work without one.
     if method.target_use == "required":
         recipe["target_length"] = EXAMPLE_TARGET
@@ -132,7 +130,7 @@ def recipe_lines(method: "type[LengthControl]", path: str | None = None) -> str:
     return yaml.safe_dump(recipe, sort_keys=False).strip()
 
 
-def method_page(method: "type[LengthControl]", path: str | None = None) -> str:
+def method_page(method: "type[LengthControl]", path: str) -> str:
     """Returns a page about a method: its docstring, its defaults, and the arguments that it inherits from other
     methods."""
     from leash_trl.length_control.method import LengthControl
