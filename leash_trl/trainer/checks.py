@@ -10,7 +10,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from leash_trl.completions.costs import right_answers
+from leash_trl.completions.costs import check_right_answers
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
@@ -67,8 +67,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
     if TEMPLATE_COLUMN in dataset.column_names:
         check_template_arguments(trainer, dataset)
     if args.length_of == "checking":
-        # This raises an error if a row has no right answer that can be searched for.
-        right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
+        check_right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
     # `check_columns` raises an error for a value that the method cannot use, and returns a warning or `None`.
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn_if_any(args, method.check_columns(column_values(rows, columns_read, args.target_length)))

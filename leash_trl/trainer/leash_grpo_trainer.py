@@ -349,7 +349,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         markers: Any = self.thinking_markers
         # Arguments of a row can decide whether its prompt begins the thinking, so each completion has its markers.
         if TEMPLATE_COLUMN in inputs[0]:
-            markers = [markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
+            markers = [markers.for_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
         # Reward functions that have a parameter for the markers get these.
         self.reward_funcs = bind_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)

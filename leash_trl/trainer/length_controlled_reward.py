@@ -283,7 +283,7 @@ class LengthControlledReward:
             completion_ids,
             # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
             settings.end_ids | {settings.pad_id},
-            [markers.is_opened for markers in all_markers],
+            [markers.begins_in_thinking for markers in all_markers],
             thinking=thinking,
         )
         arguments_without_padding = {**arguments, "completion_ids": completion_ids}
@@ -347,7 +347,7 @@ def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> Thinkin
     template already; messages do not show what the template will write."""
     if not isinstance(prompts[0], str):
         return settings.thinking_markers
-    return [settings.thinking_markers.after_prompt(prompt) for prompt in prompts]
+    return [settings.thinking_markers.for_prompt(prompt) for prompt in prompts]
 
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

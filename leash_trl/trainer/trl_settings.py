@@ -111,6 +111,6 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
     # The prompt of any question shows whether the chat template ends it with the text that begins the thinking.
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
     prompt = question_prompt(processing_class, **chat_template_kwargs)
-    markers = ThinkingMarkers(thinking_end).after_prompt(prompt)
+    markers = ThinkingMarkers(thinking_end).for_prompt(prompt)
     warn_of_hidden_markers(tokenizer_of(processing_class), markers)
     return markers

@@ -26,7 +26,7 @@ def test_the_thinking_counts_up_to_its_end():
 
 
 def test_thinking_that_a_prompt_opened_and_nobody_ended_is_all_of_the_completion():
-    facts = completion_facts([5, 6], {EOS}, thinking=THINKING, is_opened=True)
+    facts = completion_facts([5, 6], {EOS}, thinking=THINKING, begins_in_thinking=True)
     assert facts == CompletionFacts(num_tokens=2, num_thinking_tokens=2, is_truncated=True)
 
 
