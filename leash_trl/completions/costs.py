@@ -164,7 +164,7 @@ def costs_of(
 
 def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
     """Returns the [`checking_length`] of each completion, by the column `solution` of the data set."""
-    solutions = arguments.get("solution")  # `None` if the data set has no such column
+    solutions: Any = arguments.get("solution")  # `None` if the data set has no such column
     check_right_answers(solutions)
     if have_tool_outputs(arguments["completions"]):
         raise TrainingError(

@@ -120,7 +120,7 @@ class DynamicSampling:
         Raises:
             `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
         """
-        unknown = sorted(generation.batch.keys() - batch_fields.FIELDS)
+        unknown = sorted(generation.batch.keys() - batch_fields.SUPPORTED_FIELDS)
         if unknown:
             raise TrainingError(
                 f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds to 0"
@@ -151,7 +151,7 @@ class DynamicSampling:
         batch = batch_fields.join_batches([generation.batch, fresh.batch], self._pad_token_id)
         groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
         kept_rows_of_process = groups_of_process[kept[self._accelerator.process_index]].flatten()
-        for name in batch.keys() - batch_fields.WHOLE_FIELDS:
+        for name in batch.keys() - batch_fields.BATCH_LEVEL_FIELDS:
             batch[name] = batch[name][kept_rows_of_process.to(batch[name].device)]
         return replace(generation, rollouts=rollouts, score=self._score(rollouts), batch=batch)
 

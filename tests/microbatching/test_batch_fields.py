@@ -40,12 +40,12 @@ def test_a_width_holds_its_row_and_at_least_one_column():
 
 
 def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_has_a_signal(batch):
-    first, second = batch_fields.row_facts(batch).tolist()
+    first, second = batch_fields.row_lengths_and_signal(batch).tolist()
     assert first == [1, 3, 3, 0]
     assert second == [2, 1, 1, 1]
     batch["tool_mask"] = torch.ones(2, 5, dtype=torch.long)
     batch["tool_mask"][0, 1] = 0
-    first, second = batch_fields.row_facts(batch).tolist()
+    first, second = batch_fields.row_lengths_and_signal(batch).tolist()
     assert first == [1, 3, 2, 0]
     assert second == [2, 1, 1, 1]
 
@@ -106,7 +106,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("model_type", sorted(batch_fields.RELATIVE_MODELS))
+@pytest.mark.parametrize("model_type", sorted(batch_fields.PADDING_INVARIANT_MODELS))
 def test_relative_models_do_not_see_the_left_edge(model_type):
     from transformers import AutoConfig, AutoModelForCausalLM
 
