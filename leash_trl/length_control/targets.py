@@ -42,6 +42,20 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     return milestones[steps[current]]
 
 
+def scaled_target(target: float, scheduled: float, target_length: float, largest_length: float) -> float:
+    """Returns the target of a prompt while the schedule is at `scheduled` instead of `target_length`: it is in the
+    same proportion to the target of the data set, but not beyond the largest length that a completion can have.
+
+    Example:
+        >>> [scaled_target(target, scheduled=100, target_length=50, largest_length=150) for target in (30, 80, 200)]
+        [60.0, 150, 200]
+    """
+    in_proportion = target * scheduled / target_length
+    # A target that is above the largest length already need not fall to it.
+    upper_bound = max(target, largest_length)
+    return min(in_proportion, upper_bound)
+
+
 def row_target(row: Mapping[str, Any]) -> float | None:
     """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
 

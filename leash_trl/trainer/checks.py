@@ -111,7 +111,7 @@ def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
     for row in dataset.select_columns(TARGET_COLUMN):
         target = row_target(row)
         if target is not None:
-            args.check_target(target, method)
+            args.check_target_and_milestones(target, method)
 
 
 def check_template_arguments(trainer: Any, dataset: Dataset) -> None:

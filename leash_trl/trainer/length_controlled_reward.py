@@ -45,7 +45,7 @@ from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
 
-RULE = AdvantageRule()
+DEFAULT_RULE = AdvantageRule()
 STATE_FILE = "state"  # the method's state, in the folder of a reward and its copies
 
 
@@ -123,7 +123,7 @@ class LengthControlledReward:
         self._folder: Any = None
         self._process_id = 0
 
-    def begin(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
+    def read_run_settings(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
         """Reads the settings of a run, and warns if the method can act on it only in part.
 
         Args:
@@ -137,7 +137,7 @@ class LengthControlledReward:
         settings = run_settings(args, model, processing_class, self.thinking_end)
         if settings == self.settings:  # they were checked before; the callback calls this twice
             return
-        if settings.sums_apart and len(self.reward_funcs) > 1:
+        if settings.normalizes_each_reward and len(self.reward_funcs) > 1:
             raise ValueError(
                 f"multi_objective_aggregation is {args.multi_objective_aggregation!r}, but LengthControlledReward "
                 f"returns the sum of its {len(self.reward_funcs)} functions as one reward; set 'sum_then_normalize', "
@@ -163,10 +163,10 @@ class LengthControlledReward:
         """Whether a call now scores completions to train on, not those of an evaluation."""
         # The callback sets `updated_model` for the time of an update. An interrupted update leaves it there, but an
         # evaluation sets the model to evaluation mode.
-        return self._is_copy or (self.updated_model is not None and self.updated_model.training)
+        return self._is_copy_in_other_process or (self.updated_model is not None and self.updated_model.training)
 
     @property
-    def _is_copy(self) -> bool:
+    def _is_copy_in_other_process(self) -> bool:
         """Whether this is a copy in another process, which only scores, and exchanges files with the original."""
         return self._folder is not None and os.getpid() != self._process_id
 
@@ -177,11 +177,11 @@ class LengthControlledReward:
             self._process_id = os.getpid()
             self._folder = Path(tempfile.mkdtemp(prefix="length_control_"))
             atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        self.publish(self.version)
+        self.publish_state(self.version)
         # The model is too large to be copied, and what was scored must not count twice.
         return {**vars(self), "updated_model": None, "_scored": []}
 
-    def publish(self, version: int) -> None:
+    def publish_state(self, version: int) -> None:
         """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""
         self.version = version
         if self._folder is not None:
@@ -193,14 +193,14 @@ class LengthControlledReward:
         self.version, state = pickle.loads(published)
         self.method.load_state_dict(state)
 
-    def _keep(self, rollouts: Rollouts) -> None:
+    def _keep_scored(self, rollouts: Rollouts) -> None:
         """Keeps what was scored in training for the next dual step, which the original performs."""
-        if self._is_copy:
+        if self._is_copy_in_other_process:
             write_whole(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
         else:
             self._scored.append(rollouts)
 
-    def pop_scored(self) -> list[Rollouts]:
+    def pop_scored_rollouts(self) -> list[Rollouts]:
         """Returns what this reward and its copies have scored in training since the last call."""
         scored = self._scored
         self._scored = []
@@ -218,7 +218,7 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or if the method needs whole
                 groups and the call splits a group.
         """
-        if self._is_copy:
+        if self._is_copy_in_other_process:
             self._read_state()
         settings = self.settings
         if settings is None:
@@ -235,14 +235,14 @@ class LengthControlledReward:
         if self.is_training:
             self.correctness.observe(rollouts.deciding_rewards)
             self.correctness.check_known_for(self.method)
-            self._keep(rollouts)
+            self._keep_scored(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
-        score = self.method.score(rollouts, RULE)
+        score = self.method.score(rollouts, DEFAULT_RULE)
 
         # GRPO and RLOO pass functions to log with; for other trainers, the callback adds what it can to the log.
         if "log_metric" in columns:
             metrics = log_entries(self.method, rollouts, score, version=self.version)
-            metrics |= mean_rewards(rewards_NK, names) | advice_metrics(columns["trainer_state"])
+            metrics |= reward_log_entries(rewards_NK, names) | advice_metrics(columns["trainer_state"])
             for name, value in metrics.items():
                 columns["log_metric"](name, value)
             for name, values in table_columns(rollouts, score).items():
@@ -250,7 +250,7 @@ class LengthControlledReward:
 
         returned = score.shaped
         if self.method.own_advantages:
-            is_leave_one_out = settings.advantage == "leave_one_out"
+            is_leave_one_out = settings.advantage_baseline == "leave_one_out"
             returned = advantages_as_rewards(score, rollouts, is_leave_one_out)
         # TRL takes None for a completion that could not be scored.
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
@@ -360,7 +360,7 @@ def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequenc
     return padded_ids
 
 
-def mean_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
+def reward_log_entries(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
     """Returns the mean reward of each function over the completions that it scored, under the key of TRL's log."""
     means_K = rewards_NK.nanmean(dim=0).tolist()  # NaN for a function that scored no completion
     return {f"rewards/{name}": mean for name, mean in zip(names, means_K, strict=True) if not math.isnan(mean)}
@@ -395,7 +395,7 @@ def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
     """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards."""
     is_computable = (
         # Without a known kind of advantage, the trainer may divide by a standard deviation.
-        settings.advantage is not None
+        settings.advantage_baseline is not None
         # The trainer subtracts the mean over a prompt, which must be 0 already.
         and method.advantages_have_mean_zero
         # A process scores only its part of a batch.

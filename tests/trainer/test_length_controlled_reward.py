@@ -65,7 +65,7 @@ def config(tmp_path):
 
 def observed(reward):
     """What the callback would show the method."""
-    return concatenated(reward.pop_scored())
+    return concatenated(reward.pop_scored_rollouts())
 
 
 def make(method="leash", functions=plus_one, target=10, **hyperparameters):
@@ -211,7 +211,7 @@ def test_a_target_out_of_range_is_refused_before_training(target, config, tokeni
     reward = LengthControlledReward(plus_one, "leash", target)
     for _ in range(2):  # also if it is tried again
         with pytest.raises(ValueError, match=rf"\A.*target_length is {target!r}.*\Z"):
-            reward.begin(config(max_completion_length=256), MODEL, tokenizer)
+            reward.read_run_settings(config(max_completion_length=256), MODEL, tokenizer)
 
 
 def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
@@ -228,7 +228,7 @@ def test_a_call_with_parts_of_groups_is_scored_where_the_group_does_not_count():
 def test_what_a_reward_cannot_do_of_a_method_is_said(name, config, tokenizer):
     reward = LengthControlledReward(plus_one, name, target_length=10)
     with pytest.warns(UserWarning, match=name):
-        reward.begin(config(max_completion_length=32768, scale_rewards="none"), MODEL, tokenizer)
+        reward.read_run_settings(config(max_completion_length=32768, scale_rewards="none"), MODEL, tokenizer)
 
 
 def test_a_deep_copy_is_a_reward_of_its_own():
@@ -237,8 +237,8 @@ def test_a_deep_copy_is_a_reward_of_its_own():
     assert not copied.is_training  # until its own trainer trains
     copied.updated_model = TRAINING
     assert call(copied, 15, 15) == [0.75, 0.75]
-    assert reward.pop_scored() == []
-    assert len(copied.pop_scored()) == 1
+    assert reward.pop_scored_rollouts() == []
+    assert len(copied.pop_scored_rollouts()) == 1
     copied.method.lambdas = {"": 0.0}
     assert (call(copied, 15, 15), call(reward, 15, 15)) == ([1.0, 1.0], [0.75, 0.75])
 
@@ -255,11 +255,11 @@ def test_a_copy_scores_with_the_state_of_its_original_which_takes_what_it_scored
     assert call_in_its_process() == [0.75, 0.75]
     reward.method.observe(observed(reward))
     reward.method.step()
-    reward.publish(1)
+    reward.publish_state(1)
     # 15 of 10 tokens: lambda rises by 0.005 * 0.5
     assert call_in_its_process() == pytest.approx([1 - 0.5025 * 0.5] * 2)
-    assert [rollouts.lengths.tolist() for rollouts in reward.pop_scored()] == [[15, 15]]
-    assert reward.pop_scored() == []
+    assert [rollouts.lengths.tolist() for rollouts in reward.pop_scored_rollouts()] == [[15, 15]]
+    assert reward.pop_scored_rollouts() == []
 
 
 def test_the_folder_of_copies_is_removed_with_its_process(tmp_path):
@@ -277,10 +277,10 @@ def test_the_folder_of_copies_is_removed_with_its_process(tmp_path):
 
 def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_each(config, tokenizer):
     args = config(multi_objective_aggregation="normalize_then_sum")
-    LengthControlledReward(plus_one, Leash(), 10).begin(args, MODEL, tokenizer)
+    LengthControlledReward(plus_one, Leash(), 10).read_run_settings(args, MODEL, tokenizer)
     two = LengthControlledReward([plus_one, plus_one], Leash(), 10, correctness_func=plus_one)
     with pytest.raises(ValueError, match=r"\A.*multi_objective_aggregation.*'normalize_then_sum'.*\Z"):
-        two.begin(args, MODEL, tokenizer)
+        two.read_run_settings(args, MODEL, tokenizer)
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(
 ):
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{{ messages[0].content }}<|assistant|>" + opening
-    thinking_reward.begin(config(), MODEL, tokenizer)
+    thinking_reward.read_run_settings(config(), MODEL, tokenizer)
     thinking_reward.updated_model = TRAINING
     start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
     completion_ids = [

@@ -81,7 +81,7 @@ def test_length_controlled_reward_grades_only_what_follows_the_thinking(
 ):
     reward = LengthControlledReward(math_reward, "none", length_of=length_of, thinking_end=END)
     run = run_of(tmp_path, bracket_model, bracket_tokenizer, template(in_template))
-    reward.begin(**run)
+    reward.read_run_settings(**run)
     completions = [in_completion + GUESS, in_completion + ANSWER]
     rewards = reward(
         prompts=["1 +3 = ?" + in_template] * 2,
@@ -97,7 +97,7 @@ def test_length_controlled_reward_reads_from_each_text_whether_it_began_the_thin
 ):
     reward = LengthControlledReward(math_reward, "none", length_of="thinking", thinking_end=END)
     run = run_of(tmp_path, bracket_model, bracket_tokenizer, template(START))
-    reward.begin(**run)
+    reward.read_run_settings(**run)
     rewards = reward(
         prompts=[f"1 +3 = ?{START}", f"1 +3 = ?{START}{END}"],  # the second as a template with the thinking turned off
         completions=[GUESS, GUESS],
