@@ -18,7 +18,7 @@ from leash_trl.length_control.rollouts import FLOAT32_ERROR, Rollouts, Score, co
 from leash_trl.length_control.targets import TARGET_COLUMN, check_target
 
 
-DEFAULT_RULE = AdvantageRule()
+DEFAULT_RULE = AdvantageRule()  # advantages as LeashGRPOTrainer normalizes them by default
 NUM_PROMPTS = 3
 
 
@@ -51,7 +51,7 @@ def check_length_control(
     """
     check_target(None if method.target_use == "none" else target_length, method, max_completion_length)
     # by what they hold, such as {"right answers only": Rollouts(...)}
-    batches = _batches(method, target_length, max_completion_length, num_generations, columns or {})
+    batches = _batches_by_case(method, target_length, max_completion_length, num_generations, columns or {})
     _check_training(method, batches)
     # Each batch is scored by the state that the batches before it have left, as in training.
     trained = copy.deepcopy(method)
@@ -61,7 +61,7 @@ def check_length_control(
         trained.step()
 
 
-def _batches(
+def _batches_by_case(
     method: LengthControl,
     target_length: int,
     max_completion_length: int,
@@ -249,9 +249,7 @@ def _score_in_parts(method: LengthControl, rollouts: Rollouts, part_size: int) -
     for rows in torch.arange(len(rollouts.lengths)).view(-1, part_size):
         # a batch of a single group: the completions of a prompt, or only one of them
         part = replace(selected(rollouts, rows), num_generations=part_size)
-        scores.append(
-            method.score(part, DEFAULT_RULE)
-        )  # DEFAULT_RULE: advantages as LeashGRPOTrainer normalizes them by default
+        scores.append(method.score(part, DEFAULT_RULE))
     score: Score = concatenated(scores)
     return score
 

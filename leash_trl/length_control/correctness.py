@@ -69,7 +69,7 @@ class CorrectnessRule:
         self._has_warned = False
 
     @property
-    def doubt(self) -> str | None:
+    def reason_unknown(self) -> str | None:
         """Why the rewards do not say which answers are correct, in one line; `None` if they do."""
         if self.column is not None:  # `correctness_func` names the function that decides
             return None
@@ -93,7 +93,7 @@ class CorrectnessRule:
     @property
     def is_known(self) -> bool:
         """Whether the rewards say which answers are correct."""
-        return self.doubt is None
+        return self.reason_unknown is None
 
     def observe(self, deciding_rewards: torch.Tensor) -> None:
         """Records deciding rewards of shape `(N,)`, in reward units; NaN is ignored."""
@@ -103,20 +103,21 @@ class CorrectnessRule:
 
     def check_known_for(self, method: LengthControl) -> None:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
+        # This is what needs it, such as "min_accuracy"; `None` if nothing does.
         if needed_by := method.needs_correctness():
-            self.require_known(needed_by)
+            self.check_known(needed_by)
 
-    def require_known(self, needed_by: str) -> None:
+    def check_known(self, needed_by: str) -> None:
         """Raises `TrainingError` if it is not known which answers are correct; `needed_by` is what needs to know."""
-        if self.doubt is not None:
-            raise TrainingError(f"{needed_by} cannot act: {self.doubt}")
+        if self.reason_unknown is not None:
+            raise TrainingError(f"{needed_by} cannot act: {self.reason_unknown}")
 
-    def new_doubt(self) -> str | None:
+    def reason_unknown_once(self) -> str | None:
         """Returns, once, why it is not known which answers are correct; else `None`."""
         if self._has_warned:
             return None
-        self._has_warned = self.doubt is not None
-        return self.doubt
+        self._has_warned = self.reason_unknown is not None
+        return self.reason_unknown
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the positive rewards so far, in types that JSON can hold."""

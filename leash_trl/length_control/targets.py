@@ -118,14 +118,14 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
         )
 
 
-def check_method_controls(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
+def check_method_supports_cost(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
     """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
     completions, and methods that ask for a length in the prompt ask for tokens."""
     # `length_of` names what is counted, such as the tokens of the thinking; generation can only be stopped by all
     # tokens.
     if length_of != "completion" and limits_generation(method):
         raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
-    # The text that the method appends to a prompt is empty if it asks for no length; any target shows this.
+    # The text that the method appends to a prompt is empty if it asks for no length. Any target shows this, such as 1.
     if not is_in_tokens and method.prompt_suffix(1.0, math.inf):
         raise ValueError(
             f"length_of is {length_of!r}, but {method.name!r} asks for a number of tokens in the prompt; use another "

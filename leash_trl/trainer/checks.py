@@ -87,7 +87,7 @@ def check_correctness(correctness: CorrectnessRule, method: LengthControl, args:
     """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
     process warns, once, if it is not known."""
     correctness.check_known_for(method)
-    _warn_if_any(args, correctness.new_doubt())
+    _warn_if_any(args, correctness.reason_unknown_once())
 
 
 def check_first_batch(

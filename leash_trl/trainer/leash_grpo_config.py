@@ -13,9 +13,9 @@ from leash_trl.hub_token import TOKEN_PATTERN
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
+from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyperparameter_values
 from leash_trl.length_control.none import NoControl
-from leash_trl.length_control.targets import check_method_controls, check_target, scaled_target, scheduled_target
+from leash_trl.length_control.targets import check_method_supports_cost, check_target, scaled_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.process import set_environment
 from leash_trl.saved_recipe import field_as_mapping
@@ -151,7 +151,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         method = self.make_length_control()
         self.length_of = find_cost(self.length_of).name  # of a function, its import path
         check_thinking_end(self.thinking_end)
-        check_method_controls(self.length_of, self.cost.counts_tokens, method)
+        check_method_supports_cost(self.length_of, self.cost.counts_tokens, method)
         self._check_generation()
         self._check_schedule()
         self.check_target_and_milestones(self.target_length, method)
@@ -172,7 +172,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
         # Hyper-parameters come from length_control_kwargs and from fields of this class, such as lambda_init.
         method = find_method(self.length_control)
-        values = hyper_parameters(method, vars(self))
+        values = hyperparameter_values(method, vars(self))
         unknown = values.keys() - hyperparameter_names(method)
         if unknown:
             raise ValueError(

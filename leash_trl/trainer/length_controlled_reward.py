@@ -37,7 +37,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.length_control.statistics import log_entries, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
+from leash_trl.length_control.targets import TARGET_COLUMN, check_method_supports_cost, check_target, limits_generation
 from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
@@ -102,7 +102,7 @@ class LengthControlledReward:
         self.method = find_method(method)() if isinstance(method, str) else method
         self.cost = find_cost(length_of)
         check_thinking_end(thinking_end)
-        check_method_controls(self.cost.name, self.cost.counts_tokens, self.method)
+        check_method_supports_cost(self.cost.name, self.cost.counts_tokens, self.method)
         if weights and len(weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
         self.target_length = target_length

@@ -97,8 +97,8 @@ def test_what_needs_to_know_is_refused_in_one_line(method, needing):
 
 def test_it_is_said_once_in_one_line():
     unsure = rule(functions=(score, form))
-    line = unsure.new_doubt()
+    line = unsure.reason_unknown_once()
     assert "correctness_func" in line
     assert "\n" not in line
-    assert unsure.new_doubt() is None
-    assert rule([1.0, -1.0, 0.0]).new_doubt() is None
+    assert unsure.reason_unknown_once() is None
+    assert rule([1.0, -1.0, 0.0]).reason_unknown_once() is None

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from leash_trl.length_control import LengthControl, hyperparameter
-from leash_trl.length_control.methods import METHODS, hyper_parameters
+from leash_trl.length_control.methods import METHODS, hyperparameter_values
 
 
 FILE = Path(__file__).parents[1] / "fixtures" / "senseless_hyper_parameters.yaml"
@@ -101,5 +101,5 @@ def test_a_users_own_method_is_checked_by_its_annotations_and_bounds(field, valu
 
 
 def test_only_a_method_that_says_so_takes_a_hyper_parameter_from_another_field():
-    assert hyper_parameters(METHODS["leash_predictive"], {"adam_beta1": 0.5}) == {"adam_beta1": 0.5}
-    assert hyper_parameters(Mine, {"adam_beta1": 0.5}) == {}
+    assert hyperparameter_values(METHODS["leash_predictive"], {"adam_beta1": 0.5}) == {"adam_beta1": 0.5}
+    assert hyperparameter_values(Mine, {"adam_beta1": 0.5}) == {}
