@@ -421,7 +421,7 @@ def recorded_details(
     if own_rewards is not None:
         details["reward_funcs"] = reward_names
         # by module, so that a run is not resumed with other code
-        details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
+        details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.unweighted_functions])
         # Reward functions may read any column, and `run.json` else has a fingerprint only of prompts and solutions.
         details["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()

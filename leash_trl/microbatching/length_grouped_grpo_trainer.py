@@ -116,8 +116,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
         # With regrouping, all processes share their rows, so that a row may move to another process. Otherwise each
         # process keeps its rows, as if it were the only one.
-        self._num_sharing = self.accelerator.num_processes if self._regroups else 1
-        self._index_among_sharing = self.accelerator.process_index if self._regroups else 0
+        self._num_sharing_processes = self.accelerator.num_processes if self._regroups else 1
+        self._index_among_sharing_processes = self.accelerator.process_index if self._regroups else 0
 
     def _reasons_against_regrouping(self) -> list[str]:
         """Returns the settings because of which the gradient of a window depends on which completions share a
@@ -190,11 +190,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             widths.completion_widths,
             is_needed=is_needed,
             num_steps=len(window),
-            num_processes=self._num_sharing,
+            num_processes=self._num_sharing_processes,
         )
         lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
         self._log_arrangement(lengths, widths, plan)
-        batches = self._trimmed_batches(joined, plan[self._index_among_sharing], widths)
+        batches = self._trimmed_batches(joined, plan[self._index_among_sharing_processes], widths)
         self._add_weight_factors(batches, plan, num_loss_tokens, num_rows_before=len(window[0]["advantages"]))
         return batches
 
@@ -218,7 +218,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         token_factors = loss_weights.weighted_mean_factors(num_tokens)
         # The gradient is a mean over processes already, so the loss is weighted by the rows of this process alone.
         for step, batch in enumerate(batches):
-            part = plan[self._index_among_sharing][step]
+            part = plan[self._index_among_sharing_processes][step]
             batch["loss_factor"] = loss_weights.loss_factor(
                 self.loss_type,
                 num_rows=len(part),
@@ -242,7 +242,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _gathered(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest
         first."""
-        if self._num_sharing == 1:  # each process keeps its rows
+        if self._num_sharing_processes == 1:  # each process keeps its rows
             return values
         if name in batch_fields.PADDING_BY_FIELD:  # each process has padded to its own longest row
             values = self.accelerator.pad_across_processes(

@@ -212,7 +212,7 @@ class LengthControlCallback(DualStepCallback):
             reward.method,
             reward.cost,
             target_length=reward.target_length,
-            reward_funcs=[*reward.reward_funcs, *reward.correctness.extra],
+            reward_funcs=[*reward.reward_funcs, *reward.correctness.unweighted_functions],
             state_to_save=reward.correctness.state_dict,
             restore_state=reward.correctness.load_state_dict,
         )

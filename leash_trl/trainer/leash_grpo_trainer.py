@@ -177,13 +177,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         """Lets TRL call and log the function that decides correctness like a reward function, but without a weight, if
         it is none of them."""
         # A list of this function alone, or empty if it is one of the reward functions already.
-        extra = self.correctness.extra
+        functions = self.correctness.unweighted_functions
         # TRL: these lists have one entry for each reward function; only reward models have a processing class
-        self.reward_funcs = self.reward_funcs + extra
-        self.reward_func_names = self.reward_func_names + self.correctness.extra_names
-        self.reward_processing_classes = self.reward_processing_classes + [None] * len(extra)
-        self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(extra))])
-        if any(map(is_async_callable, extra)):
+        self.reward_funcs = self.reward_funcs + functions
+        self.reward_func_names = self.reward_func_names + self.correctness.unweighted_names
+        self.reward_processing_classes = self.reward_processing_classes + [None] * len(functions)
+        self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(functions))])
+        if any(map(is_async_callable, functions)):
             # TRL: GRPOTrainer.__init__ starts such a loop only if one of its own functions is async
             self.async_loop = event_loop()
 
@@ -408,7 +408,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         is only the last function, if it is there to decide correctness.
         """
         check_finite_rewards(rewards_per_func, self.reward_func_names)
-        num_weighted = len(self.reward_funcs) - len(self.correctness.extra)
+        num_weighted = len(self.reward_funcs) - len(self.correctness.unweighted_functions)
         generation = self._generation
         rollouts = rollouts_of_batch(
             rewards_per_func.double().cpu(),

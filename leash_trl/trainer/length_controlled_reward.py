@@ -224,10 +224,10 @@ class LengthControlledReward:
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        # The function that decides correctness is called too; it is in `extra` if it is not a reward function.
+        # A function that decides correctness, but is not a reward function, is called too.
         markers = markers_of_prompts(prompts, settings)
-        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
-        names = [*self.names, *self.correctness.extra_names]
+        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.unweighted_functions], markers)
+        names = [*self.names, *self.correctness.unweighted_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
         rollouts = self._rollouts(arguments, rewards_NK, settings)

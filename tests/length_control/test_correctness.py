@@ -66,9 +66,9 @@ def test_what_one_process_has_observed_counts_in_all_and_stays():
 
 def test_the_column_is_that_of_the_deciding_function_and_another_one_comes_last():
     both = (score, form)
-    assert [rule(functions=both, chosen=chosen).column for chosen in (None, "form", score)] == [None, 1, 0]
+    assert [rule(functions=both, chosen=chosen).deciding_column for chosen in (None, "form", score)] == [None, 1, 0]
     other = rule(functions=(form,), chosen=score)
-    assert (other.column, other.extra, other.extra_names) == (1, [score], ["score"])
+    assert (other.deciding_column, other.unweighted_functions, other.unweighted_names) == (1, [score], ["score"])
 
 
 def test_a_function_that_is_not_there_or_has_the_name_of_another_is_refused():
