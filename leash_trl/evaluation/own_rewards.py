@@ -57,7 +57,7 @@ class OwnRewards:
         """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts` and
         `token_ids` have k."""
         arguments = reward_arguments(rows, texts, token_ids)
-        # `unweighted_functions` has the function that decides correctness if it is not a reward function, else nothing.
+        # A function that decides correctness, but is not a reward function, is called too.
         functions = bind_thinking_markers([*self.functions, *self.correctness.unweighted_functions], thinking_markers)
         names = [get_callable_name(function) for function in functions]
         # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.

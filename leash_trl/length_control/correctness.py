@@ -40,7 +40,7 @@ class CorrectnessRule:
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
         self._names = list(names)
         # The table of all rewards has one column for each reward function, and one after them for a deciding function
-        # that is none of them, which is then in `unweighted_functions`. Without a deciding function, both are empty.
+        # that is none of them, which is then the only one of `unweighted_functions`.
         self.deciding_column: int | None = None
         self.unweighted_functions: list[Any] = []
         self.unweighted_names: list[str] = []
@@ -79,8 +79,8 @@ class CorrectnessRule:
                 "correctness_func is None, so it is not known which answers are correct, and accuracy is neither "
                 f"logged nor shown; set it to one of {', '.join(self._names)}, or to another function"
             )
-        # The only reward function decides, unless it gives partial credit. The smallest and the
-        # largest positive reward so far are then different; before the first one, they are infinity and 0.
+        # The only reward function decides, unless it gives partial credit. The smallest and the largest positive reward
+        # so far are then different. Before the first positive reward, they are infinity and 0.
         gives_partial_credit = self.highest_positive > self.lowest_positive * (1.0 + FLOAT32_ERROR)
         if not gives_partial_credit:
             return None

@@ -79,7 +79,7 @@ def _cheapest_division(
         combine (`Callable`): `torch.add` for the sum of the costs, `torch.maximum` for the largest of them.
     """
     num_ends, max_rows = costs.shape
-    # Column `-size` is that of the runs of `size` rows, as in `costs`; at [end, -size], `starts` has their first row.
+    # At [end, -size], `costs` has the cost of the run of the `size` rows before `end`, and `starts` its first row.
     sizes = torch.arange(max_rows, 0, -1)
     starts = (torch.arange(num_ends)[:, None] - sizes).clamp(min=0)  # runs that are clamped cost infinity
     # At index `end`, the least combined cost of all rows before `end`, first for a division into no runs: 0 for no
@@ -90,7 +90,7 @@ def _cheapest_division(
     # before `end`.
     best_sizes: list[list[int]] = []
     for _ in range(num_parts):
-        # The last run costs `costs`; what is before its start was divided in the round before.
+        # The cost of the last run is in `costs`; the rows before its start were divided in the round before.
         least_costs, best = combine(least_costs[starts], costs).min(dim=1)
         best_sizes.append(sizes[best].tolist())
 
