@@ -75,7 +75,7 @@ class TransformersEngine:
             batch = requests[start : start + self.batch_size]
             choice: TokenChoice = likeliest_tokens if is_greedy else SeededDraw([request.seed for request in batch])
             end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in batch]
-            rows = sample_tokens(
+            completions = sample_tokens(
                 self.model,
                 [request.prompt_ids for request in batch],
                 end_ids=end_ids,
@@ -84,7 +84,7 @@ class TransformersEngine:
                 warpers=warpers,
                 choose=choice,
             )
-            for token_ids, ends in zip(rows, end_ids, strict=True):
+            for token_ids, ends in zip(completions, end_ids, strict=True):
                 # A completion that its limit cut off has no end token as its last token.
                 generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations
