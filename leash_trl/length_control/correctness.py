@@ -79,8 +79,8 @@ class CorrectnessRule:
                 "correctness_func is None, so it is not known which answers are correct, and accuracy is neither "
                 f"logged nor shown; set it to one of {', '.join(self._names)}, or to another function"
             )
-        # The only reward function decides, unless it gives partial credit. Its smallest and its largest positive reward
-        # so far are then different. Before the first one, they are infinity and 0.
+        # The only reward function decides, unless it gives partial credit. Then its smallest and its largest positive
+        # reward so far are different. Before the first one, they are infinity and 0.
         gives_partial_credit = self.highest_positive > self.lowest_positive * (1.0 + FLOAT32_ERROR)
         if not gives_partial_credit:
             return None
