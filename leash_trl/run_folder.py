@@ -133,7 +133,7 @@ def model_path(name: str, field: str = "model_name_or_path") -> str:
         >>> model_path("owner/name")
         'owner/name'
     """
-    if name == gym.NAME:
+    if name == gym.MODEL_NAME:
         return str(gym.CHECKPOINT)
     path = path_or_hub_id(name, field)
     folder = Path(path)

@@ -421,7 +421,7 @@ def recorded_details(
     if own_rewards is not None:
         details["reward_funcs"] = reward_names
         # by module, so that a run is not resumed with other code
-        details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.extra])
+        details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.unweighted_functions])
         # Reward functions may read any column, and `run.json` else has a fingerprint only of prompts and solutions.
         details["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
@@ -465,7 +465,7 @@ def sample_all(
                 # Whether the rewards say which answers are correct also depends on those of stored completions.
                 own_rewards.observe_stored(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
-                needed_rule.require_known("leash filter")  # raises if they do not say it
+                needed_rule.check_known("leash filter")  # raises if they do not say it
             if remaining:
                 engine = load_engine(arguments, prepared.plan, remaining, prepared.tokenizer)
         num_problems = sum(len(rows) for rows in problems.values())
@@ -478,7 +478,7 @@ def sample_all(
                 for _ in with_progress(units, bar):
                     # The rewards may show only after some units that they do not say which answers are correct.
                     if needed_rule is not None:
-                        needed_rule.require_known("leash filter")
+                        needed_rule.check_known("leash filter")
         # If they showed it late, the first units were still graded as correct or wrong.
         if own_rewards is not None and not own_rewards.correctness.is_known:
             sampling.forget_correctness(folder, problems)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from leash_trl.comparison.curves import first_at_target
-from leash_trl.completions.costs import label_of
+from leash_trl.completions.costs import cost_label
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
 from leash_trl.evaluation.metrics import OVERALL
@@ -353,7 +353,7 @@ def target_in_words(row: Row) -> str:
         return ""
     target = f"{row['target_length']:g}"
     target_of = row.get("target_of")
-    return f"{target} {label_of(target_of)}" if isinstance(target_of, str) else target
+    return f"{target} {cost_label(target_of)}" if isinstance(target_of, str) else target
 
 
 def sentences_of(rows: pd.DataFrame) -> list[str]:
@@ -369,7 +369,7 @@ def sentences_of(rows: pd.DataFrame) -> list[str]:
         # The column `length_of` names another cost that the evaluation measured.
         if "length_of" in row:
             cost = with_interval(estimate_of(row, "mean_cost"), partial(format_cost, length_of=row["length_of"]))
-            sentence += f", {cost} {label_of(row['length_of'])}"
+            sentence += f", {cost} {cost_label(row['length_of'])}"
         sentences.append(sentence)
     return sentences
 
@@ -406,7 +406,7 @@ def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
     sample = "seeds" if is_over_seeds.any() else "problems"
     names = {"score": rows["measure"].iloc[0], "mean_tokens": "tokens"}
     if "length_of" in rows:
-        names["mean_cost"] = label_of(rows["length_of"].iloc[0])
+        names["mean_cost"] = cost_label(rows["length_of"].iloc[0])
     for column, name in names.items():
         # A cell with an interval says so if its interval is not the one that the heading names.
         if sample == "seeds":
@@ -459,7 +459,7 @@ def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd
     formats: dict[str, Callable[[float], str]] = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}
     if "mean_cost" in seeds:
         length_of = seeds["length_of"].iloc[0]
-        names["mean_cost"] = label_of(length_of)
+        names["mean_cost"] = cost_label(length_of)
         formats["mean_cost"] = partial(format_cost, length_of=length_of, sign="+z")
     over_seeds = _differences_over_seeds(seeds, compared, [*names])
     differences_by_sample = {"seeds": over_seeds}

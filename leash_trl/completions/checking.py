@@ -8,7 +8,8 @@ from decimal import Decimal
 from leash_trl.errors import TrainingError
 
 
-# a number as it stands in a text: 7, -7, 1,234, 0.5 or .5, but not a part of a word, of a date or of a version
+# a number as it stands in a text, such as "7", "-7", "1,234", "0.5" or ".5", but not a part of a word, of a date or of
+# a version
 NUMBER = re.compile(
     r"""
     (?P<sign>(?<![\w)])-|)      # in 9-7, or (3+6)-7, the sign is a subtraction
@@ -22,12 +23,12 @@ NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
-# what must not stand before a text that begins with a digit, such as 5 km: another part of its number
+# what must not stand before or behind a text that begins or ends with a digit, such as "5 km": more of its number
 NO_NUMBER_BEFORE = r"(?<!\.)(?<!\d,)(?<!(?<![\w)])-)"
 NO_NUMBER_BEHIND = r"(?![.,]\d)"
-MINUS = str.maketrans("\N{MINUS SIGN}", "-")  # models write both
-MOST_WORDS = 5  # of an answer that is a text
-EXPRESSION = re.compile(r"[\\^_{}=+*/<>|]")  # characters of LaTeX, formulas, fractions and code
+TO_ASCII_MINUS = str.maketrans("\N{MINUS SIGN}", "-")  # models write both
+MAX_ANSWER_WORDS = 5  # of an answer that is a text
+EXPRESSION_CHARACTER = re.compile(r"[\\^_{}=+*/<>|]")  # characters of LaTeX, formulas, fractions and code
 
 
 def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Callable[[Sequence[int]], str]) -> int:
@@ -59,7 +60,7 @@ def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Ca
         >>> checking_length(range(6), "7", decode), checking_length(range(6), "8", decode)
         (3, 0)
     """
-    num_characters = end_of_first_place(decode(completion_ids), right_answer)
+    num_characters = end_of_first_occurrence(decode(completion_ids), right_answer)
     if num_characters is None:
         return 0
 
@@ -71,49 +72,56 @@ def checking_length(completion_ids: Sequence[int], right_answer: str, decode: Ca
     return len(completion_ids) - num_needed
 
 
-def end_of_first_place(text: str, right_answer: str) -> int | None:
+def end_of_first_occurrence(text: str, right_answer: str) -> int | None:
     """Returns the index of the character behind the first place where the right answer stands; `None` if there is
     none.
 
     Raises:
         `TrainingError`: If the right answer is neither a number nor a text of up to five words.
     """
-    text = text.translate(MINUS)
-    answer = right_answer.translate(MINUS).strip().strip("$").strip()  # in LaTeX, $ stands around a formula
+    check_right_answer(right_answer)
+    text = text.translate(TO_ASCII_MINUS)
+    answer = _text_to_find(right_answer)
     number = NUMBER.fullmatch(answer)
     if number is not None:
-        # Numbers are compared by value, so 1234 is also right where the text has 1,234.0.
+        # Numbers are compared by value, so "1234" is also right where the text has "1,234.0".
         for candidate in NUMBER.finditer(text):
-            if _value(candidate) == _value(number):
+            if _number_value(candidate) == _number_value(number):
                 return candidate.end()
         return None
-    _check_short_text(right_answer, answer)
-    # The answer 5 km does not stand in the text 1.5 km, nor the answer about 5 in about 5.2.
+    # A digit at either end of the answer must not belong to a longer number of the text: "5 km" does not stand in
+    # "1.5 km", and "about 5" does not stand in "about 5.2".
     before = NO_NUMBER_BEFORE if answer[0].isdigit() else ""
     behind = NO_NUMBER_BEHIND if answer[-1].isdigit() else ""
-    pattern = re.escape(answer).replace("%", r"\\?%")  # LaTeX writes 50\%
+    pattern = re.escape(answer).replace("%", r"\\?%")  # LaTeX writes "50\%"
     match = re.search(rf"(?<!\w){before}{pattern}(?!\w){behind}", text, re.IGNORECASE)
     return None if match is None else match.end()
 
 
-def _value(number: re.Match[str]) -> Decimal:
+def _number_value(number: re.Match[str]) -> Decimal:
     """Returns the value of a number that [`NUMBER`] matched, such as 1234.5 for `1,234.5`."""
     digits = re.sub(r"[^\d.]", "", number["digits"])  # without what stands between thousands
     return Decimal(number["sign"] + digits)
 
 
-def _check_short_text(solution: str, answer: str) -> None:
-    """Raises `TrainingError` if the place of an answer that is no number cannot be found by its text.
-
-    `solution` is the answer as it stands in the data set, for the message; `answer` is the text to search for.
-    """
+def check_right_answer(right_answer: str) -> None:
+    """Raises `TrainingError` if a right answer, as it stands in the data set, cannot be found in a text, since it is
+    neither a number nor a text of up to five words."""
+    answer = _text_to_find(right_answer)
+    if NUMBER.fullmatch(answer) is not None:
+        return
     num_words = len(answer.split())
-    # The choice A is also a word of many sentences, so finding it would not mean that the answer was reached.
+    # The choice "A" is also a word of many sentences, so finding it would not mean that the answer was reached.
     is_letter = len(answer) == 1
-    # The same formula can be written in many ways, such as \frac{1}{2} and 1/2.
-    is_expression = EXPRESSION.search(answer) is not None
-    if is_letter or is_expression or not 1 <= num_words <= MOST_WORDS:
+    # The same formula can be written in many ways, such as "\frac{1}{2}" and "1/2".
+    is_expression = EXPRESSION_CHARACTER.search(answer) is not None
+    if is_letter or is_expression or not 1 <= num_words <= MAX_ANSWER_WORDS:
         raise TrainingError(
-            f"length_of is 'checking', but the right answer {solution[:100]!r} is neither a number nor a text of 1 to "
-            f"{MOST_WORDS} words; leave out such rows, or set length_of to 'completion'"
+            f"length_of is 'checking', but the right answer {right_answer[:100]!r} is neither a number nor a text of "
+            f"1 to {MAX_ANSWER_WORDS} words; leave out such rows, or set length_of to 'completion'"
         )
+
+
+def _text_to_find(right_answer: str) -> str:
+    """Returns the right answer as it stands in a completion, such as `-7` for `$-7$` of a data set."""
+    return right_answer.translate(TO_ASCII_MINUS).strip().strip("$").strip()  # in LaTeX, $ stands around a formula

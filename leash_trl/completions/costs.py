@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Number
 from typing import Any
 
-from leash_trl.completions.checking import checking_length, end_of_first_place
+from leash_trl.completions.checking import check_right_answer, checking_length
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
@@ -18,9 +18,7 @@ from leash_trl.importing import import_by_path
 TOKEN_COSTS = ("completion", "thinking", "checking")
 MESSAGE_COSTS = ("tool_calls", "turns")
 COSTS = (*TOKEN_COSTS, *MESSAGE_COSTS)
-# columns of an evaluation's samples that have these lengths; all other costs are in a column of their own
-COLUMNS = {"completion": "num_tokens", "thinking": "num_thinking_tokens"}
-COST_COLUMN = "cost"
+COST_COLUMN = "cost"  # of an evaluation's samples, for the costs that no other column of them has
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,24 @@ def unit_of(length_of: str) -> str:
     return name_without_path(length_of).rpartition(".")[-1]  # the name that the user gave the function
 
 
-def label_of(length_of: str) -> str:
+def cost_label(length_of: str) -> str:
     """Returns the name of a cost in tables, beside the tokens of whole completions.
 
     Example:
-        >>> label_of("completion"), label_of("checking"), label_of("tool_calls")
+        >>> cost_label("completion"), cost_label("checking"), cost_label("tool_calls")
         ('tokens', 'checking tokens', 'tool calls')
     """
     unit = unit_of(length_of)
     return f"{length_of} {unit}" if length_of in TOKEN_COSTS[1:] else unit
+
+
+def cost_column(length_of: str) -> str:
+    """Returns the column of an evaluation's samples that has a cost of this name."""
+    if length_of == "completion":
+        return "num_tokens"
+    if length_of == "thinking":
+        return "num_thinking_tokens"
+    return COST_COLUMN
 
 
 def name_without_path(length_of: str) -> str:
@@ -89,8 +96,8 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
         return _cost_of_function(length_of)
     if length_of in COSTS:
         return Cost(length_of)
-    # The path of a function has a dot, as in my_costs.num_lines or my_file.py:num_lines; a name without is a typing
-    # error in one of COSTS.
+    # The path of a function has a dot, as in "my_costs.num_lines" or "my_file.py:num_lines". A name without a dot is a
+    # typing error in one of COSTS.
     if "." not in length_of:
         raise ValueError(
             f"length_of is {length_of!r}, but must be one of {', '.join(COSTS)}, or a function, as "
@@ -102,7 +109,7 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
 
 def _cost_of_function(function: Callable[..., Any]) -> Cost:
     """Returns the cost with the import path of a function as its name, by which a resumed run finds it again."""
-    # An object such as a `functools.partial` has neither attribute; importing None.None then fails like a wrong path.
+    # An object such as a `functools.partial` has neither attribute. Its path is "None.None", which cannot be imported.
     path = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', None)}"
     # A lambda, or a function inside another one, has a path that leads nowhere or to another object.
     try:
@@ -148,24 +155,25 @@ def costs_of(
     if cost.name == "checking":
         return _checking_lengths(arguments, decode)
     if cost.name == "tool_calls":
-        return [_num_tool_calls(messages) for messages in _messages(cost, arguments)]
+        return [_num_tool_calls(messages) for messages in _completions_as_messages(cost, arguments)]
     # A turn is a message of the model; the others are the results of tools.
     if cost.name == "turns":
-        return [len(_assistant_messages(messages)) for messages in _messages(cost, arguments)]
+        return [len(_assistant_messages(messages)) for messages in _completions_as_messages(cost, arguments)]
     return _costs_by_function(cost, arguments, num_completions=len(facts))
 
 
 def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
     """Returns the [`checking_length`] of each completion, by the column `solution` of the data set."""
-    answers = right_answers(arguments.get("solution"))
+    solutions: Any = arguments.get("solution")  # `None` if the data set has no such column
+    check_right_answers(solutions)
     if have_tool_outputs(arguments["completions"]):
         raise TrainingError(
             "length_of is 'checking', but a completion has the output of a tool, which may hold the right answer; "
             "set 'tool_calls' or a function"
         )
     return [
-        checking_length(token_ids, answer, decode)
-        for token_ids, answer in zip(arguments["completion_ids"], answers, strict=True)
+        checking_length(token_ids, _right_answer(solution), decode)
+        for token_ids, solution in zip(arguments["completion_ids"], solutions, strict=True)
     ]
 
 
@@ -178,8 +186,8 @@ def have_tool_outputs(completions: Sequence[Any]) -> bool:
     return False
 
 
-def right_answers(solutions: Sequence[Any] | None) -> list[str]:
-    """Returns the right answers in a column `solution`, each of which can be looked for in a completion.
+def check_right_answers(solutions: Sequence[Any] | None) -> None:
+    """Checks the right answers in a column `solution`, each of which must be looked for in a completion.
 
     Raises:
         `TrainingError`: If there is no such column (`None`), or an answer is missing, or is neither a number nor a
@@ -189,13 +197,8 @@ def right_answers(solutions: Sequence[Any] | None) -> list[str]:
         raise TrainingError(
             "length_of is 'checking', but the data set has no column solution with the right answers; add it"
         )
-    answers = []
     for solution in solutions:
-        answer = _right_answer(solution)
-        # This raises TrainingError, also for an empty text, if the answer is neither a number nor a short text.
-        end_of_first_place("", answer)
-        answers.append(answer)
-    return answers
+        check_right_answer(_right_answer(solution))
 
 
 def _right_answer(solution: Any) -> str:
@@ -212,7 +215,7 @@ def _right_answer(solution: Any) -> str:
     return str(value)
 
 
-def _messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:
+def _completions_as_messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:
     """Returns the completions, each of which must be a list of messages, as TRL has them for conversations."""
     completions: Sequence[Any] = arguments["completions"]
     if any(isinstance(completion, str) for completion in completions):

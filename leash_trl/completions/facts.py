@@ -27,7 +27,7 @@ def completion_facts(
     *,
     tool_mask: Sequence[int] | None = None,
     thinking: ThinkingTokens | None = None,
-    is_opened: bool = False,
+    begins_in_thinking: bool = False,
 ) -> CompletionFacts:
     """Returns the facts of one completion.
 
@@ -37,7 +37,7 @@ def completion_facts(
         tool_mask (`Sequence[int]`): 1 for tokens that the model generated, 0 for the output of tools, as in TRL; by
             default the model generated all of them.
         thinking ([`ThinkingTokens`]): The markers of thinking, if its tokens are to be counted.
-        is_opened (`bool`): Whether the prompt ends inside the thinking.
+        begins_in_thinking (`bool`): Whether the completion begins inside the thinking, which its prompt has opened.
 
     Example:
         >>> completion_facts([5, 6, 7, 2], end_ids={2}, tool_mask=[1, 0, 0, 1])
@@ -49,7 +49,7 @@ def completion_facts(
         written_ids = [token for token, is_written in zip(completion_ids, tool_mask, strict=True) if is_written]
     num_thinking_tokens = 0
     if thinking is not None:
-        num_thinking_tokens = thinking.thinking_length(written_ids, is_opened)
+        num_thinking_tokens = thinking.thinking_length(written_ids, begins_in_thinking)
     # A completion that stops at the generation limit has some other token at its end, and an empty one has none.
     has_ended = len(completion_ids) > 0 and completion_ids[-1] in end_ids
     return CompletionFacts(len(written_ids), num_thinking_tokens, is_truncated=not has_ended)
@@ -58,7 +58,7 @@ def completion_facts(
 def facts_of_completions(
     completion_ids: Sequence[Sequence[int]],
     end_ids: Collection[int],
-    are_opened: Sequence[bool],
+    begin_in_thinking: Sequence[bool],
     *,
     tool_masks: Sequence[Sequence[int]] | None = None,
     thinking: ThinkingTokens | None = None,
@@ -71,7 +71,7 @@ def facts_of_completions(
             end_ids,
             tool_mask=tool_masks[row] if tool_masks else None,  # there are none without tools
             thinking=thinking,
-            is_opened=are_opened[row],
+            begins_in_thinking=begin_in_thinking[row],
         )
         all_facts.append(facts)
     return all_facts

@@ -18,12 +18,12 @@ class ThinkingMarkers:
     Args:
         end (`str`): Text that ends the thinking. The thinking begins with the same text without its slash. If the text
             has no slash, only an end shows that there was thinking.
-        is_opened (`bool`): Whether the chat template writes the beginning into the prompt, as that of R1-Distill does,
-            so that completions begin inside the thinking.
+        begins_in_thinking (`bool`): Whether completions begin inside the thinking, since the chat template writes its
+            beginning into the prompt, as that of R1-Distill does.
     """
 
     end: str = "</think>"
-    is_opened: bool = False
+    begins_in_thinking: bool = False
 
     @property
     def start(self) -> str | None:
@@ -33,14 +33,14 @@ class ThinkingMarkers:
         has_start = without_slash not in ("", self.end)
         return without_slash if has_start else None
 
-    def after_prompt(self, prompt: str) -> "ThinkingMarkers":
+    def for_prompt(self, prompt: str) -> "ThinkingMarkers":
         """Returns the same markers for completions of this prompt, which is text after the chat template.
 
         Example:
-            >>> ThinkingMarkers().after_prompt("What is 1 + 1?<|Assistant|><think>\\n").is_opened
+            >>> ThinkingMarkers().for_prompt("What is 1 + 1?<|Assistant|><think>\\n").begins_in_thinking
             True
         """
-        return replace(self, is_opened=self.is_opened_by(prompt))
+        return replace(self, begins_in_thinking=self.is_opened_by(prompt))
 
     def is_opened_by(self, prompt: str) -> bool:
         """Returns whether a prompt, after the chat template, ends with the start, so that its completion begins inside
@@ -65,12 +65,12 @@ class ThinkingMarkers:
             'The answer is 4.'
             >>> ThinkingMarkers().visible_text("<think>It is 3, wait")
             ''
-            >>> ThinkingMarkers(end="[/THINK]", is_opened=True).visible_text("It is 3, wait")
+            >>> ThinkingMarkers(end="[/THINK]", begins_in_thinking=True).visible_text("It is 3, wait")
             ''
         """
         # Without an end of thinking, `end` is empty and `after` is the whole completion.
         _, end, after = completion.rpartition(self.end)
-        is_inside_thinking = self.is_opened and not end
+        is_inside_thinking = self.begins_in_thinking and not end
         begins_anew = self.start is not None and self.start in after
         return "" if is_inside_thinking or begins_anew else after
 
@@ -103,7 +103,7 @@ class ThinkingTokens:
     tokenizer: "PreTrainedTokenizerBase"
     markers: ThinkingMarkers
 
-    def thinking_length(self, completion_ids: Sequence[int], is_opened: bool) -> int:
+    def thinking_length(self, completion_ids: Sequence[int], begins_in_thinking: bool) -> int:
         """Returns the number of tokens of a completion up to and including the last end of thinking.
 
         All tokens count if the thinking, begun in the completion or in its prompt, has not ended. The result is 0 if
@@ -111,13 +111,14 @@ class ThinkingTokens:
 
         Args:
             completion_ids (`Sequence[int]`): Tokens of the completion.
-            is_opened (`bool`): Whether the prompt ends inside the thinking.
+            begins_in_thinking (`bool`): Whether the completion begins inside the thinking, which its prompt has
+                opened.
         """
         # The count is 0 if the thinking has no end; then the rest is the whole completion.
         num_to_end = self._num_tokens_to_last(self.markers.end, completion_ids)
         rest_ids = completion_ids[num_to_end:]
         begins_anew = self.markers.start is not None and self._num_tokens_to_last(self.markers.start, rest_ids) > 0
-        is_inside_thinking = is_opened and num_to_end == 0
+        is_inside_thinking = begins_in_thinking and num_to_end == 0
         if begins_anew or is_inside_thinking:
             return len(completion_ids)
         return num_to_end

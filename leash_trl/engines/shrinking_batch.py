@@ -14,16 +14,16 @@ from transformers import LogitsProcessorList, PreTrainedModel, generation
 from transformers.cache_utils import DynamicCache
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from leash_trl.engines.token_choice import TokenChoice, global_draw
+from leash_trl.engines.token_choice import TokenChoice, drawn_from_global_generator
 from leash_trl.model_facts import merged_eos_token_ids
 
 
 SHRINK_SHARE = 0.125  # share of finished rows from which on they are dropped, since dropping copies the cache
-CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
-CACHE = ALL_CACHE_NAMES[0]  # argument of forward: "cache", before transformers 5.24 "past_key_values"
+CACHED_LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
+CACHE_ARGUMENT = ALL_CACHE_NAMES[0]  # of a model's forward: "cache", before transformers 5.24 "past_key_values"
 
 # settings of transformers' generation that rollouts cannot follow
-NOT_FOLLOWED = (
+UNSUPPORTED_SETTINGS = (
     # the next token is not drawn from the scores of one forward pass
     "do_sample",
     "num_beams",
@@ -54,7 +54,7 @@ def check_cache(model: PreTrainedModel) -> None:
     layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
     # Stateful models, such as Mamba, carry a state from token to token instead of the keys and values of all tokens.
     is_cached = model._supports_default_dynamic_cache() and not model._is_stateful
-    if not is_cached or not CACHED_LAYERS.issuperset(layer_types):
+    if not is_cached or not CACHED_LAYER_TYPES.issuperset(layer_types):
         raise ValueError(
             f"{type(model).__name__} keeps other states than keys and values, so the shrinking batch cannot sample "
             "from it: set rollout_func to null, or use the engine vllm"
@@ -75,7 +75,7 @@ def sample_tokens(
     limits: Sequence[int],
     pad_id: int,
     warpers: LogitsProcessorList,
-    choose: TokenChoice = global_draw,
+    choose: TokenChoice = drawn_from_global_generator,
 ) -> list[list[int]]:
     """Samples one completion for every prompt.
 
@@ -101,7 +101,7 @@ def sample_tokens(
     tokens = _left_padded(prompts, pad_id).to(model.device)
     mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(model.device)
     cache = DynamicCache()
-    forward = partial(model, **{CACHE: cache}, use_cache=True)
+    forward = partial(model, **{CACHE_ARGUMENT: cache}, use_cache=True)
     if tokens.shape[1] > 1:
         # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
         # contiguous, and torch would copy the matrix of the output layer for each row on a CPU.
@@ -147,7 +147,7 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     `min_new_tokens`, `suppress_tokens` and `no_repeat_ngram_size`.
 
     Raises:
-        `ValueError`: If the trainer uses vLLM, or if it or the model has a setting of `NOT_FOLLOWED`.
+        `ValueError`: If the trainer uses vLLM, or if it or the model has a setting of `UNSUPPORTED_SETTINGS`.
     """
     from trl.models import unwrap_model_for_generation  # here, since evaluation uses this file without TRL
 
@@ -199,12 +199,12 @@ def check_settings_supported(settings: generation.GenerationConfig) -> None:
     """Checks that generation has no setting that [`shrinking_rollout`] would ignore.
 
     Raises:
-        `ValueError`: If a setting of `NOT_FOLLOWED` differs from sampling without it.
+        `ValueError`: If a setting of `UNSUPPORTED_SETTINGS` differs from sampling without it.
     """
     # A setting changes nothing if it has transformers' default. There are two exceptions: trainers always sample, and
     # transformers lists no default of token_healing.
     unchanging = {**settings._get_default_generation_params(), "do_sample": True, "token_healing": False}
-    for name in NOT_FOLLOWED:
+    for name in UNSUPPORTED_SETTINGS:
         value = getattr(settings, name, None)
         if value is not None and value != unchanging.get(name):
             raise ValueError(

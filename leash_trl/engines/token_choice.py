@@ -13,17 +13,17 @@ import torch
 TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def global_draw(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def drawn_from_global_generator(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Draws tokens with torch's global generator."""
     return torch.multinomial(scores.softmax(dim=-1), num_samples=1)[:, 0]
 
 
-def likeliest(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def likeliest_tokens(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Returns the most likely tokens."""
     return scores.argmax(dim=-1)
 
 
-def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def tokens_by_inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Returns the first tokens at which the cumulative probability exceeds the given shares of its total.
 
     Source: inverse transform sampling. A token with probability 0 is never chosen.
@@ -37,7 +37,7 @@ def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Te
 
     Example:
         >>> halves = torch.tensor([[0.5, 0.0, 0.5]]).expand(3, 3)
-        >>> inverse_cdf(halves, torch.tensor([0.0, 0.499, 0.5], dtype=torch.float64)).tolist()
+        >>> tokens_by_inverse_cdf(halves, torch.tensor([0.0, 0.499, 0.5], dtype=torch.float64)).tolist()
         [0, 0, 2]
     """
     # in float32, tokens of probability 1e-8, of which a vocabulary has many, would be lost beside a sum near 1
@@ -62,7 +62,9 @@ class SeededDraw:
         self._streams = [np.random.default_rng(seed) for seed in seeds]
 
     def __call__(self, scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Draws tokens by [`inverse_cdf`]; rows must be passed for each of their tokens."""
+        """Draws tokens by [`tokens_by_inverse_cdf`]; rows must be passed for each of their tokens."""
         # Each remaining completion takes the next number of its stream, whichever others are still in the batch.
         uniforms = [self._streams[row].random() for row in rows.tolist()]
-        return inverse_cdf(scores.softmax(dim=-1), torch.tensor(uniforms, dtype=torch.float64, device=scores.device))
+        return tokens_by_inverse_cdf(
+            scores.softmax(dim=-1), torch.tensor(uniforms, dtype=torch.float64, device=scores.device)
+        )

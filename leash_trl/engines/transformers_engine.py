@@ -15,7 +15,7 @@ from transformers import (
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.engines.shrinking_batch import sample_tokens
-from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest
+from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest_tokens
 from leash_trl.model_facts import context_length, eos_token_ids
 from leash_trl.run_folder import model_path
 
@@ -73,9 +73,9 @@ class TransformersEngine:
         starts = range(0, len(requests), self.batch_size)
         for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
             batch = requests[start : start + self.batch_size]
-            choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
+            choice: TokenChoice = likeliest_tokens if is_greedy else SeededDraw([request.seed for request in batch])
             end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in batch]
-            rows = sample_tokens(
+            completions = sample_tokens(
                 self.model,
                 [request.prompt_ids for request in batch],
                 end_ids=end_ids,
@@ -84,7 +84,7 @@ class TransformersEngine:
                 warpers=warpers,
                 choose=choice,
             )
-            for token_ids, ends in zip(rows, end_ids, strict=True):
+            for token_ids, ends in zip(completions, end_ids, strict=True):
                 # A completion that its limit cut off has no end token as its last token.
                 generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
         return generations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from leash_trl.completions.costs import COLUMNS, COST_COLUMN, name_without_path
+from leash_trl.completions.costs import COST_COLUMN, cost_column, name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
 from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
@@ -99,7 +99,7 @@ def problem_means(run: EvaluatedRun) -> pd.DataFrame:
     length_of = run.run["length_of"]
     if length_of != "completion":
         # Thinking, which counts tokens, has a column of its own.
-        samples[COST_COLUMN] = samples[COLUMNS.get(length_of, COST_COLUMN)]
+        samples[COST_COLUMN] = samples[cost_column(length_of)]
         columns.append(COST_COLUMN)
     columns += [column for column in ("reward", "is_correct") if column in samples]
     return samples.groupby(PROBLEM_KEY, sort=False)[columns].mean()

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from leash_trl.completions.costs import COLUMNS, COST_COLUMN
+from leash_trl.completions.costs import COST_COLUMN, cost_column
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate
 
@@ -84,7 +84,7 @@ def metrics_of(
     is_truncated = by_problem("finish_reason") == "length"
     lengths = by_problem("num_tokens")
     # What the target limits is in the column `num_tokens`, `num_thinking_tokens` or, if it is neither, `cost`.
-    costs = by_problem(COLUMNS.get(run["length_of"], COST_COLUMN))
+    costs = by_problem(cost_column(run["length_of"]))
     target_length = run["target_length"]
 
     metrics: list[Metric] = []
@@ -109,7 +109,7 @@ def metrics_of(
         metrics.append(mean_length("thinking_tokens", thinking_lengths))
         metrics.append(mean_length("answer_tokens", lengths - thinking_lengths))
     # If the target limits tokens or thinking tokens, their mean is above.
-    if run["length_of"] not in COLUMNS:
+    if cost_column(run["length_of"]) == COST_COLUMN:
         metrics.append(mean_length("cost", costs))
     if target_length is not None:
         metrics.append(rate("within_target", costs <= target_length, at=target_length))

@@ -42,7 +42,7 @@ class OwnRewards:
 
     def observe_stored(self, completions: Iterable[Mapping[str, Any]]) -> None:
         """Records the rewards of completions that were graded before, which are fields of their records."""
-        if self.correctness.column is None:
+        if self.correctness.deciding_column is None:
             rewards = [completion["reward"] for completion in completions]
             rewards = [math.nan if reward is None else reward for reward in rewards]
             self.correctness.observe(torch.tensor(rewards))
@@ -57,8 +57,8 @@ class OwnRewards:
         """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts`,
         `token_ids` and `thinking_markers` have k."""
         arguments = reward_arguments(rows, texts, token_ids)
-        # `correctness.extra` has the function that decides correctness if it is not a reward function, else nothing.
-        functions = bind_thinking_markers([*self.functions, *self.correctness.extra], thinking_markers)
+        # A function that decides correctness, but is not a reward function, is called too.
+        functions = bind_thinking_markers([*self.functions, *self.correctness.unweighted_functions], thinking_markers)
         names = [get_callable_name(function) for function in functions]
         # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
         table = reward_table(functions, names, arguments, len(texts)).float()
@@ -66,7 +66,7 @@ class OwnRewards:
         weights = torch.tensor(self.weights or [1.0] * num_weighted)
         sums = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
         # Without a chosen column, the sum decides; with several functions, `is_known` is then false.
-        column = self.correctness.column
+        column = self.correctness.deciding_column
         deciding_rewards = sums if column is None else table[:, column].tolist()
         # These rewards are observed first, since they may be the first that show partial credit.
         self.correctness.observe(torch.tensor(deciding_rewards))

@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from leash_trl.completions.costs import COLUMNS, COST_COLUMN, MESSAGE_COSTS, costs_of, find_cost
+from leash_trl.completions.costs import MESSAGE_COSTS, cost_column, costs_of, find_cost
 from leash_trl.completions.facts import completion_facts
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
@@ -328,7 +328,7 @@ def sample_and_grade(
 
     # A chat template may open the thinking at the end of a prompt, which the markers of its completions have to know.
     plain_markers = ThinkingMarkers(plan.thinking_end)
-    markers_by_problem = [plain_markers.after_prompt(tokenizer.decode(ids)) for ids in prompts]
+    markers_by_problem = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
     markers_by_completion = [markers_by_problem[problem] for problem, _ in pairs]
     if rewards is None:
         solutions = [rows["solution"][problem] for problem, _ in pairs]
@@ -342,11 +342,16 @@ def sample_and_grade(
     thinking = ThinkingTokens(tokenizer, plain_markers)
     all_facts = []
     for (problem, _), ids in zip(pairs, token_ids, strict=True):
-        is_opened = markers_by_problem[problem].is_opened
-        all_facts.append(completion_facts(ids, engine.eos_token_ids, thinking=thinking, is_opened=is_opened))
+        facts = completion_facts(
+            ids,
+            engine.eos_token_ids,
+            thinking=thinking,
+            begins_in_thinking=markers_by_problem[problem].begins_in_thinking,
+        )
+        all_facts.append(facts)
     # What the target limits may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, reward_arguments(rows, texts, token_ids), tokenizer.decode)
-    column = COLUMNS.get(plan.length_of, COST_COLUMN)
+    column = cost_column(plan.length_of)
     for index, (problem, _) in enumerate(pairs):
         facts = all_facts[index]
         completion = {

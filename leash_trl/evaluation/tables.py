@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from leash_trl.completions.costs import TOKEN_COSTS, label_of
+from leash_trl.completions.costs import TOKEN_COSTS, cost_label
 from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
@@ -221,7 +221,7 @@ def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd
         if row.metric in COST_METRICS:
             formatted = partial(formatted, length_of=length_of)
         # `name` may have placeholders, as "pass@{at:.0f}" has.
-        heading = name.format(at=row.at, k=row.num_samples, cost=label_of(length_of))
+        heading = name.format(at=row.at, k=row.num_samples, cost=cost_label(length_of))
         estimate = Estimate(row.value, row.low, row.high)
         benchmark_cells = cells.setdefault(row.benchmark, {})
         benchmark_cells[heading] = with_interval(estimate, formatted)

@@ -18,7 +18,7 @@ from leash_trl.comparison.tables import (
     read_comparison,
     sentences_of,
 )
-from leash_trl.completions.costs import label_of
+from leash_trl.completions.costs import cost_label
 from leash_trl.evaluation import tables
 from leash_trl.evaluation.changes import PROBLEM_KEY, changes_from_baseline, keyed_samples
 from leash_trl.evaluation.intervals import Estimate
@@ -224,7 +224,7 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
     changes = [
         ("relative_tokens_change", "tokens {} %", format_points),
-        ("cost_change", f"{label_of(run.run['length_of'])} {{}}", "{:+.3g}".format),
+        ("cost_change", f"{cost_label(run.run['length_of'])} {{}}", "{:+.3g}".format),
         ("accuracy_change", "accuracy {} points", format_points),
     ]
     parts = []
@@ -348,7 +348,7 @@ def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) 
     parts = [f"{numbers['run']}: {model} trained with {method} for {numbers['steps']} updates"]
     if numbers["target"]:
         parts.append(f"target {numbers['target']}")
-    for name, unit in (("length", f" {label_of(numbers['length of'])}"), ("accuracy", " %")):
+    for name, unit in (("length", f" {cost_label(numbers['length of'])}"), ("accuracy", " %")):
         # The text is empty if the run did not log this number.
         if numbers[f"last {name}"]:
             parts.append(f"{name} in training from {numbers[f'first {name}']} to {numbers[f'last {name}']}{unit}")

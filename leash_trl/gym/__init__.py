@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 
-NAME = "gym"  # value of `model_name_or_path` that selects the gym's model
+MODEL_NAME = "gym"  # value of `model_name_or_path` that selects the gym's model
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-RECORD = CHECKPOINT / "record.json"
+RECORD_FILE = CHECKPOINT / "record.json"
 
 
 def base_record() -> dict[str, Any]:
@@ -15,5 +15,5 @@ def base_record() -> dict[str, Any]:
 
     The record is written by `recipes/gym/build_base.py record`.
     """
-    record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    record: dict[str, Any] = json.loads(RECORD_FILE.read_text(encoding="utf-8"))
     return record

@@ -17,7 +17,7 @@ from leash_trl.gym.task import Problem, TraceStyle, Wording, solution_trace
 
 
 STORY_LEVELS = (1, 2, 3)
-PEOPLE = {
+PRONOUN_BY_PERSON = {
     "Nora": "she",
     "Sam": "he",
     "Lily": "she",
@@ -53,7 +53,7 @@ THINGS = (
     "keys",
     "candles",
 )
-# What happens to the number of things; the fields are the amount and, in some, the name of a friend.
+# What happens to the number of things. The first field is the amount, and a second one the name of a friend.
 GAINS = ("finds {} more", "buys {} more", "gets {} from {}", "wins {} more", "takes {} from {}")
 LOSSES = ("loses {}", "sells {}", "gives {} to {}", "breaks {}", "throws {} away")
 OPENINGS = ("", "Let me think step by step.", "Let me work this out step by step.")
@@ -67,7 +67,7 @@ class Story:
         # Unlike Python's hash of text, this one is the same in every process.
         rng = random.Random(zlib.crc32(problem.question.encode()))
         self.problem = problem
-        self._person, friend = rng.sample(sorted(PEOPLE), 2)
+        self._person, friend = rng.sample(sorted(PRONOUN_BY_PERSON), 2)
         self._things = rng.choice(THINGS)
         # The first term is the number of things at the start, and every other one is a change: "gives 3 to Sam".
         self._changes = []
@@ -88,14 +88,14 @@ class Story:
     @property
     def _sentences(self) -> list[str]:
         """Returns one sentence for each change, without its period."""
-        pronoun = PEOPLE[self._person]
+        pronoun = PRONOUN_BY_PERSON[self._person]
         first, *others = self._changes
         sentences = [f" {pronoun.capitalize()} {first}"]
         for change in others:
             sentences.append(f" Then {pronoun} {change}")
         return sentences
 
-    def _wordings(self, sentence: str, term: int) -> tuple[str, ...]:
+    def _step_texts(self, sentence: str, term: int) -> tuple[str, ...]:
         """Returns the texts of one step from full to skip, in which `{before}` and `{total}` are still fields."""
         # Such as "{before} - 3 = {total}": the totals stay fields, since they depend on the errors of the trace.
         sign = "+" if term > 0 else "-"
@@ -112,7 +112,7 @@ class Story:
         start, *changes = self.problem.terms
         steps = []
         for sentence, term in zip(self._sentences, changes, strict=True):
-            steps.append(self._wordings(sentence, term))
+            steps.append(self._step_texts(sentence, term))
         wording = Wording(
             steps=tuple(steps),
             rechecks=tuple(recheck.format(start) for recheck in RECHECKS),

@@ -27,16 +27,16 @@ LEVELS = (1, 3, 5, 7, 9)  # levels of the gym's problems
 MAX_FIRST_TERM = 40
 MAX_TOTAL = 49
 MAX_NUMBER = MAX_TOTAL + 10  # an injected error may add ten to the largest total
-HELD_OUT_SHARE = 8  # one problem in eight is a test problem
+PROBLEMS_PER_TEST_PROBLEM = 8  # one problem in eight is a test problem, all others are training problems
 
 # Texts of a step in the styles full, short and terse; skip has no text.
 FULL = " Take ({label}) {term:+d} to get {total}."
 SHORT = " ({label}) {term:+d} = {total}"
 TERSE = " ({label}) {total}"
-STEPS = (FULL, SHORT, TERSE, "")
+STEP_TEXTS = (FULL, SHORT, TERSE, "")
 
 # A small model cannot count its passes, so each recheck begins with different words.
-OPENERS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
+RECHECK_OPENINGS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
 CONFIRMATION = " Yes, it is {}."
 REPAIR = " No, that was a slip, it is {}."
 CLOSER = " So the answer is {}."
@@ -75,7 +75,7 @@ class Problem:
         """Returns `"test"` for one eighth of the problems, which a hash of the question selects, else `"train"`."""
         # Unlike Python's hash of text, this one is the same in every process.
         digest = zlib.crc32(self.question.encode())
-        return "test" if digest % HELD_OUT_SHARE == 0 else "train"
+        return "test" if digest % PROBLEMS_PER_TEST_PROBLEM == 0 else "train"
 
 
 @dataclass(frozen=True)
@@ -154,16 +154,16 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
             yield problem
 
 
-def labeled(problem: Problem) -> Wording:
+def labeled_wording(problem: Problem) -> Wording:
     """Returns the gym's default wording, in which each step names the label of its term."""
     steps = []
     for label, term in zip(LABELS, problem.terms[1:], strict=False):
         # Four texts in the styles full, short, terse and skip, such as " (b) -3 = {total}" in the style short. The
         # total stays a field, since it depends on the errors of the trace.
-        steps.append(tuple(text.format(label=label, term=term, total="{total}") for text in STEPS))
+        steps.append(tuple(text.format(label=label, term=term, total="{total}") for text in STEP_TEXTS))
     return Wording(
         steps=tuple(steps),
-        rechecks=tuple(opener.format(problem.terms[0]) for opener in OPENERS),
+        rechecks=tuple(opener.format(problem.terms[0]) for opener in RECHECK_OPENINGS),
         confirmation=CONFIRMATION,
         repair=REPAIR,
         closer=CLOSER,
@@ -178,12 +178,12 @@ class Slip(NamedTuple):
     error: int  # added to the total
 
 
-def _sample_pass(
-    problem: Problem, wording: Wording, u: float, skip_share: float, rng: random.Random, slip: Slip | None = None
+def _pass_and_total(
+    problem: Problem, wording: Wording, brevity: float, skip_share: float, rng: random.Random, slip: Slip | None = None
 ) -> tuple[str, int]:
     """Returns the text of one pass over the terms, and the total that it ends with."""
-    # Relative frequencies of the styles full, short, terse and skip. The smaller u is, the longer is the text.
-    weights = (1, u, u**2, skip_share * u**3)
+    # Relative frequencies of the styles full, short, terse and skip. The larger `brevity` is, the shorter is the text.
+    weights = (1, brevity, brevity**2, skip_share * brevity**3)
     text = ""
     total = problem.terms[0]
     for step, (texts, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), start=1):
@@ -212,21 +212,23 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
     r"""Samples a worked solution, which ends with its answer in `\boxed{}`.
 
     The first pass may contain one error. A recheck corrects the error; without a recheck, the boxed answer is wrong.
-    `wording` defaults to [`labeled`], whose traces start after `<think>`.
+    `wording` defaults to [`labeled_wording`], whose traces start after `<think>`.
     """
-    wording = wording or labeled(problem)
+    wording = wording or labeled_wording(problem)
     # All passes of a trace are written in a similar style: a factor below 1 makes them longer than usual.
     factor = math.exp(rng.gauss(0.0, style.spread))
     slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else None
-    text, total = _sample_pass(
-        problem, wording, u=factor * style.brevity, skip_share=style.skip_share, rng=rng, slip=slip
+    text, total = _pass_and_total(
+        problem, wording, brevity=factor * style.brevity, skip_share=style.skip_share, rng=rng, slip=slip
     )
 
     # The weights are those of 0, 1 and 2 rechecks.
     (num_rechecks,) = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)
     for opening in wording.rechecks[:num_rechecks]:
         # A recheck has no error, so it corrects the total of a first pass with an error.
-        working, new_total = _sample_pass(problem, wording, u=factor * style.recheck_brevity, skip_share=0.0, rng=rng)
+        working, new_total = _pass_and_total(
+            problem, wording, brevity=factor * style.recheck_brevity, skip_share=0.0, rng=rng
+        )
         verdict = wording.confirmation if new_total == total else wording.repair
         text += opening + working + verdict.format(new_total)
         total = new_total

@@ -19,7 +19,7 @@ from leash_trl.files import write_whole
 from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.methods import find_method, hyper_parameters
+from leash_trl.length_control.methods import find_method, hyperparameter_values
 from leash_trl.run_folder import STATE_ENTRY, target_spans
 from leash_trl.saved_recipe import field_as_mapping, recipe_yaml
 
@@ -128,7 +128,7 @@ def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str
     """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
     # A recipe may have the mapping as text, if it was set on the command line.
     kwargs = field_as_mapping("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
-    length_control = method(**hyper_parameters(method, {**set_fields, "length_control_kwargs": kwargs}))
+    length_control = method(**hyperparameter_values(method, {**set_fields, "length_control_kwargs": kwargs}))
     return {name: getattr(length_control, name) for name in hyperparameter_names(method)}
 
 

@@ -38,7 +38,7 @@ class ADLP(LengthControl):
     lambda_lr: float = hyperparameter(0.001, ge=0)
     accuracy_reference: float = hyperparameter(0.62, ge=0, le=1)
     lam: float = state_field(float)  # penalty of the next batch, in reward units per token
-    # numbers of correct and of scorable completions observed since the last update
+    # numbers of correct and of scorable completions observed since the last update, such as 200 of 256
     correct: int = state_field(int)
     scorable: int = state_field(int)
 

@@ -79,7 +79,7 @@ def standardized(
     return (values.double() - means) / (stds + epsilon)
 
 
-def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
+def group_has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
     """Returns whether each prompt changes the policy: its completions differ in reward, and some advantage is not 0.
 
     Returns:
@@ -87,7 +87,7 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
 
     Example:
         >>> rewards = torch.tensor([1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
-        >>> has_signal(rewards, torch.tensor([0.0, 0.0, 1.0, -1.0, 0.0, 0.0]), 2).tolist()
+        >>> group_has_signal(rewards, torch.tensor([0.0, 0.0, 1.0, -1.0, 0.0, 0.0]), 2).tolist()
         [False, True, False]
     """
     shaped_PG = shaped_rewards.view(-1, num_generations)

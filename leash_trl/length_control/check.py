@@ -18,7 +18,7 @@ from leash_trl.length_control.rollouts import FLOAT32_ERROR, Rollouts, Score, co
 from leash_trl.length_control.targets import TARGET_COLUMN, check_target
 
 
-RULE = AdvantageRule()
+DEFAULT_RULE = AdvantageRule()  # advantages as LeashGRPOTrainer normalizes them by default
 NUM_PROMPTS = 3
 
 
@@ -51,7 +51,7 @@ def check_length_control(
     """
     check_target(None if method.target_use == "none" else target_length, method, max_completion_length)
     # by what they hold, such as {"right answers only": Rollouts(...)}
-    batches = _batches(method, target_length, max_completion_length, num_generations, columns or {})
+    batches = _batches_by_case(method, target_length, max_completion_length, num_generations, columns or {})
     _check_training(method, batches)
     # Each batch is scored by the state that the batches before it have left, as in training.
     trained = copy.deepcopy(method)
@@ -61,7 +61,7 @@ def check_length_control(
         trained.step()
 
 
-def _batches(
+def _batches_by_case(
     method: LengthControl,
     target_length: int,
     max_completion_length: int,
@@ -123,11 +123,11 @@ def _training_record(
     record = []
     for case, rollouts in batches.items():
         try:
-            score = trained.score(rollouts, RULE)
+            score = trained.score(rollouts, DEFAULT_RULE)
             if evaluates:
                 # An evaluation reads targets and scores other completions, but calls neither `observe` nor `step`.
                 trained.target_for(0, 1.0)
-                trained.score(replace(rollouts, task_rewards=-rollouts.task_rewards), RULE)
+                trained.score(replace(rollouts, task_rewards=-rollouts.task_rewards), DEFAULT_RULE)
             trained.observe(rollouts)
             if resumes:
                 # What a new process knows is a fresh method and the saved state. A checkpoint lies between `observe`
@@ -200,7 +200,7 @@ def _check_training(method: LengthControl, batches: Mapping[str, Rollouts]) -> N
 
 def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
     """Raises `ValueError` if rewards or advantages are not those that the class promises."""
-    score = method.score(rollouts, RULE)  # tensors of shape (N,)
+    score = method.score(rollouts, DEFAULT_RULE)  # tensors of shape (N,)
     advantages = score.advantages
     has_reward = rollouts.is_scorable
     if not score.shaped[~has_reward].isnan().all():
@@ -215,7 +215,7 @@ def _check_score(method: LengthControl, rollouts: Rollouts) -> None:
             "completion has no reward; mask them, as with nan_to_num(nan=0.0)"
         )
     # `own_advantages` is False if GRPO's rule computes the advantages from the shaped rewards.
-    if not method.own_advantages and not _is_same(advantages, RULE(score.shaped, rollouts.num_generations)):
+    if not method.own_advantages and not _is_same(advantages, DEFAULT_RULE(score.shaped, rollouts.num_generations)):
         raise ValueError(
             f"own_advantages of length_control {method.name!r} is False, but its advantages are not those of the "
             "shaped rewards; set it to True"
@@ -249,7 +249,7 @@ def _score_in_parts(method: LengthControl, rollouts: Rollouts, part_size: int) -
     for rows in torch.arange(len(rollouts.lengths)).view(-1, part_size):
         # a batch of a single group: the completions of a prompt, or only one of them
         part = replace(selected(rollouts, rows), num_generations=part_size)
-        scores.append(method.score(part, RULE))  # RULE: advantages as LeashGRPOTrainer normalizes them by default
+        scores.append(method.score(part, DEFAULT_RULE))
     score: Score = concatenated(scores)
     return score
 

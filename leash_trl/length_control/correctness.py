@@ -26,11 +26,12 @@ class CorrectnessRule:
             another function; and its name.
 
     Attributes:
-        column (`int`): Column of the deciding function in the table of all rewards: that of a reward function, the
-            one after them for another function, or `None` if none is chosen.
-        extra (`list[Callable]`), extra_names (`list[str]`): The deciding function if it is not a reward function: it
-            is called and logged with the reward functions, but has no weight.
-        lowest (`float`), highest (`float`): Smallest and largest positive reward of the deciding function so far.
+        deciding_column (`int`): Column of the deciding function in the table of all rewards: that of a reward
+            function, the one after them for another function, or `None` if none is chosen.
+        unweighted_functions (`list[Callable]`), unweighted_names (`list[str]`): The deciding function if it is not a
+            reward function, else nothing: it is called and logged with the reward functions, but has no weight.
+        lowest_positive (`float`), highest_positive (`float`): Smallest and largest positive reward of the deciding
+            function so far.
 
     Raises:
         `TrainingError`: If no reward function has the chosen name, or if it also has the name of another function.
@@ -38,25 +39,25 @@ class CorrectnessRule:
 
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
         self._names = list(names)
-        # `column` is that of the deciding reward in the table of all rewards, which has one column for each reward
-        # function. A deciding function that is none of them is `extra`: its column comes after theirs.
-        self.column: int | None = None
-        self.extra: list[Any] = []
-        self.extra_names: list[str] = []
+        # The table of all rewards has one column for each reward function, and one after them for a deciding function
+        # that is none of them, which is then the only one of `unweighted_functions`.
+        self.deciding_column: int | None = None
+        self.unweighted_functions: list[Any] = []
+        self.unweighted_names: list[str] = []
         self.restart()
         # `chosen` is the value of `correctness_func`: a reward function or its name, another function, or `None`.
         if chosen in functions:
-            self.column = list(functions).index(chosen)
+            self.deciding_column = list(functions).index(chosen)
         elif callable(chosen):
             if chosen_name in names:
                 raise TrainingError(
                     f"correctness_func and reward_funcs have the same name, {chosen_name!r}; rename one"
                 )
-            self.extra = [chosen]
-            self.extra_names = [chosen_name]
-            self.column = len(names)
+            self.unweighted_functions = [chosen]
+            self.unweighted_names = [chosen_name]
+            self.deciding_column = len(names)
         elif chosen in names:
-            self.column = self._names.index(chosen)
+            self.deciding_column = self._names.index(chosen)
         elif chosen is not None:
             raise TrainingError(
                 f"correctness_func is {chosen!r}, but must name one of {', '.join(names)}, or be another function"
@@ -64,26 +65,26 @@ class CorrectnessRule:
 
     def restart(self) -> None:
         """Forgets the rewards that have been observed, at the beginning of another run."""
-        self.lowest = math.inf
-        self.highest = 0.0
+        self.lowest_positive = math.inf
+        self.highest_positive = 0.0
         self._has_warned = False
 
     @property
-    def doubt(self) -> str | None:
+    def reason_unknown(self) -> str | None:
         """Why the rewards do not say which answers are correct, in one line; `None` if they do."""
-        if self.column is not None:  # `correctness_func` names the function that decides
+        if self.deciding_column is not None:  # `correctness_func` names the function that decides
             return None
         if len(self._names) > 1:
             return (
                 "correctness_func is None, so it is not known which answers are correct, and accuracy is neither "
                 f"logged nor shown; set it to one of {', '.join(self._names)}, or to another function"
             )
-        # The only reward function decides, unless it gives partial credit. `lowest` and `highest` are its smallest and
-        # largest positive reward so far, which are then different; before the first one, they are infinity and 0.
-        gives_partial_credit = self.highest > self.lowest * (1.0 + FLOAT32_ERROR)
+        # The only reward function decides, unless it gives partial credit. Then its smallest and its largest positive
+        # reward so far are different. Before the first one, they are infinity and 0.
+        gives_partial_credit = self.highest_positive > self.lowest_positive * (1.0 + FLOAT32_ERROR)
         if not gives_partial_credit:
             return None
-        values = f"{self.lowest:.3g} and {self.highest:.3g}"
+        values = f"{self.lowest_positive:.3g} and {self.highest_positive:.3g}"
         return (
             f"reward_funcs is {self._names[0]}, which returned {values}, so it is not known which answers are "
             "correct, and accuracy is neither logged nor shown; set correctness_func to a function that is "
@@ -93,34 +94,35 @@ class CorrectnessRule:
     @property
     def is_known(self) -> bool:
         """Whether the rewards say which answers are correct."""
-        return self.doubt is None
+        return self.reason_unknown is None
 
     def observe(self, deciding_rewards: torch.Tensor) -> None:
         """Records deciding rewards of shape `(N,)`, in reward units; NaN is ignored."""
         positive = deciding_rewards[deciding_rewards > 0].tolist()
-        self.lowest = min([self.lowest, *positive])
-        self.highest = max([self.highest, *positive])
+        self.lowest_positive = min([self.lowest_positive, *positive])
+        self.highest_positive = max([self.highest_positive, *positive])
 
     def check_known_for(self, method: LengthControl) -> None:
         """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known."""
+        # This is what needs it, such as "min_accuracy"; `None` if nothing does.
         if needed_by := method.needs_correctness():
-            self.require_known(needed_by)
+            self.check_known(needed_by)
 
-    def require_known(self, needed_by: str) -> None:
+    def check_known(self, needed_by: str) -> None:
         """Raises `TrainingError` if it is not known which answers are correct; `needed_by` is what needs to know."""
-        if self.doubt is not None:
-            raise TrainingError(f"{needed_by} cannot act: {self.doubt}")
+        if self.reason_unknown is not None:
+            raise TrainingError(f"{needed_by} cannot act: {self.reason_unknown}")
 
-    def new_doubt(self) -> str | None:
+    def reason_unknown_once(self) -> str | None:
         """Returns, once, why it is not known which answers are correct; else `None`."""
         if self._has_warned:
             return None
-        self._has_warned = self.doubt is not None
-        return self.doubt
+        self._has_warned = self.reason_unknown is not None
+        return self.reason_unknown
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the positive rewards so far, in types that JSON can hold."""
-        return {"positive_rewards": [self.lowest, self.highest] if self.highest > 0 else []}
+        return {"positive_rewards": [self.lowest_positive, self.highest_positive] if self.highest_positive > 0 else []}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Adds what [`state_dict`] returned in another process or an earlier part of the run, if anything."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 
-def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
+def mean_violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
     r"""Returns the constraint violation of some completions, dimensionless: positive above the target, negative below.
 
     $$ \hat J_P = \frac{1}{BG} \sum_{b,i} \left( \frac{L(y_{b,i})}{L_t} - 1 \right) $$
@@ -18,7 +18,7 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
     even in its last bit.
 
     Example:
-        >>> violation([4096, 12288], [4096, 4096])
+        >>> mean_violation([4096, 12288], [4096, 4096])
         1.0
     """
     overshoots = []

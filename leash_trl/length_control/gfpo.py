@@ -60,7 +60,7 @@ class GFPO(LengthControl):
                 f"num_kept is {self.num_kept}, but must be less than num_generations={rollouts.num_generations}"
             )
 
-    def kept(self, rollouts: Rollouts) -> torch.Tensor:
+    def is_kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to train on."""
         num_kept = self.num_kept
         if num_kept is None:
@@ -84,7 +84,7 @@ class GFPO(LengthControl):
     def advantages(self, rollouts: Rollouts, shaped: torch.Tensor, rule: AdvantageRule) -> torch.Tensor:
         """Computes advantages over the kept completions; the others have advantage 0."""
         # `group_advantages` leaves a reward of NaN out of mean and standard deviation, and gives it an advantage of 0.
-        kept_rewards_N = shaped.masked_fill(~self.kept(rollouts), torch.nan)
+        kept_rewards_N = shaped.masked_fill(~self.is_kept(rollouts), torch.nan)
         return group_advantages(
             kept_rewards_N, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction=0
         )

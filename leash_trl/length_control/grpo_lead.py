@@ -61,10 +61,12 @@ class GRPOLead(LengthControl):
         rates_N = rollouts.solve_rates  # rho
         # Weights fall with the solve rate: a correct answer counts most where few answers are correct, and a wrong one
         # where few are wrong.
-        weights_N = torch.where(advantages_N > 0, self.weights(rates_N), self.weights(1.0 - rates_N))
+        weights_N = torch.where(
+            advantages_N > 0, self.difficulty_weights(rates_N), self.difficulty_weights(1.0 - rates_N)
+        )
         return (advantages_N * weights_N).nan_to_num(nan=0.0)  # an unscorable prompt has no solve rate
 
-    def weights(self, rates: torch.Tensor) -> torch.Tensor:
+    def difficulty_weights(self, rates: torch.Tensor) -> torch.Tensor:
         """Returns the weights $w$ for solve rates, dimensionless."""
         # 1 / (1 + exp(k (rho - rho_0)))
         shares = torch.sigmoid(self.weight_steepness * (self.weight_midpoint - rates))

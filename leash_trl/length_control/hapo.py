@@ -39,8 +39,8 @@ class HAPO(LengthControl):
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         # `self.shortest` is the length in tokens of the shortest correct answer so far, by the number of the question.
         questions = rollouts.questions.tolist()
-        shortest = [self.shortest.get(str(question), math.nan) for question in questions]
-        shortest_N = torch.tensor(shortest, dtype=torch.float64)  # h; NaN without history
+        lengths_before = [self.shortest.get(str(question), math.nan) for question in questions]
+        shortest_N = torch.tensor(lengths_before, dtype=torch.float64)  # h; NaN without history
         # The cosine falls from 1 at length 0 to 0 at the shortest correct answer, whose angle is pi / 2, and to -1 at
         # twice its length.
         angles_N = math.pi / 2 * rollouts.lengths.double() / shortest_N.clamp(min=LEAST_LENGTH)

@@ -57,7 +57,7 @@ class Laser(LengthControl):
         return rollouts.target_lengths
 
 
-def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
+def difficulty_levels(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
     """Returns the difficulty of each prompt as an index into `DIFFICULTIES`. A solve rate of exactly 1/3 or 2/3
     belongs to the easier class for shaping, and to the harder class for monitoring.
 
@@ -71,7 +71,7 @@ def lengths_by_difficulty(rollouts: Rollouts) -> list[list[float]]:
     """Returns the lengths of all completions, correct and wrong, for each of `DIFFICULTIES`, without unscorable
     prompts."""
     is_unscorable_N = torch.isnan(rollouts.solve_rates)
-    levels_N = difficulty(rollouts.solve_rates, when="monitoring")
+    levels_N = difficulty_levels(rollouts.solve_rates, when="monitoring")
     levels_N = levels_N.masked_fill(is_unscorable_N, -1)  # no difficulty
     return [rollouts.lengths[levels_N == level].tolist() for level in range(len(DIFFICULTIES))]
 
@@ -174,7 +174,7 @@ class LaserD(Laser):
                 f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
 
-    def choose_targets(
+    def targets_by_difficulty(
         self, lengths: Sequence[Sequence[float]], lowest: float, num_generations: int
     ) -> list[float | None]:
         """Returns a target in tokens for each of `DIFFICULTIES`; `None` stands for the longest answer of a batch."""
@@ -191,14 +191,14 @@ class LaserD(Laser):
         targets = self.targets
         if not targets:
             lengths = lengths_by_difficulty(rollouts)
-            targets = self.choose_targets(lengths, _smallest_prompt_target(rollouts), rollouts.num_generations)
+            targets = self.targets_by_difficulty(lengths, _smallest_prompt_target(rollouts), rollouts.num_generations)
         longest = rollouts.lengths.max().item()
         target_by_level = torch.tensor(
             [longest if target is None else target for target in targets], dtype=torch.float64
         )
         # Difficulty of the prompt of each completion, as an index into `DIFFICULTIES`; `when` says to which class a
         # solve rate on a border belongs. A prompt without a solve rate has no reward, so its target has no effect.
-        levels_N = difficulty(rollouts.solve_rates.nan_to_num(), when="shaping")
+        levels_N = difficulty_levels(rollouts.solve_rates.nan_to_num(), when="shaping")
         return target_by_level[levels_N]
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -214,7 +214,7 @@ class LaserD(Laser):
         # `window` holds the lengths of the answers since the last choice, in a list for each of `DIFFICULTIES`, and
         # `lower_bound` the smallest target among their prompts. If there are none yet, the choice stays due.
         if is_due and self.lower_bound and any(self.window):
-            self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
+            self.targets = self.targets_by_difficulty(self.window, self.lower_bound, self.num_generations)
             self.steps_since_refresh = 0
             self.window = [[] for _ in DIFFICULTIES]
             self.lower_bound = None

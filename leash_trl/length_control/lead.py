@@ -67,8 +67,8 @@ def correctness_weight(
     # There are two kinds of rewards, correctness (c) from 0 to 1 and efficiency (e) from -1 to 1, both passed as mean
     # and variance for each prompt, such as [[0.5, 0.25]]. `mu` is the mean of all, and `v` their standard deviation
     # relative to it.
-    mu_c, v_c = _mean_and_variation(correctness)
-    mu_e, v_e = _mean_and_variation(efficiency)
+    mu_c, v_c = _mean_and_relative_std(correctness)
+    mu_e, v_e = _mean_and_relative_std(efficiency)
     # `p` is how far the mean is from the best reward, 1, as a share of the range of the rewards.
     p_c = 1.0 - mu_c
     p_e = (1.0 - mu_e) / 2.0
@@ -79,7 +79,7 @@ def correctness_weight(
     return D_c / (D_c + D_e + TINY)
 
 
-def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+def _mean_and_relative_std(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     r"""Returns $\mu$, the mean of the groups' means, and $v = \sigma / |\mu|$; both are 0 without groups."""
     if not groups:
         return 0.0, 0.0
@@ -93,7 +93,7 @@ def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float
     return mu, v
 
 
-def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
+def _mean_and_variance_by_group(rewards_PG: torch.Tensor) -> list[list[float]]:
     """Returns mean and population variance of each group, ignoring NaN; groups without values are left out."""
     has_values_P = ~torch.isnan(rewards_PG).all(dim=1)
     means_P1, stds_P1 = mean_and_std(rewards_PG[has_values_P], correction=0)
@@ -149,7 +149,7 @@ class LEAD(LengthControl):
     alpha: float = hyperparameter(1.0, ge=0)
     beta: float = hyperparameter(0.95, ge=0, le=1)
     weight: float = state_field(lambda: 0.5)
-    # mean and variance of each group observed since the last update, as `correctness_weight` takes them
+    # mean and variance of the rewards of each group observed since the last update, such as [[0.5, 0.25], [1.0, 0.0]]
     observed_correctness: list[list[float]] = state_field(list)
     observed_efficiency: list[list[float]] = state_field(list)
 
@@ -198,8 +198,8 @@ class LEAD(LengthControl):
 
     def observe(self, rollouts: Rollouts) -> None:
         efficiency_of_correct_N = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
-        self.observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
-        self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency_of_correct_N))
+        self.observed_correctness += _mean_and_variance_by_group(rollouts.by_group(rollouts.correctness))
+        self.observed_efficiency += _mean_and_variance_by_group(rollouts.by_group(efficiency_of_correct_N))
 
     def step(self) -> None:
         # Both lists have mean and variance of the rewards of each prompt since the last update, such as [[0.5, 0.25]].

@@ -9,11 +9,11 @@ import torch
 
 from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 from leash_trl.length_control.accuracy_floor import RunningAccuracy
-from leash_trl.length_control.dual import projected_ascent, violation
+from leash_trl.length_control.dual import mean_violation, projected_ascent
 from leash_trl.length_control.rollouts import FLOAT32_ERROR
 
 
-ONLY = ""  # name of the multiplier if there is one for all prompts
+COMMON_MULTIPLIER = ""  # name of the multiplier if all prompts share one
 
 
 class Observation(NamedTuple):
@@ -70,10 +70,10 @@ class Leash(LengthControl):
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). Three options are ours. `multiplier_per`
     sets one constraint for each value of a column, whose multiplier depends only on the violation of its own prompts.
-    The accuracy floor multiplies a positive lambda by the share that [`RunningAccuracy.above`] allows, and lambda
-    rises by that share of its step. If the target is too short for the floor, answers become about as short as the
-    floor allows. The floor does not reduce a negative lambda, which makes answers longer. With `release_share`, a run
-    ends with a lower price of length, as in the recipes for Nemotron 3 Ultra (`student_rlvr1.yaml` and
+    The accuracy floor multiplies a positive lambda by the share that [`RunningAccuracy.with_penalty_share`] allows,
+    and lambda rises by that share of its step. If the target is too short for the floor, answers become about as short
+    as the floor allows. The floor does not reduce a negative lambda, which makes answers longer. With `release_share`,
+    a run ends with a lower price of length, as in the recipes for Nemotron 3 Ultra (`student_rlvr1.yaml` and
     `student_rlvr2.yaml` of NeMo-RL), which lower that of the final answer from 0.25 to 0.08 for the last 50 of about
     178 updates.
 
@@ -125,7 +125,7 @@ class Leash(LengthControl):
     # by name of the multiplier: its value before any release, in reward units per unit of relative overshoot
     lambdas: dict[str, float] = state_field(dict)
     is_released: bool = state_field(bool)  # whether the next update is one of the last ones, of `release_share`
-    # by name of the multiplier: its completions since the last dual step
+    # by name of the multiplier: its completions since the last dual step, such as {"low": [Observation(900, 512, 1)]}
     observed: dict[str, list[Observation]] = state_field(dict)
     accuracies: dict[str, RunningAccuracy] = state_field(dict)  # by name of the multiplier
     # `multiplier_per`, by whose values the multipliers are named
@@ -139,10 +139,10 @@ class Leash(LengthControl):
                 f"lambda_max={self.lambda_max}"
             )
         # With `multiplier_per`, a multiplier is added when its value of this column is first seen. Without it, there
-        # is a single one, whose name is `ONLY`.
+        # is a single one, whose name is `COMMON_MULTIPLIER`.
         self.budget_column = self.multiplier_per
         if not self.multiplier_per:
-            self.lambdas = {ONLY: float(self.lambda_init)}
+            self.lambdas = {COMMON_MULTIPLIER: float(self.lambda_init)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if its multipliers belong to another column."""
@@ -162,7 +162,7 @@ class Leash(LengthControl):
     @property
     def lam(self) -> float:
         """The multiplier for the next batch; the mean if there are several."""
-        return fmean(self.multiplier(name) for name in self.lambdas or [ONLY])
+        return fmean(self.multiplier(name) for name in self.lambdas or [COMMON_MULTIPLIER])
 
     def multiplier(self, name: str) -> float:
         """Returns the multiplier of this name for the next batch; it starts at `lambda_init`."""
@@ -197,7 +197,7 @@ class Leash(LengthControl):
 
     def _multiplier_names(self, rollouts: Rollouts) -> Sequence[str]:
         """Returns the name of the multiplier of each completion."""
-        return self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
+        return self.budgets(rollouts) or [COMMON_MULTIPLIER] * len(rollouts.lengths)
 
     def _penalty_coefficients(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: [`penalty_coefficient`] of each completion, in float64."""
@@ -278,23 +278,23 @@ class Leash(LengthControl):
             return self.lambdas[name]
         lengths = [completion.length for completion in observed]
         targets = [completion.target for completion in observed]
-        mean_violation = violation(lengths, targets)
+        measured_violation = mean_violation(lengths, targets)
         step_size = self.lambda_lr
         # Where the accuracy floor holds back a part of the penalty, lambda rises only by the share that applies. It
         # would otherwise go on rising without effect, and be far too high once all of it applies again.
-        if mean_violation > 0:
+        if measured_violation > 0:
             step_size *= self.penalty_share(name)
-        return projected_ascent(self.lambdas[name], mean_violation, step_size, self.lambda_min, self.lambda_max)
+        return projected_ascent(self.lambdas[name], measured_violation, step_size, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         statistics = {"lambda": self.multiplier(name)}
         if self.min_accuracy is not None:
-            statistics["running_accuracy"] = self.running_accuracy(name).level
+            statistics["running_accuracy"] = self.running_accuracy(name).mean_accuracy
             statistics["price_share"] = self.penalty_share(name)
         return statistics
 
     def statistics(self) -> dict[str, float]:
-        return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)
+        return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(COMMON_MULTIPLIER)
 
 
 class LeashC(Leash):

@@ -21,32 +21,32 @@ from leash_trl.length_control import (
     hyperparameter,
     state_field,
 )
-from leash_trl.length_control.dual import clipped, violation
+from leash_trl.length_control.dual import clipped, mean_violation
 from leash_trl.length_control.leash import Leash, Observation
 
 
 # Chosen on simulated systems of CHOICE_SEED (recipes/gym/length_plants.py) and on seed 51 of the gym.
-NOISE = 0.1  # s, standard deviation of the logarithm of a batch's mean length
-LEVEL_WALK = 0.003  # q_y, unexplained change of that logarithm per update
+LOG_LENGTH_NOISE = 0.1  # s, standard deviation of the logarithm of a batch's mean length
+LOG_RATIO_WALK = 0.003  # q_y, unexplained change of that logarithm per update
 RESPONSE_WALK = 0.6  # q_b, change of the logarithm of the response while the length changes by a factor of e
 DRIFT_WALK = 0.0003  # q_d, change of the drift per update
-HORIZON = 5.0  # H, number of updates over which the remaining change of length is spread
+SPREAD_UPDATES = 5.0  # H, number of updates over which the remaining change of length is spread
 RESPONSE_INIT = 0.04
-COVARIANCE_INIT = np.diag([NOISE**2, 0.8**2, 0.005**2])  # of y, log b and d, which are independent at first
+COVARIANCE_INIT = np.diag([LOG_LENGTH_NOISE**2, 0.8**2, 0.005**2])  # of y, log b and d, which are independent at first
 MIN_RESPONSE = 5e-4
 MAX_RESPONSE = 0.4
 MAX_DRIFT = 0.95  # as a share of the response
-SHORTEST = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
+MIN_LENGTH_RATIO = 0.05  # shares of the target below this are raised to it, so that their logarithm is finite
 
 
 class Forecast(NamedTuple):
-    r"""An extended Kalman filter of how the mean length responds to lambda. Its state is $(y, \log b, d)$: `update`
-    corrects it by a measured length, `predict` moves it by one policy update, and `control` returns the push that
-    brings the length to its target.
+    r"""An extended Kalman filter of how the mean length responds to lambda. Its state is $(y, \log b, d)$:
+    `after_batch` corrects it by a measured length, `after_update` moves it by one policy update, and `needed_push`
+    returns the push that brings the length to its target.
 
     Args:
-        level (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch; `None`
-            before the first batch.
+        log_ratio (`float`): $y$, logarithm of the ratio of length to target that is expected for the next batch;
+            `None` before the first batch.
         push (`float`): $u$, running mean of lambda, dimensionless, which models the momentum of the optimizer.
         response (`float`): $b$, by how much the logarithm falls in one update if the push is 1.
         drift (`float`): $d$, by how much the logarithm rises in one update if the push is 0.
@@ -56,7 +56,7 @@ class Forecast(NamedTuple):
             `(3, 3)`; lists, since checkpoints hold it.
     """
 
-    level: float | None = None
+    log_ratio: float | None = None
     push: float = 0.0
     response: float = RESPONSE_INIT
     drift: float = 0.0
@@ -67,9 +67,9 @@ class Forecast(NamedTuple):
     def for_target(self, target: float | None) -> "Forecast":
         """Returns the forecast for a new target in tokens: the expected length stays the same, its ratio to the target
         changes."""
-        if self.level is None or self.target is None or target is None:
+        if self.log_ratio is None or self.target is None or target is None:
             return self._replace(target=target)
-        return self._replace(level=self.level + math.log(self.target / target), target=target)
+        return self._replace(log_ratio=self.log_ratio + math.log(self.target / target), target=target)
 
     def after_batch(self, violation: float) -> "Forecast":
         r"""Returns the forecast after a batch with the measured violation $\hat J_P$.
@@ -77,27 +77,27 @@ class Forecast(NamedTuple):
         $$ e = \log(1 + \hat J_P) - y, \qquad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \qquad
            (y, \log b, d) \leftarrow (y, \log b, d) + k e, \qquad P \leftarrow P - k P_{y \cdot} $$
 
-        In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to `MIN_RESPONSE` and
-        `MAX_RESPONSE`, $d$ to $[0, 0.95 b]$. Source: ours.
+        $e$ is the surprise. In the first batch, $y$ is the measured logarithm, so $e$ is 0. $b$ is clipped to
+        `MIN_RESPONSE` and `MAX_RESPONSE`, $d$ to $[0, 0.95 b]$. Source: ours.
         """
         # 1 + violation is the mean ratio of length to target. The state of the filter is the logarithm of this ratio
-        # (`level`), the logarithm of the response to lambda, and the drift.
-        measured = math.log(max(1.0 + violation, SHORTEST))
-        expected = measured if self.level is None else self.level
-        surprise = measured - expected  # e
-        # Only the level is measured. The other two parts are corrected as far as their errors vary with its error, by
-        # the first row of the covariance.
+        # (`log_ratio`), the logarithm of the response to lambda, and the drift.
+        measured = math.log(max(1.0 + violation, MIN_LENGTH_RATIO))
+        expected = measured if self.log_ratio is None else self.log_ratio
+        surprise = measured - expected
+        # Only the logarithm of the ratio is measured. The other two parts are corrected as far as their errors vary
+        # with its error, by the first row of the covariance.
         covariance = np.array(self.covariance)  # P, of shape (3, 3)
-        level_row = covariance[0]  # P_y.
-        gain = level_row / (level_row[0] + NOISE**2)  # k, the Kalman gain
-        level_gain, response_gain, drift_gain = gain.tolist()
+        log_ratio_row = covariance[0]  # P_y.
+        gain = log_ratio_row / (log_ratio_row[0] + LOG_LENGTH_NOISE**2)  # k, the Kalman gain
+        log_ratio_gain, response_gain, drift_gain = gain.tolist()
         # The correction of the logarithm of the response is a factor of the response.
         response = clipped(self.response * math.exp(response_gain * surprise), MIN_RESPONSE, MAX_RESPONSE)
         return self._replace(
-            level=expected + level_gain * surprise,
+            log_ratio=expected + log_ratio_gain * surprise,
             response=response,
             drift=clipped(self.drift + drift_gain * surprise, 0.0, MAX_DRIFT * response),
-            covariance=(covariance - np.outer(gain, level_row)).tolist(),
+            covariance=(covariance - np.outer(gain, log_ratio_row)).tolist(),
         )
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
@@ -112,14 +112,14 @@ class Forecast(NamedTuple):
         """
         # The optimizer's momentum averages over updates, so lambda acts by its running mean, the push.
         push = momentum * self.push + (1.0 - momentum) * lam
-        if self.level is None:  # no length has been measured yet
+        if self.log_ratio is None:  # no length has been measured yet
             return self._replace(push=push, last_lambda=lam)
-        # The logarithm of length over target (`level`) falls by `fall` and rises by `drift`.
+        # The logarithm of length over target (`log_ratio`) falls by `fall` and rises by `drift`.
         fall = self.response * push
         # The response is expected to change only while the length does, so its variance grows with the change of
         # length.
         response_variance = RESPONSE_WALK**2 * abs(fall - self.drift)
-        process_noise = np.diag([LEVEL_WALK**2, response_variance, DRIFT_WALK**2])
+        process_noise = np.diag([LOG_RATIO_WALK**2, response_variance, DRIFT_WALK**2])
         covariance = np.array(self.covariance)  # P
         # F P F^T, where F is the identity except for its first row, (1, -fall, 1). F P changes only the first row of
         # P, and (F P) F^T only the first column. It is no matrix product, since the last bit of that depends on the
@@ -127,7 +127,7 @@ class Forecast(NamedTuple):
         covariance[0] = covariance[0] - fall * covariance[1] + covariance[2]
         covariance[:, 0] = covariance[:, 0] - fall * covariance[:, 1] + covariance[:, 2]
         return self._replace(
-            level=self.level - fall + self.drift,
+            log_ratio=self.log_ratio - fall + self.drift,
             push=push,
             last_lambda=lam,
             covariance=(covariance + process_noise).tolist(),
@@ -144,20 +144,20 @@ class Forecast(NamedTuple):
         d$, the result is $u$, so the length stays at the target. Source: ours.
 
         Example:
-            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
+            >>> round(Forecast(log_ratio=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
             0.375
         """
-        if self.level is None:  # no length has been measured yet: as much as `lambda_max` allows
+        if self.log_ratio is None:  # no length has been measured yet: as much as `lambda_max` allows
             return math.inf
         # The optimizer's momentum goes on with the last push. Its whole effect is that of `carried_updates` updates
         # with this push.
         carried_updates = momentum / (1.0 - momentum)  # m
         carried_fall = self.response * self.push * carried_updates
-        rise = self.drift * (HORIZON + carried_updates)
-        # By this much, the logarithm of length over target must still fall. The push is chosen to cover 1 / HORIZON of
-        # it in the next update.
-        remaining = self.level - carried_fall + rise
-        return remaining / (self.response * HORIZON)
+        rise = self.drift * (SPREAD_UPDATES + carried_updates)
+        # By this much, the logarithm of length over target must still fall. The push is chosen to cover
+        # 1 / SPREAD_UPDATES of it in the next update.
+        remaining = self.log_ratio - carried_fall + rise
+        return remaining / (self.response * SPREAD_UPDATES)
 
 
 class LeashPredictive(Leash):
@@ -228,7 +228,7 @@ class LeashPredictive(Leash):
             # completions had different ones.
             has_one_target = len(set(targets)) == 1
             forecast = forecast.for_target(targets[0] if has_one_target else None)
-            forecast = forecast.after_batch(violation(lengths, targets))
+            forecast = forecast.after_batch(mean_violation(lengths, targets))
         elif reuses_completions:  # another update on the completions of the last one
             lam = forecast.last_lambda
         else:  # the update was on completions of other multipliers

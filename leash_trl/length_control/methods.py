@@ -12,7 +12,7 @@ from leash_trl.length_control.method import LengthControl
 # fields of a configuration that are hyper-parameters of some methods
 SHARED_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 # Module and class of each method of the package, in the order in which they are listed.
-CLASSES = (
+CLASS_PATHS = (
     "leash.Leash",
     "leash.LeashC",
     "leash_predictive.LeashPredictive",
@@ -52,7 +52,7 @@ def _load_methods() -> dict[str, type[LengthControl]]:
     """Returns the methods of the package by name, such as `{"leash": Leash}`."""
     methods = {}
     # Each path is relative to this package, such as "leash.Leash", and `resolve_name` takes "package.leash:Leash".
-    for path in CLASSES:
+    for path in CLASS_PATHS:
         module, _, class_name = path.partition(".")
         method = pkgutil.resolve_name(f"{__package__}.{module}:{class_name}")
         methods[method.name] = method
@@ -78,7 +78,7 @@ def find_method(name: str) -> type[LengthControl]:
     return method
 
 
-def hyper_parameters(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:
+def hyperparameter_values(method: type[LengthControl], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the hyper-parameters of a method that a run's configuration sets.
 
     A value in `length_control_kwargs` comes before those of `SHARED_FIELDS` and of `adam_beta1`, the momentum of the

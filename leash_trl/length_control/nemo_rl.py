@@ -30,13 +30,13 @@ class Band(NamedTuple):
         return 1.0 - (1.0 - self.f) * share
 
 
-def band_of(value: Any, configured: Band | None = None, name: str = "profile_band") -> Band | None:
-    """Returns the band of a prompt: that of its row, else the configured one; `None` for no band.
+def band_or_default(value: Any, default: Band | None = None, name: str = "profile_band") -> Band | None:
+    """Returns the band of a prompt: that of its row, else `default`; `None` for no band.
 
     Args:
         value (`Mapping`): The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the
             same mapping under the key `total`, as in NeMo-RL's data. Values of None and NaN count as absent.
-        configured (`Band`, *optional*): The band for rows without their own.
+        default (`Band`, *optional*): The band for rows without their own.
         name (`str`): Name of the value for the error message.
 
     Raises:
@@ -49,7 +49,7 @@ def band_of(value: Any, configured: Band | None = None, name: str = "profile_ban
     # values.
     entries = value if isinstance(value, Mapping) else {name: value}
     if all(entry is None or entry != entry for entry in entries.values()):  # only NaN differs from itself
-        return configured
+        return default
     # A missing entry, or a value that is no mapping, gives None, which is no number.
     numbers: list[Any] = [entries.get(field) for field in Band._fields]
     band = Band(*numbers)
@@ -96,14 +96,14 @@ class NemoRL(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.configured = band_of(self.profile_band)
+        self.configured_band = band_or_default(self.profile_band)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
-        # `configured` is the band of all prompts; the column may have another one for each prompt.
-        if self.configured is None and self.profile_band_column is None:
+        # `configured_band` is the band of all prompts, or `None`; the column may have another one for each prompt.
+        if self.configured_band is None and self.profile_band_column is None:
             raise ValueError(f"{self.name} has neither profile_band nor profile_band_column; set one of them")
         # The reward falls only from `a` tokens on, so a band above the generation limit would have no effect.
-        if self.configured is not None and self.configured.a >= max_completion_length:
+        if self.configured_band is not None and self.configured_band.a >= max_completion_length:
             raise ValueError(
                 f"profile_band is {self.profile_band}, but a must be less than the generation limit of "
                 f"{max_completion_length} tokens"
@@ -131,5 +131,6 @@ class NemoRL(LengthControl):
         """Returns the bands of the rows, else the configured one."""
         bands = []
         for index, row in enumerate(rows):
-            bands.append(band_of(row, self.configured, name=f"column {self.profile_band_column} of row {index}"))
+            name = f"column {self.profile_band_column} of row {index}"
+            bands.append(band_or_default(row, self.configured_band, name))
         return bands

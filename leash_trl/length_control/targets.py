@@ -57,6 +57,20 @@ def plain_value(value: Any) -> Any:
     return None if is_missing else value
 
 
+def scaled_target(target: float, scheduled: float, target_length: float, largest_length: float) -> float:
+    """Returns the target of a prompt while the schedule is at `scheduled` instead of `target_length`: it is in the
+    same proportion to the target of the data set, but not beyond the largest length that a completion can have.
+
+    Example:
+        >>> [scaled_target(target, scheduled=100, target_length=50, largest_length=150) for target in (30, 80, 200)]
+        [60.0, 150, 200]
+    """
+    in_proportion = target * scheduled / target_length
+    # A target that is above the largest length already need not fall to it.
+    upper_bound = max(target, largest_length)
+    return min(in_proportion, upper_bound)
+
+
 def row_target(row: Mapping[str, Any]) -> float | None:
     """Returns the target in column `target_length` of a data set row, in tokens, or `None` if the row has none.
 
@@ -118,14 +132,14 @@ def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
         )
 
 
-def check_method_controls(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
+def check_method_supports_cost(length_of: str, is_in_tokens: bool, method: LengthControl) -> None:
     """Raises `ValueError` if the method cannot control this cost: methods that truncate completions control whole
     completions, and methods that ask for a length in the prompt ask for tokens."""
     # `length_of` names what is counted, such as the tokens of the thinking; generation can only be stopped by all
     # tokens.
     if length_of != "completion" and limits_generation(method):
         raise ValueError(f"length_of is {length_of!r}, but {method.name!r} truncates completions; set 'completion'")
-    # The text that the method appends to a prompt is empty if it asks for no length; any target shows this.
+    # The text that the method appends to a prompt is empty if it asks for no length. Any target shows this, such as 1.
     if not is_in_tokens and method.prompt_suffix(1.0, math.inf):
         raise ValueError(
             f"length_of is {length_of!r}, but {method.name!r} asks for a number of tokens in the prompt; use another "

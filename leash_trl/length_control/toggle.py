@@ -42,22 +42,22 @@ class Toggle(LengthControl):
     period: int = hyperparameter(20, ge=1)
     accuracy_threshold: float = hyperparameter(0.5, ge=0, le=1)
     percentile: float = hyperparameter(75.0, ge=0, le=100)
-    # budgets in tokens, by question number as text, since JSON has text keys
+    # budgets in tokens by the number of the question, such as {"17": 900.0}; text, since JSON has text keys
     limits: dict[str, float] = state_field(dict)
     batches_done: int = state_field(int)
     # whether a batch was observed since the last update, as an update that reuses completions is no new iteration
     is_observed: bool = state_field(bool)
 
     @property
-    def is_on(self) -> bool:
+    def is_budget_phase(self) -> bool:
         """Whether the next batch has a budget."""
         return self.batches_done // self.period % 2 == 0
 
-    def is_budgeted(self, rollouts: Rollouts) -> torch.Tensor:
+    def has_budget(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the budget is on and the solve rate of the prompt is high
         enough."""
         is_hard_N = rollouts.solve_rates < self.accuracy_threshold  # False for a prompt without a solve rate
-        return ~is_hard_N & self.is_on
+        return ~is_hard_N & self.is_budget_phase
 
     def shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         # Budgets in tokens by the number of the question, such as {"17": 900.0}. The first estimate stays in force, so
@@ -67,7 +67,7 @@ class Toggle(LengthControl):
         budgets = [budget_by_question.get(str(question), math.inf) for question in questions]  # inf: not solved yet
         is_above_N = rollouts.lengths > torch.tensor(budgets, dtype=torch.float64)
         # Above its budget, a completion earns 0, unless budgets are off in this period or its prompt is hard.
-        is_kept_N = ~(is_above_N & self.is_budgeted(rollouts))
+        is_kept_N = ~(is_above_N & self.has_budget(rollouts))
         return self.base_rewards(rollouts) * is_kept_N
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -91,4 +91,4 @@ class Toggle(LengthControl):
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:
-        return {"questions_with_budget": float(len(self.limits)), "budget_on": float(self.is_on)}
+        return {"questions_with_budget": float(len(self.limits)), "budget_on": float(self.is_budget_phase)}

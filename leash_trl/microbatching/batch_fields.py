@@ -22,7 +22,7 @@ class Padding:
     value: int | None = 0  # None is the tokenizer's padding token
 
 
-PADDING = {
+PADDING_BY_FIELD = {
     "prompt_ids": Padding("left", None),
     "prompt_mask": Padding("left"),
     "completion_ids": Padding("right", None),
@@ -36,16 +36,16 @@ PADDING = {
 }
 """Fields with one column per token."""
 
-WHOLE_FIELDS = frozenset({"num_items_in_batch"})
+BATCH_LEVEL_FIELDS = frozenset({"num_items_in_batch"})
 """Fields with one value for the whole batch instead of one per row."""
 
-FIELDS = frozenset(PADDING) | WHOLE_FIELDS | {"advantages"}
+SUPPORTED_FIELDS = frozenset(PADDING_BY_FIELD) | BATCH_LEVEL_FIELDS | {"advantages"}
 """Fields that this module can handle. A batch with other fields, such as images, is left unchanged."""
 
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 """Types of rotary positions whose frequencies depend on the width of the batch."""
 
-RELATIVE_MODELS = frozenset(
+PADDING_INVARIANT_MODELS = frozenset(
     {
         "cohere",
         "cohere2",
@@ -88,7 +88,7 @@ def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return mask
 
 
-def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def row_lengths_and_signal(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Returns, for each row, the numbers of tokens in the prompt, in the completion and in the loss, and whether its
     advantage is not 0. The shape is `(N, 4)`, in integers."""
     prompt_lengths = batch["prompt_mask"].sum(dim=1)
@@ -101,8 +101,8 @@ def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def join_batches(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
-    """Joins the rows of several batches with the same fields, padded to the widest; `WHOLE_FIELDS` are taken from the
-    first batch.
+    """Joins the rows of several batches with the same fields, padded to the widest; `BATCH_LEVEL_FIELDS` are taken
+    from the first batch.
 
     Example:
         >>> ratios = [torch.tensor([[0.5]]), torch.tensor([[0.5, 2.0]])]
@@ -113,15 +113,15 @@ def join_batches(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: in
     rows: Batch = {}
     for name, first in batches[0].items():
         parts = [batch[name] for batch in batches]
-        if name in WHOLE_FIELDS:
+        if name in BATCH_LEVEL_FIELDS:
             rows[name] = first
-        elif name in PADDING:
+        elif name in PADDING_BY_FIELD:
             # The parts have different widths, so their rows are padded again, all to the widest.
             rows[name] = pad_sequence(
                 list(chain.from_iterable(parts)),
                 batch_first=True,
                 padding_value=padding_value(name, pad_token_id),
-                padding_side=PADDING[name].side,
+                padding_side=PADDING_BY_FIELD[name].side,
             )
         else:  # such as advantages, with one value for each row
             rows[name] = torch.cat(parts)
@@ -129,8 +129,8 @@ def join_batches(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: in
 
 
 def padding_value(name: str, pad_token_id: int) -> int:
-    """Returns the value that TRL pads a field with: `pad_token_id` for token ids, else that of `PADDING`."""
-    value = PADDING[name].value
+    """Returns the value that TRL pads a field with: `pad_token_id` for token ids, else that of `PADDING_BY_FIELD`."""
+    value = PADDING_BY_FIELD[name].value
     return pad_token_id if value is None else value
 
 
@@ -165,11 +165,12 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
 def trimmed_field(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
     """Trims a field of shape `(N, width)` to the width of its side; values of shape `(N, 1)` stay unchanged.
 
-    The output of a decoder does not depend on padding to the right, nor, in `RELATIVE_MODELS`, on padding to the left.
+    The output of a decoder does not depend on padding to the right, nor, in `PADDING_INVARIANT_MODELS`, on padding to
+    the left.
     """
-    if name not in PADDING:  # such as advantages, which have no columns for tokens
+    if name not in PADDING_BY_FIELD:  # such as advantages, which have no columns for tokens
         return values
     # Only prompts are padded on the left, so their tokens are in the last columns.
-    if PADDING[name].side == "left":
+    if PADDING_BY_FIELD[name].side == "left":
         return values[:, -prompt_width:]
     return values[:, :completion_width]

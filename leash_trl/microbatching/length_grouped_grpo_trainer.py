@@ -19,26 +19,26 @@ from leash_trl.microbatching.partition import Arrangement, arrange
 logger = logging.getLogger(__name__)
 
 # Keys of the means that TRL logs for each micro-batch in GRPOTrainer._compute_loss
-TOKEN_MEANS = ("entropy", "kl")  # over tokens
-CLIP_MEANS = (  # over tokens, or over rows if importance_sampling_level is "sequence"
+TOKEN_MEAN_KEYS = ("entropy", "kl")  # over tokens
+CLIP_MEAN_KEYS = (  # over tokens, or over rows if importance_sampling_level is "sequence"
     "clip_ratio/low_mean",
     "clip_ratio/high_mean",
     "clip_ratio/region_mean",
     "cispo_clip_ratio",
 )
-ROW_MEANS = ("vespo/phi_seq_mean",)  # over rows, which are completions
+ROW_MEAN_KEYS = ("vespo/phi_seq_mean",)  # over rows, which are completions
 
 
 class RowWidths(NamedTuple):
     """The numbers of columns that each row of a window needs for its prompt and for its completion."""
 
-    prompts: list[int]
-    completions: list[int]
+    prompt_widths: list[int]
+    completion_widths: list[int]
 
-    def widest(self, rows: Sequence[int]) -> tuple[int, int]:
+    def common_widths(self, rows: Sequence[int]) -> tuple[int, int]:
         """Returns the widths of prompts and of completions in a micro-batch of these rows."""
-        prompt_width = max(self.prompts[row] for row in rows)
-        completion_width = max(self.completions[row] for row in rows)
+        prompt_width = max(self.prompt_widths[row] for row in rows)
+        completion_width = max(self.completion_widths[row] for row in rows)
         return prompt_width, completion_width
 
 
@@ -88,7 +88,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # Padding on the left of prompts may be trimmed only if the output does not depend on it. The virtual tokens of
         # prompt learning are to the left of the padding, so trimming would change their distance to the prompt.
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
-        self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
+        self._keeps_prompt_padding = (
+            is_prompt_learning or config.model_type not in batch_fields.PADDING_INVARIANT_MODELS
+        )
 
         # Each list has the reasons, as text for a warning, why something would change the gradient. A rope that
         # follows the width of a batch is against all three, since each of them makes batches narrower.
@@ -114,8 +116,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
         # With regrouping, all processes share their rows, so that a row may move to another process. Otherwise each
         # process keeps its rows, as if it were the only one.
-        self._num_sharing = self.accelerator.num_processes if self._regroups else 1
-        self._index_among_sharing = self.accelerator.process_index if self._regroups else 0
+        self._num_sharing_processes = self.accelerator.num_processes if self._regroups else 1
+        self._index_among_sharing_processes = self.accelerator.process_index if self._regroups else 0
 
     def _reasons_against_regrouping(self) -> list[str]:
         """Returns the settings because of which the gradient of a window depends on which completions share a
@@ -163,7 +165,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         drop images in a single process, and a process that gathers alone would wait for the others forever."""
         unfamiliar = []  # such as pixel_values
         for name, values in batch.items():
-            if name not in batch_fields.FIELDS or not isinstance(values, torch.Tensor):
+            if name not in batch_fields.SUPPORTED_FIELDS or not isinstance(values, torch.Tensor):
                 unfamiliar.append(name)
         if unfamiliar:
             fields = ", ".join(sorted(unfamiliar))
@@ -176,27 +178,27 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         joined = batch_fields.join_batches(window, self._tokenizer.pad_token_id)
         # From here on, a row is a number: that of a row of this process or, with regrouping, of all processes, whose
         # rows are numbered together. The four lists have one value for each row; `has_signal` is 1 or 0.
-        facts = self._gathered(batch_fields.row_facts(joined))
-        prompt_lengths, completion_lengths, num_loss_tokens, has_signal = facts.T.tolist()
+        columns = self._gathered(batch_fields.row_lengths_and_signal(joined)).T
+        prompt_lengths, completion_lengths, num_loss_tokens, has_signal = columns.tolist()
         # A row adds nothing to the loss if its advantage is 0, or if all its tokens are masked.
         is_needed = [True] * len(has_signal)
         if self._skips_zero_signal:
             is_needed = [signal > 0 and count > 0 for signal, count in zip(has_signal, num_loss_tokens, strict=True)]
         widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width=joined["prompt_ids"].shape[1])
         plan = arrange(
-            widths.prompts,
-            widths.completions,
+            widths.prompt_widths,
+            widths.completion_widths,
             is_needed=is_needed,
             num_steps=len(window),
-            num_processes=self._num_sharing,
+            num_processes=self._num_sharing_processes,
         )
         lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
         self._log_arrangement(lengths, widths, plan)
-        batches = self._trimmed_batches(joined, plan[self._index_among_sharing], widths)
-        self._add_factors(batches, plan, num_loss_tokens, num_rows_before=len(window[0]["advantages"]))
+        batches = self._trimmed_batches(joined, plan[self._index_among_sharing_processes], widths)
+        self._add_weight_factors(batches, plan, num_loss_tokens, num_rows_before=len(window[0]["advantages"]))
         return batches
 
-    def _add_factors(
+    def _add_weight_factors(
         self,
         batches: list[dict[str, Any]],
         plan: Arrangement,
@@ -212,11 +214,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             for step, part in enumerate(parts_of_process):
                 num_rows[step] += len(part)
                 num_tokens[step] += sum(num_loss_tokens[row] for row in part)
-        row_factors = loss_weights.mean_factors(num_rows)
-        token_factors = loss_weights.mean_factors(num_tokens)
+        row_factors = loss_weights.weighted_mean_factors(num_rows)
+        token_factors = loss_weights.weighted_mean_factors(num_tokens)
         # The gradient is a mean over processes already, so the loss is weighted by the rows of this process alone.
         for step, batch in enumerate(batches):
-            part = plan[self._index_among_sharing][step]
+            part = plan[self._index_among_sharing_processes][step]
             batch["loss_factor"] = loss_weights.loss_factor(
                 self.loss_type,
                 num_rows=len(part),
@@ -240,14 +242,14 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _gathered(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest
         first."""
-        if self._num_sharing == 1:  # each process keeps its rows
+        if self._num_sharing_processes == 1:  # each process keeps its rows
             return values
-        if name in batch_fields.PADDING:  # each process has padded to its own longest row
+        if name in batch_fields.PADDING_BY_FIELD:  # each process has padded to its own longest row
             values = self.accelerator.pad_across_processes(
                 values,
                 dim=1,
                 pad_index=batch_fields.padding_value(name, self._tokenizer.pad_token_id),
-                pad_first=batch_fields.PADDING[name].side == "left",
+                pad_first=batch_fields.PADDING_BY_FIELD[name].side == "left",
             )
         return self.accelerator.gather(values)
 
@@ -258,13 +260,13 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         batches: list[dict[str, Any]] = [{} for _ in parts]
         # Fields are gathered from all processes one after the other, which takes less memory than all at once.
         for name, values in joined.items():
-            if name in batch_fields.WHOLE_FIELDS:
+            if name in batch_fields.BATCH_LEVEL_FIELDS:
                 for batch in batches:
                     batch[name] = values
                 continue
             gathered = self._gathered(values, name)
             for batch, part in zip(batches, parts, strict=True):
-                prompt_width, completion_width = widths.widest(part)
+                prompt_width, completion_width = widths.common_widths(part)
                 batch[name] = batch_fields.trimmed_field(name, gathered, prompt_width, completion_width)[part]
         return batches
 
@@ -276,7 +278,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # The plan lists, for each process, the rows of each of its micro-batches.
         for parts_of_process in plan:
             for part in parts_of_process:
-                prompt_width, completion_width = widths.widest(part)
+                prompt_width, completion_width = widths.common_widths(part)
                 num_kept += len(part)
                 num_real += sum(lengths[row] for row in part)
                 num_computed += len(part) * (prompt_width + completion_width)
@@ -296,12 +298,12 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         if "loss_factor" not in inputs:  # of a batch that stays as TRL makes it, or of an evaluation
             return loss
         # TRL takes a clipped ratio for each token or, as in GSPO, for each row.
-        row_means = set(ROW_MEANS)
-        token_means = set(TOKEN_MEANS)
+        row_means = set(ROW_MEAN_KEYS)
+        token_means = set(TOKEN_MEAN_KEYS)
         if self.importance_sampling_level == "sequence":
-            row_means.update(CLIP_MEANS)
+            row_means.update(CLIP_MEAN_KEYS)
         else:
-            token_means.update(CLIP_MEANS)
+            token_means.update(CLIP_MEAN_KEYS)
         # TRL: GRPOTrainer._compute_loss has just appended one value of each mean that it logs
         metrics = self._metrics["train"]
         for name in row_means & metrics.keys():

@@ -52,13 +52,13 @@ def loss_factor(
     return max(num_tokens, 1) / max(num_tokens_before, 1)  # TRL divides by at least one token
 
 
-def mean_factors(counts: Sequence[float]) -> list[float]:
+def weighted_mean_factors(counts: Sequence[float]) -> list[float]:
     """Returns the factors that turn TRL's unweighted mean over micro-batches into a mean weighted by `counts`.
 
     TRL averages the means of micro-batches as if all had the same size, but micro-batches grouped by length have
     different sizes. If all counts are 0, all factors are 1.
 
-    >>> mean_factors([30, 10])
+    >>> weighted_mean_factors([30, 10])
     [1.5, 0.5]
     """
     total = sum(counts)
@@ -74,7 +74,7 @@ def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[
     if args.beta != 0.0:
         reasons.append("beta gives every completion a KL term")
     # Where the rows of a micro-batch affect each other, those with advantage 0 affect the others too.
-    return reasons + _effects_within_microbatches(args, has_router_loss)
+    return reasons + _reasons_of_coupled_rows(args, has_router_loss)
 
 
 def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
@@ -82,10 +82,10 @@ def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> lis
     reasons = []
     if args.loss_type in TOKEN_NORMALIZED:
         reasons.append(f"loss_type={args.loss_type!r} is a mean over the tokens of each micro-batch")
-    return reasons + _effects_within_microbatches(args, has_router_loss)
+    return reasons + _reasons_of_coupled_rows(args, has_router_loss)
 
 
-def _effects_within_microbatches(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
+def _reasons_of_coupled_rows(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
     """Returns the settings with which every completion affects what the others of its micro-batch add to the loss."""
     reasons = []
     # A loss that TRL has added since may be of any type, so nothing can be assumed of it.

@@ -7,6 +7,7 @@ its longest completion. Costs that grow with the square of the length, such as e
 import math
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 
@@ -32,7 +33,19 @@ def num_padded_positions(prompt_lengths: Sequence[int], completion_lengths: Sequ
     return len(prompt_lengths) * (prompt_width + completion_width)
 
 
-def _run_costs(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], max_rows: int) -> torch.Tensor:
+class Division(NamedTuple):
+    """A division of all rows into runs of neighbors.
+
+    Args:
+        combined_cost (`float`): The sum of the costs of its runs, or the largest of them.
+        run_sizes (`list[int]`): Number of rows of each run.
+    """
+
+    combined_cost: float
+    run_sizes: list[int]
+
+
+def _run_positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], max_rows: int) -> torch.Tensor:
     """Returns the number of positions of every run of at most `max_rows` neighbors, for rows sorted by completion
     length, longest first.
 
@@ -43,52 +56,51 @@ def _run_costs(prompt_lengths: Sequence[int], completion_lengths: Sequence[int],
     prompts = torch.tensor(prompt_lengths)
     completions = torch.tensor(completion_lengths)
     num_rows = len(prompts)
-    costs = torch.full((num_rows + 1, max_rows), torch.inf, dtype=torch.float64)
+    positions = torch.full((num_rows + 1, max_rows), torch.inf, dtype=torch.float64)
     # For runs of `size` rows, both widths are lists by the first row of the run: the longest prompt and the longest
     # completion in it. The latter is that of the first row itself, since rows are sorted.
     prompt_widths = prompts
     for size in range(1, max_rows + 1):
         completion_widths = completions[: num_rows - size + 1]
         # The run that begins at row 0 ends before row `size`, and so on.
-        costs[size:, -size] = (size * (prompt_widths + completion_widths)).double()
+        positions[size:, -size] = (size * (prompt_widths + completion_widths)).double()
         # A run that is one row longer has the longer prompt of the shorter run and its new last row.
         prompt_widths = torch.maximum(prompt_widths[:-1], prompts[size:])
-    return costs
+    return positions
 
 
-def _best_runs(
+def _cheapest_division(
     costs: torch.Tensor, num_parts: int, combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-) -> tuple[float, list[int]]:
-    """Divides all rows into `num_parts` runs with the least combined cost, by dynamic programming.
+) -> Division:
+    """Returns the division of all rows into `num_parts` runs with the least combined cost, by dynamic programming.
 
     Args:
-        costs (`torch.Tensor` of shape `(N + 1, max_rows)`): Cost of each run, as from [`_run_costs`].
+        costs (`torch.Tensor` of shape `(N + 1, max_rows)`): Cost of each run, as from [`_run_positions`].
         combine (`Callable`): `torch.add` for the sum of the costs, `torch.maximum` for the largest of them.
-
-    Returns:
-        `tuple[float, list[int]]`: The combined cost, and the number of rows of each run.
     """
     num_ends, max_rows = costs.shape
-    # Column `-size` is that of the runs of `size` rows, as in `costs`; at [end, -size], `starts` has their first row.
+    # At [end, -size], `costs` has the cost of the run of the `size` rows before `end`, and `starts` its first row.
     sizes = torch.arange(max_rows, 0, -1)
     starts = (torch.arange(num_ends)[:, None] - sizes).clamp(min=0)  # runs that are clamped cost infinity
-    # At index `end`, the least combined cost of all rows before `end`, first for no run at all, which holds no rows.
+    # At index `end`, the least combined cost of all rows before `end`, first for a division into no runs: 0 for no
+    # rows, and infinite for all others.
     least_costs = torch.full((num_ends,), torch.inf, dtype=torch.float64)
     least_costs[0] = 0.0
-    # For one run, two runs and so on, the size of the last run of the best division, by its end.
+    # For one run, two runs and so on: at index `end`, the size of the last run of the cheapest division of the rows
+    # before `end`.
     best_sizes: list[list[int]] = []
     for _ in range(num_parts):
-        # The last run costs `costs`; what is before its start was divided in the round before.
+        # The cost of the last run is in `costs`; the rows before its start were divided in the round before.
         least_costs, best = combine(least_costs[starts], costs).min(dim=1)
         best_sizes.append(sizes[best].tolist())
 
     # The last run ends after all rows. Its size says where the run before it ends, and so on, back to the first run.
-    sizes_of_runs: list[int] = []
+    run_sizes: list[int] = []
     end = num_ends - 1
     for size_by_end in reversed(best_sizes):
-        sizes_of_runs.insert(0, size_by_end[end])
+        run_sizes.insert(0, size_by_end[end])
         end -= size_by_end[end]
-    return least_costs[-1].item(), sizes_of_runs
+    return Division(least_costs[-1].item(), run_sizes)
 
 
 def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
@@ -117,15 +129,18 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
     completions = [completion_lengths[row] for row in order]
     # Each of the other micro-batches has at least one row.
     max_rows = min(num_rows - (num_parts - 1), math.ceil(MAX_ROWS_OVER_MEAN * num_rows / num_parts))
-    costs = _run_costs(prompts, completions, max_rows)
-    # The fewest positions in total could need one huge micro-batch, which takes too much memory. So a first search
-    # says how small the largest one can be, and the second keeps all of them near that size.
-    smallest_cap, _ = _best_runs(costs, num_parts, combine=torch.maximum)
+    # At [end, -size], the number of positions of a micro-batch of the `size` rows before `end`, in this order.
+    positions = _run_positions(prompts, completions, max_rows)
+    # The division with the fewest positions in total may have one huge micro-batch, which takes too much memory. So a
+    # first search finds the smallest possible size of the largest micro-batch, and a second one looks for the fewest
+    # positions in total among the divisions whose micro-batches are not much larger than that.
+    smallest_cap = _cheapest_division(positions, num_parts, combine=torch.maximum).combined_cost
     cap_by_number = math.ceil(num_rows / num_parts) * (max(prompts) + max(completions))  # as TRL splits rows
     cap = min(CAP_SLACK * smallest_cap, cap_by_number)
-    _, sizes = _best_runs(costs.masked_fill(costs > cap, torch.inf), num_parts, combine=torch.add)
+    capped_positions = positions.masked_fill(positions > cap, torch.inf)
+    division = _cheapest_division(capped_positions, num_parts, combine=torch.add)
     rows = iter(order)
-    return [list(islice(rows, size)) for size in sizes]
+    return [list(islice(rows, size)) for size in division.run_sizes]
 
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:

@@ -18,17 +18,18 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.run_folder import ADVICE_ENTRY
 
 
-LASTING = 20  # updates: what ends sooner is noise, or passes by itself
-LONG_LASTING = 50  # updates: accuracy often falls while answers become shorter, and comes back
-NO_SHORTER = 0.95  # mean length of twenty updates over that of forty: it then takes 130 or more to halve it
-OFF_TARGET = 0.1  # violation, above or below: the prompts of a batch alone move its mean length by as much
+MEAN_UPDATES = 20  # over so many updates, values are averaged: what ends sooner is noise, or passes by itself
+LONG_MEAN_UPDATES = 50  # the same for accuracy, which often falls while answers become shorter, and comes back
+# Mean length of the last 20 updates over that of the last 40. Above it, a length takes 130 updates or more to halve.
+STUCK_LENGTH_RATIO = 0.95
+LARGE_VIOLATION = 0.1  # above or below the target: the prompts of a batch alone move its mean length by as much
 CORRELATION_NOISE = 0.1  # two standard deviations of a mean over twenty batches
 ACCURACY_NOISE = 0.05  # the same, with 32 completions a batch
-MUCH_TRUNCATED = 0.25  # share of completions: one in four trains on an answer that it could not end
-MUCH_WITHOUT_SIGNAL = 0.5  # share of groups: half of the generated tokens teach nothing
-ALL_CLIPPED = -0.9  # mean shaped reward: near -1, where LEASH's clipping ends, also for correct answers
-SOME_CORRECT = 0.2  # accuracy from which on a mean that low cannot be that of wrong answers alone
-SOLVED = 0.9  # accuracy from which on groups without signal are mostly solved problems, as they should be
+LARGE_TRUNCATED_SHARE = 0.25  # share of completions: one in four trains on an answer that it could not end
+LARGE_ZERO_SIGNAL_SHARE = 0.5  # share of groups: half of the generated tokens teach nothing
+CLIPPED_SHAPED_REWARD = -0.9  # mean shaped reward: near -1, to which LEASH clips it, also for correct answers
+SOME_CORRECT_ACCURACY = 0.2  # from this accuracy on, a mean that low cannot be that of wrong answers alone
+SOLVED_ACCURACY = 0.9  # from this accuracy on, groups without signal are mostly solved problems, as they should be
 
 
 class Course(NamedTuple):
@@ -38,36 +39,36 @@ class Course(NamedTuple):
         log (`DataFrame`): Logged values by key, with the step of the update as index.
         method ([`~leash_trl.LengthControl`]): The method, for its hyper-parameters.
         unit (`str`): What lengths count.
-        budget (`str`): End of the keys of a budget, such as `/low`; empty for the whole run.
+        key_suffix (`str`): End of the keys of a budget, such as `/low`; empty for the whole run.
     """
 
     log: pd.DataFrame
     method: LengthControl
     unit: str
-    budget: str = ""
+    key_suffix: str = ""
 
-    def mean(self, key: str, updates: int = LASTING) -> float:
+    def recent_mean(self, key: str, updates: int = MEAN_UPDATES) -> float:
         """Returns the mean of the last updates; NaN before there were as many, or if there is no value."""
         newest = self.log.index[-1]  # the number of the newest update
         if newest < updates:
             return math.nan
-        return self._mean(key, first=newest - updates + 1, last=newest)
+        return self._mean_over(key, first=newest - updates + 1, last=newest)
 
     def first_mean(self, key: str, updates: int) -> float:
         """Returns the mean of the first twenty updates; NaN unless they were over before the last `updates`."""
         newest = self.log.index[-1]  # the number of the newest update
-        if newest < LASTING + updates:
+        if newest < MEAN_UPDATES + updates:
             return math.nan
-        return self._mean(key, first=1, last=LASTING)
+        return self._mean_over(key, first=1, last=MEAN_UPDATES)
 
-    def _mean(self, key: str, first: int, last: int) -> float:
-        # The column of a budget is named as in leash/mean_length/low. Its index holds the numbers of updates, so that
-        # the slice includes the updates `first` and `last`.
-        values = self.log.get(key + self.budget, pd.Series(dtype=float))
+    def _mean_over(self, key: str, first: int, last: int) -> float:
+        # The column of a budget has its name at the end, such as "leash/mean_length/low". The index holds the numbers
+        # of updates, so `loc` takes the updates from `first` to `last`, both included.
+        values = self.log.get(key + self.key_suffix, pd.Series(dtype=float))
         return values.loc[first:last].mean()
 
 
-def bound_of_lambda(method: LengthControl, name: str) -> float:
+def lambda_bound_or_nan(method: LengthControl, name: str) -> float:
     """Returns `lambda_min` or `lambda_max`; NaN if it limits nothing, as for a method without lambda, or with a
     constant one."""
     # LEASH-Predictive has no step size, but its forecast moves lambda.
@@ -84,82 +85,82 @@ def floor_remedy(method: LengthControl) -> str:
 
 def correct_answers_clipped(course: Course) -> str | None:
     """Returns advice if the length penalty is so large that correct answers have the reward of wrong ones."""
-    shaped = course.mean("leash/shaped_reward")
+    shaped = course.recent_mean("leash/shaped_reward")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
-    if not (shaped <= ALL_CLIPPED and course.mean("leash/accuracy") >= SOME_CORRECT):
+    if not (shaped <= CLIPPED_SHAPED_REWARD and course.recent_mean("leash/accuracy") >= SOME_CORRECT_ACCURACY):
         return None
     return (
-        f"shaped_reward is {shaped:.2f} over {LASTING} updates: the length penalty clips even correct answers to -1, "
-        "so groups teach nothing and lambda changes nothing; raise target_length"
+        f"shaped_reward is {shaped:.2f} over {MEAN_UPDATES} updates: the length penalty clips even correct answers to "
+        "-1, so groups teach nothing and lambda changes nothing; raise target_length"
     )
 
 
 def lambda_at_max(course: Course) -> str | None:
     """Returns advice if lambda stays at its upper bound, but answers stay too long."""
     # A larger lambda would not help where it clips all rewards already.
-    if correct_answers_clipped(course):
+    if correct_answers_clipped(course) is not None:
         return None
-    bound = bound_of_lambda(course.method, "lambda_max")
+    bound = lambda_bound_or_nan(course.method, "lambda_max")
     # The violation is the mean of length / target - 1, so 0.3 is a length 30 % above the target.
-    excess = course.mean("leash/violation")
+    excess = course.recent_mean("leash/violation")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
-    if not (course.mean("leash/lambda") >= bound - ROUNDING_ERROR and excess > OFF_TARGET):
+    if not (course.recent_mean("leash/lambda") >= bound - ROUNDING_ERROR and excess > LARGE_VIOLATION):
         return None
     # Below 1, the floor of accuracy has reduced the penalty, so the bound of lambda does not limit it.
-    is_held_by_floor = course.mean("leash/price_share") < 1.0
-    length = course.mean("leash/mean_length")
-    is_stuck = length > NO_SHORTER * course.mean("leash/mean_length", 2 * LASTING)
+    is_held_by_floor = course.recent_mean("leash/price_share") < 1.0
+    length = course.recent_mean("leash/mean_length")
+    is_stuck = length > STUCK_LENGTH_RATIO * course.recent_mean("leash/mean_length", 2 * MEAN_UPDATES)
     if is_held_by_floor or not is_stuck:
         return None
     return (
-        f"lambda has been at lambda_max={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
-        f"{excess:.0%} above target_length; raise lambda_max or target_length"
+        f"lambda has been at lambda_max={bound:g} for {MEAN_UPDATES} updates, but answers have {length:.4g} "
+        f"{course.unit}, {excess:.0%} above target_length; raise lambda_max or target_length"
     )
 
 
 def lambda_at_min(course: Course) -> str | None:
     """Returns advice if lambda stays at its lower bound, and answers stay shorter than they may be."""
-    bound = bound_of_lambda(course.method, "lambda_min")
+    bound = lambda_bound_or_nan(course.method, "lambda_min")
     # The violation is the mean of length / target - 1, so -0.3 is a length 30 % below the target.
-    excess = course.mean("leash/violation")
+    excess = course.recent_mean("leash/violation")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
-    if not (course.mean("leash/lambda") <= bound + ROUNDING_ERROR and excess < -OFF_TARGET):
+    if not (course.recent_mean("leash/lambda") <= bound + ROUNDING_ERROR and excess < -LARGE_VIOLATION):
         return None
-    length = course.mean("leash/mean_length")
+    length = course.recent_mean("leash/mean_length")
     remedy = "set length_control leash_predictive with lambda_min -1, or lower target_length"
     if bound < 0:  # lambda may reward length already
         remedy = "lower target_length"
     return (
-        f"lambda has been at lambda_min={bound:g} for {LASTING} updates, but answers have {length:.4g} {course.unit}, "
-        f"{-excess:.0%} below target_length; {remedy}"
+        f"lambda has been at lambda_min={bound:g} for {MEAN_UPDATES} updates, but answers have {length:.4g} "
+        f"{course.unit}, {-excess:.0%} below target_length; {remedy}"
     )
 
 
 def short_answers_wrong(course: Course) -> str | None:
     """Returns advice if long answers were the wrong ones at first, but now the short ones are."""
-    first = course.first_mean("leash/length_accuracy_correlation", LASTING)
-    last = course.mean("leash/length_accuracy_correlation")
+    first = course.first_mean("leash/length_accuracy_correlation", MEAN_UPDATES)
+    last = course.recent_mean("leash/length_accuracy_correlation")
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not (first < -CORRELATION_NOISE and last > CORRELATION_NOISE):
         return None
     # Length has no penalty there, so no remedy below would change anything.
-    if floor_out_of_reach(course):
+    if floor_out_of_reach(course) is not None:
         return None
     return (
-        f"length_accuracy_correlation is {last:.2f} over {LASTING} updates, after {first:.2f} in the first ones: now "
-        f"the shorter answers are the wrong ones; raise target_length, or {floor_remedy(course.method)}"
+        f"length_accuracy_correlation is {last:.2f} over {MEAN_UPDATES} updates, after {first:.2f} in the first ones: "
+        f"now the shorter answers are the wrong ones; raise target_length, or {floor_remedy(course.method)}"
     )
 
 
 def truncated(course: Course) -> str | None:
     """Returns advice if the generation limit cuts many completions, unless the method wants that."""
-    share = course.mean("leash/truncated_share")
+    share = course.recent_mean("leash/truncated_share")
     # Methods such as ThinkPrune lower the generation limit themselves, whatever the target is.
     cuts_on_purpose = course.method.generation_cap(1.0) is not None
-    if cuts_on_purpose or not share >= MUCH_TRUNCATED:  # NaN, before there were enough updates, is not
+    if cuts_on_purpose or not share >= LARGE_TRUNCATED_SHARE:  # NaN, before there were enough updates, is not
         return None
     return (
-        f"truncated_share is {share:.2f} over {LASTING} updates: so many completions were cut before their end; "
+        f"truncated_share is {share:.2f} over {MEAN_UPDATES} updates: so many completions were cut before their end; "
         "raise max_completion_length, or correct eos_token_id in generation_config.json"
     )
 
@@ -167,47 +168,51 @@ def truncated(course: Course) -> str | None:
 def without_signal(course: Course) -> str | None:
     """Returns advice if many groups have equal rewards, unless that is because all answers are correct."""
     # Clipping makes rewards equal too, and has a remedy of its own.
-    if correct_answers_clipped(course):
+    if correct_answers_clipped(course) is not None:
         return None
-    share = course.mean("leash/zero_signal_share")
+    share = course.recent_mean("leash/zero_signal_share")
     if math.isnan(share):  # only LeashGRPOTrainer logs that share; TRL's trainers log this one
-        share = course.mean("frac_reward_zero_std")
-    is_solved = course.mean("leash/accuracy") >= SOLVED
-    if is_solved or not share >= MUCH_WITHOUT_SIGNAL:  # NaN, before there were enough updates, is not
+        share = course.recent_mean("frac_reward_zero_std")
+    is_solved = course.recent_mean("leash/accuracy") >= SOLVED_ACCURACY
+    if is_solved or not share >= LARGE_ZERO_SIGNAL_SHARE:  # NaN, before there were enough updates, is not
         return None
     return (
-        f"zero_signal_share is {share:.2f} over {LASTING} updates: all answers of so many groups have the same reward "
-        "and teach nothing; set dynamic_sampling_rounds, or choose problems with leash filter"
+        f"zero_signal_share is {share:.2f} over {MEAN_UPDATES} updates: all answers of so many groups have the same "
+        "reward and teach nothing; set dynamic_sampling_rounds, or choose problems with leash filter"
     )
 
 
 def accuracy_fell(course: Course) -> str | None:
     """Returns advice if accuracy is lower than at the beginning of the run."""
-    first = course.first_mean("leash/accuracy", LONG_LASTING)
-    last = course.mean("leash/accuracy", LONG_LASTING)
+    first = course.first_mean("leash/accuracy", LONG_MEAN_UPDATES)
+    last = course.recent_mean("leash/accuracy", LONG_MEAN_UPDATES)
     # A mean is NaN before there were enough updates; then no comparison holds, and there is no advice.
     if not last < first - ACCURACY_NOISE:
         return None
     remedy = f"raise target_length, {floor_remedy(course.method)}, or lower learning_rate"
-    if floor_out_of_reach(course):  # length has no penalty, so neither target nor floor would change anything
+    # Length has no penalty then, so neither target nor floor would change anything.
+    if floor_out_of_reach(course) is not None:
         remedy = "lower learning_rate"
-    return f"accuracy is {last:.3f} over {LONG_LASTING} updates, after {first:.3f} in the first {LASTING}; {remedy}"
+    return (
+        f"accuracy is {last:.3f} over {LONG_MEAN_UPDATES} updates, after {first:.3f} in the first {MEAN_UPDATES}; "
+        f"{remedy}"
+    )
 
 
 def floor_out_of_reach(course: Course) -> str | None:
     """Returns advice if accuracy is so far below `min_accuracy` that there is no length penalty at all."""
     # This is the share of the penalty that the floor leaves. NaN, before there were enough updates, is no small share.
-    if not course.mean("leash/price_share", LONG_LASTING) <= ROUNDING_ERROR:
+    if not course.recent_mean("leash/price_share", LONG_MEAN_UPDATES) <= ROUNDING_ERROR:
         return None
     floor = getattr(course.method, "min_accuracy", math.nan)
-    accuracy = course.mean("leash/accuracy")
+    accuracy = course.recent_mean("leash/accuracy")
     return (
-        f"price_share has been 0 for {LONG_LASTING} updates, so length has no penalty: accuracy is {accuracy:.3f}, "
-        f"and min_accuracy={floor:g} is out of reach; lower it"
+        f"price_share has been 0 for {LONG_MEAN_UPDATES} updates, so length has no penalty: accuracy is "
+        f"{accuracy:.3f}, and min_accuracy={floor:g} is out of reach; lower it"
     )
 
 
-RULES = (
+ADVICE_RULES = (
     correct_answers_clipped,
     lambda_at_max,
     lambda_at_min,
@@ -219,52 +224,52 @@ RULES = (
 )
 
 
-def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, unit: str) -> dict[str, str]:
+def advice_by_name(log_history: Sequence[Mapping[str, Any]], method: LengthControl, unit: str) -> dict[str, str]:
     """Returns what the newest rows of a log call for, as text by the name of its rule, such as `lambda_at_max`; the
     name of a budget stands behind it, as in `lambda_at_max/low`."""
     rows = [row for row in log_history if "leash/mean_length" in row]
     if not rows:
         return {}
     # Rules read only the first updates and the newest ones, so a table of these is enough.
-    rows = rows[:LASTING] + rows[LASTING:][-LONG_LASTING:]
+    rows = rows[:MEAN_UPDATES] + rows[MEAN_UPDATES:][-LONG_MEAN_UPDATES:]
     log = pd.DataFrame(rows).set_index("step")
     advice = {}
-    # There is one mean length of the whole run, and one of each budget, such as leash/mean_length/low.
-    lengths = [key for key in log if key.startswith("leash/mean_length")]
-    for key in lengths:
-        budget = key.removeprefix("leash/mean_length")
-        course = Course(log, method, unit, budget)
-        for rule in RULES:
+    # There is one mean length of the whole run, and one of each budget, such as "leash/mean_length/low".
+    length_keys = [key for key in log if key.startswith("leash/mean_length")]
+    for key in length_keys:
+        key_suffix = key.removeprefix("leash/mean_length")  # "" for the whole run, else such as "/low"
+        course = Course(log, method, unit, key_suffix)
+        for rule in ADVICE_RULES:
             text = rule(course)
-            if text is None:
+            if text is None:  # the rule has no advice
                 continue
-            if budget:
-                text = f"budget {budget[1:]}: {text}"  # without the slash
-            advice[rule.__name__ + budget] = text
+            if key_suffix:
+                text = f"budget {key_suffix.removeprefix('/')}: {text}"
+            advice[rule.__name__ + key_suffix] = text
     return advice
 
 
-def given_advice(state: TrainerState) -> list[dict[str, Any]]:
+def all_advice_so_far(state: TrainerState) -> list[dict[str, Any]]:
     """Returns the advice that a run was given, in order, each with `name`, `step` and `text`."""
     return list(state.stateful_callbacks.get(ADVICE_ENTRY, []))
 
 
-def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
+def warn_of_new_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
     """Warns of each new piece of advice once, and keeps it in the trainer state for checkpoints and reports."""
-    advice_so_far = given_advice(state)
-    names = [advice["name"] for advice in advice_so_far]
-    for name, text in advice_on(state.log_history, method, unit_of(length_of)).items():
+    all_advice = all_advice_so_far(state)
+    names = [advice["name"] for advice in all_advice]
+    for name, text in advice_by_name(state.log_history, method, unit_of(length_of)).items():
         if name not in names:
-            advice_so_far.append({"name": name, "step": state.global_step, "text": text})
+            all_advice.append({"name": name, "step": state.global_step, "text": text})
             _warn(state, f"update {state.global_step}: {text}")
     # transformers saves these entries in the checkpoint, and restores them.
-    if advice_so_far:
-        state.stateful_callbacks[ADVICE_ENTRY] = advice_so_far
+    if all_advice:
+        state.stateful_callbacks[ADVICE_ENTRY] = all_advice
 
 
-def list_advice(state: TrainerState) -> None:
+def repeat_all_advice(state: TrainerState) -> None:
     """Repeats all advice at the end of a run."""
-    for advice in given_advice(state):
+    for advice in all_advice_so_far(state):
         _warn(state, f"advice of this run, update {advice['step']}: {advice['text']}")
 
 
@@ -275,4 +280,4 @@ def _warn(state: TrainerState, message: str) -> None:
 
 def advice_metrics(state: TrainerState) -> dict[str, float]:
     """Returns the update at which each piece of advice was given, by log key: what every tracker can show."""
-    return {f"leash/advice/{advice['name']}": float(advice["step"]) for advice in given_advice(state)}
+    return {f"leash/advice/{advice['name']}": float(advice["step"]) for advice in all_advice_so_far(state)}

@@ -21,15 +21,15 @@ from leash_trl.reward_functions import code_digests
 from leash_trl.run_folder import STATE_ENTRY
 from leash_trl.saved_recipe import differing_names
 from leash_trl.trainer import checks
-from leash_trl.trainer.advice import give_advice, list_advice
+from leash_trl.trainer.advice import repeat_all_advice, warn_of_new_advice
 from leash_trl.trainer.finite import check_finite_gradients
-from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward
+from leash_trl.trainer.length_controlled_reward import DEFAULT_RULE, LengthControlledReward
 
 
 logger = get_logger(__name__)  # logs on the main process only
 
 # TRL's keys of a reward function: rewards/math_reward/mean in GRPO and RLOO, and that of SDPO
-KEY_OF_FUNCTION = re.compile("rewards/(.+)/mean|self_distillation/rewards/(.+)")
+REWARD_LOG_KEY = re.compile("rewards/(.+)/mean|self_distillation/rewards/(.+)")
 
 
 class DualStepCallback(TrainerCallback):
@@ -152,9 +152,9 @@ class DualStepCallback(TrainerCallback):
             self.version += 1
             self._has_observed = False
         self.method.begin_update(state.global_step, state.max_steps)
-        self._save_in(state)
+        self._write_entry(state)
 
-    def _save_in(self, state: TrainerState) -> None:
+    def _write_entry(self, state: TrainerState) -> None:
         """Writes the state of the method into that of the trainer; raises `TrainingError` if another callback did."""
         # All callbacks of length control write this entry, so it is the one that this callback wrote or found, unless
         # there is another callback.
@@ -183,11 +183,11 @@ class DualStepCallback(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Gives advice on the run."""
-        give_advice(state, self.method, self._length_of)
+        warn_of_new_advice(state, self.method, self._length_of)
 
     def on_train_end(self, args, state, control, **kwargs):
         """Repeats all advice."""
-        list_advice(state)
+        repeat_all_advice(state)
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -212,7 +212,7 @@ class LengthControlCallback(DualStepCallback):
             reward.method,
             reward.cost,
             target_length=reward.target_length,
-            reward_funcs=[*reward.reward_funcs, *reward.correctness.extra],
+            reward_funcs=[*reward.reward_funcs, *reward.correctness.unweighted_functions],
             state_to_save=reward.correctness.state_dict,
             restore_state=reward.correctness.load_state_dict,
         )
@@ -221,7 +221,7 @@ class LengthControlCallback(DualStepCallback):
 
     def on_init_end(self, args, state, control, model, processing_class, **kwargs):
         """Passes the settings of the run to the reward."""
-        self.reward.begin(args, model, processing_class)
+        self.reward.read_run_settings(args, model, processing_class)
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Restores the state and discards what an aborted training has scored."""
@@ -236,8 +236,8 @@ class LengthControlCallback(DualStepCallback):
             self.reward.correctness.restart()
             self.version = 0
         super().on_train_begin(args, state, control)
-        self.reward.pop_scored()  # drops what an interrupted call of train has left
-        self.reward.publish(self.version)
+        self.reward.pop_scored_rollouts()  # drops what an interrupted call of train has left
+        self.reward.publish_state(self.version)
 
     def on_step_begin(self, args, state, control, model, **kwargs):
         """Lets the reward know the model, which says whether a call is one of training."""
@@ -247,12 +247,12 @@ class LengthControlCallback(DualStepCallback):
         """Observes what was scored, performs the dual step, and writes the new state for copies of the reward."""
         self.reward.updated_model = None
         # Each process has scored only its own completions, in one or several calls of the reward.
-        scored: list[Rollouts] = gather_object(self.reward.pop_scored())
+        scored: list[Rollouts] = gather_object(self.reward.pop_scored_rollouts())
         self._metrics = {}
         if scored:
             self._observe_scored(concatenated(scored), args)
         super().on_step_end(args, state, control, optimizer)
-        self.reward.publish(self.version)
+        self.reward.publish_state(self.version)
 
     def _observe_scored(self, rollouts: Rollouts, args: TrainingArguments) -> None:
         """Passes the completions of all processes to the method, and keeps their statistics for the log."""
@@ -261,7 +261,7 @@ class LengthControlCallback(DualStepCallback):
         correctness.observe(rollouts.deciding_rewards)
         checks.check_correctness(correctness, self.method, args)
         rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
-        score = self.method.score(rollouts, RULE)
+        score = self.method.score(rollouts, DEFAULT_RULE)
         self._metrics = log_entries(self.method, rollouts, score, version=self.version)
         if self.version == 0:  # before the first dual step
             thinking_end = self.reward.thinking_end if self.reward.cost.name == "thinking" else None
@@ -280,7 +280,7 @@ class LengthControlCallback(DualStepCallback):
             return
         for key in logs:
             # One of the groups of a match is the name of a reward function.
-            match = KEY_OF_FUNCTION.fullmatch(key)
+            match = REWARD_LOG_KEY.fullmatch(key)
             if match and self.reward.__name__ not in match.groups():
                 raise ValueError(
                     f"reward_funcs has another function beside a LengthControlledReward, which logs {key}; give it to "

@@ -10,7 +10,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from leash_trl.completions.costs import right_answers
+from leash_trl.completions.costs import check_right_answers
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
@@ -67,8 +67,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
     if TEMPLATE_COLUMN in dataset.column_names:
         check_template_arguments(trainer, dataset)
     if args.length_of == "checking":
-        # This raises an error if a row has no right answer that can be searched for.
-        right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
+        check_right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
     # `check_columns` raises an error for a value that the method cannot use, and returns a warning or `None`.
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn_if_any(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
@@ -88,7 +87,7 @@ def check_correctness(correctness: CorrectnessRule, method: LengthControl, args:
     """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
     process warns, once, if it is not known."""
     correctness.check_known_for(method)
-    _warn_if_any(args, correctness.new_doubt())
+    _warn_if_any(args, correctness.reason_unknown_once())
 
 
 def check_first_batch(
@@ -112,7 +111,7 @@ def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOCo
     for row in dataset.select_columns(TARGET_COLUMN):
         target = row_target(row)
         if target is not None:
-            args.check_target(target, method)
+            args.check_target_and_milestones(target, method)
 
 
 def check_template_arguments(trainer: Any, dataset: Dataset) -> None:

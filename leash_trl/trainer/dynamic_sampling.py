@@ -1,6 +1,6 @@
 """Dynamic sampling (DAPO): in rounds of generation, new prompts replace groups without signal.
 
-`DynamicSampling.sample` is the loop, and `DynamicSampling.draw` chooses the new prompts. Every decision uses the
+`DynamicSampling.sample` is the loop, and `DynamicSampling.draw_rows` chooses the new prompts. Every decision uses the
 rewards of all processes, so that all processes decide the same.
 """
 
@@ -67,7 +67,7 @@ class DynamicSampling:
 
     def sample(self, inputs: Sequence[dict[str, Any]]) -> tuple[GenerationBatch, list[GenerationBatch]]:
         """Generates a batch for the regular rows of this process, and then in rounds new groups for those that have no
-        signal. Returns the groups to train on, of which the `batch` holds those of this process, and all generations
+        signal. Returns the groups to train on, of which `trl_batch` holds those of this process, and all generations
         in order."""
         num_processes = self._accelerator.num_processes
         # `trained` is the batch in which groups are replaced, `generated` all that was generated for it.
@@ -75,13 +75,13 @@ class DynamicSampling:
         generated = [trained]
         for _ in range(self._args.dynamic_sampling_rounds):
             # One value for each group of all processes, ordered by process.
-            is_alive = trained.has_signal
-            if is_alive.all():
+            has_signal = trained.group_has_signal
+            if has_signal.all():
                 break
             # All processes must generate equally many groups, so each generates as many as the one that lacks most.
-            num_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())
+            num_replaced = int((~has_signal).view(num_processes, -1).sum(dim=1).max())
             questions = torch.cat([part.rollouts.questions for part in generated])
-            drawn = self.draw_rows(num_dead * num_processes, without=questions.tolist())
+            drawn = self.draw_rows(num_replaced * num_processes, without=questions.tolist())
             # TRL generates one completion for each row it gets, so a group needs its row several times.
             fresh_rows = []
             for row in part_of_process(drawn, self._accelerator):
@@ -120,7 +120,7 @@ class DynamicSampling:
         Raises:
             `TrainingError`: If the batch holds fields that cannot be indexed by row, such as images.
         """
-        unknown = sorted(generation.batch.keys() - batch_fields.FIELDS)
+        unknown = sorted(generation.trl_batch.keys() - batch_fields.SUPPORTED_FIELDS)
         if unknown:
             raise TrainingError(
                 f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds to 0"
@@ -137,23 +137,24 @@ class DynamicSampling:
         groups = torch.cat([rows, fresh_rows], dim=1)
         # Of shape (processes, groups of each).
         has_signal = torch.cat(
-            [generation.has_signal.view(num_processes, -1), fresh.has_signal.view(num_processes, -1)], dim=1
+            [generation.group_has_signal.view(num_processes, -1), fresh.group_has_signal.view(num_processes, -1)],
+            dim=1,
         )
         # Each process keeps as many groups as it had. `kept`, of shape (processes, groups kept), numbers its groups.
         num_kept = rows.shape[1]
-        kept = torch.tensor([kept_groups(of_process, num_kept) for of_process in has_signal.tolist()])
+        kept = torch.tensor([kept_group_indices(of_process, num_kept) for of_process in has_signal.tolist()])
 
         processes = torch.arange(num_processes).unsqueeze(1)
         kept_rows = groups[processes, kept].flatten()
         rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
 
         # TRL's batch has only the rows of this process, so they are numbered from 0 again.
-        batch = batch_fields.join_batches([generation.batch, fresh.batch], self._pad_token_id)
+        batch = batch_fields.join_batches([generation.trl_batch, fresh.trl_batch], self._pad_token_id)
         groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
         kept_rows_of_process = groups_of_process[kept[self._accelerator.process_index]].flatten()
-        for name in batch.keys() - batch_fields.WHOLE_FIELDS:
+        for name in batch.keys() - batch_fields.BATCH_LEVEL_FIELDS:
             batch[name] = batch[name][kept_rows_of_process.to(batch[name].device)]
-        return replace(generation, rollouts=rollouts, score=self._score(rollouts), batch=batch)
+        return replace(generation, rollouts=rollouts, score=self._score(rollouts), trl_batch=batch)
 
 
 def part_of_process(values: Any, accelerator: Accelerator) -> Any:
@@ -163,19 +164,19 @@ def part_of_process(values: Any, accelerator: Accelerator) -> Any:
     return values[start : start + size]
 
 
-def kept_groups(is_alive: list[bool], count: int) -> list[int]:
+def kept_group_indices(has_signal: list[bool], count: int) -> list[int]:
     """Returns the groups that a process trains on: its first `count`, in which later groups with signal have replaced
     groups without.
 
     Example:
-        >>> kept_groups([True, False, False, False, True], count=3)
+        >>> kept_group_indices([True, False, False, False, True], count=3)
         [0, 4, 2]
     """
     # Groups from `count` on are the new ones.
-    spares = [group for group in range(count, len(is_alive)) if is_alive[group]]
+    spares = [group for group in range(count, len(has_signal)) if has_signal[group]]
     kept = []
     for group in range(count):
-        if not is_alive[group] and spares:
+        if not has_signal[group] and spares:
             kept.append(spares.pop(0))
         else:
             kept.append(group)

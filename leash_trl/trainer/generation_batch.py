@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from leash_trl.completions.facts import CompletionFacts
-from leash_trl.length_control.advantages import has_signal
+from leash_trl.length_control.advantages import group_has_signal
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.microbatching.batch_fields import Batch
 
@@ -33,7 +33,7 @@ class GenerationBatch:
         lengths (`Sequence[float]`): What the target limits, of each completion, in the unit of `length_of`.
         generation_limit (`float`): Generation limit in tokens; infinite for no limit.
         rollouts ([`Rollouts`]), score ([`Score`]): The completions, and their shaped rewards and advantages.
-        batch (`dict[str, torch.Tensor]`): TRL's training batch.
+        trl_batch (`dict[str, torch.Tensor]`): TRL's training batch.
         has_trl_advantages (`bool`): Whether TRL computed the advantages of the score, from each reward function apart.
     """
 
@@ -48,13 +48,13 @@ class GenerationBatch:
     generation_limit: float = math.inf
     rollouts: Rollouts = None  # type: ignore[assignment]  # until there are rewards
     score: Score = None  # type: ignore[assignment]
-    batch: Batch = field(default_factory=dict)
+    trl_batch: Batch = field(default_factory=dict)
     has_trl_advantages: bool = False
 
     @property
-    def has_signal(self) -> torch.Tensor:
+    def group_has_signal(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(P,)`: Whether each group of all processes has signal, which means that it changes
         the policy."""
         # rewards that are normalized apart can have advantages where their sums are equal
         rewards = self.score.advantages if self.has_trl_advantages else self.score.shaped
-        return has_signal(rewards, self.score.advantages, self.rollouts.num_generations)
+        return group_has_signal(rewards, self.score.advantages, self.rollouts.num_generations)

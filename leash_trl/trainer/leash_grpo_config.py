@@ -13,9 +13,9 @@ from leash_trl.hub_token import TOKEN_PATTERN
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyper_parameters
+from leash_trl.length_control.methods import SHARED_FIELDS, find_method, hyperparameter_values
 from leash_trl.length_control.none import NoControl
-from leash_trl.length_control.targets import check_method_controls, check_target, scheduled_target
+from leash_trl.length_control.targets import check_method_supports_cost, check_target, scaled_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.process import set_environment
 from leash_trl.saved_recipe import field_as_mapping
@@ -151,10 +151,10 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         method = self.make_length_control()
         self.length_of = find_cost(self.length_of).name  # of a function, its import path
         check_thinking_end(self.thinking_end)
-        check_method_controls(self.length_of, self.cost.counts_tokens, method)
+        check_method_supports_cost(self.length_of, self.cost.counts_tokens, method)
         self._check_generation()
         self._check_schedule()
-        self.check_target(self.target_length, method)
+        self.check_target_and_milestones(self.target_length, method)
         self._check_advantages(method)
         if self.process_index == 0:
             for warning in self._warnings(method):
@@ -172,7 +172,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
         # Hyper-parameters come from length_control_kwargs and from fields of this class, such as lambda_init.
         method = find_method(self.length_control)
-        values = hyper_parameters(method, vars(self))
+        values = hyperparameter_values(method, vars(self))
         unknown = values.keys() - hyperparameter_names(method)
         if unknown:
             raise ValueError(
@@ -190,7 +190,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Returns the target after `step` policy updates, in the unit of `length_of`; `None` without a target."""
         if self.target_length is None:
             return None
-        return scheduled_target(self.target_schedule, self._milestones, self.target_length, step)
+        return scheduled_target(self.target_schedule, self._target_by_update, self.target_length, step)
 
     @property
     def cost(self) -> Cost:
@@ -204,7 +204,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return self.generation_limit if self.length_of in TOKEN_COSTS else math.inf
 
     @property
-    def _milestones(self) -> dict[int, float]:
+    def _target_by_update(self) -> dict[int, float]:
+        """Target after a number of policy updates, such as `{0: 8192.0, 100: 4096.0}`; empty without milestones."""
         return cast(dict[int, float], self.target_milestones or {})
 
     @property
@@ -213,7 +214,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return trl_settings.generation_limit(self)
 
     @property
-    def normalizes_apart(self) -> bool:
+    def normalizes_each_reward(self) -> bool:
         """Whether TRL normalizes each reward function in its group before it sums them, as in GDPO."""
         return self.multi_objective_aggregation == "normalize_then_sum"
 
@@ -222,16 +223,15 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Whether new prompts replace groups without signal."""
         return self.dynamic_sampling_rounds > 0
 
-    def check_target(self, target: float | None, method: LengthControl) -> None:
-        """Checks a target, which may be the configured one or a prompt's own, now and at each milestone."""
+    def check_target_and_milestones(self, target: float | None, method: LengthControl) -> None:
+        """Raises `ValueError` if a target, the configured one or a prompt's own, is not allowed as it is or as the
+        schedule changes it at a milestone."""
         limit = self.largest_length
         check_target(target, method, limit)
         if target is None or self.target_length is None:  # only a configuration with a target has milestones
             return
-        for milestone in self._milestones.values():
-            # The target of a prompt moves in proportion to the schedule, but not beyond the generation limit.
-            scheduled = target * milestone / self.target_length
-            target_at_milestone = min(scheduled, max(target, limit))
+        for milestone in self._target_by_update.values():  # targets, such as 8192
+            target_at_milestone = scaled_target(target, milestone, self.target_length, largest_length=limit)
             method.check(math.ceil(target_at_milestone), limit)
 
     def _check_schedule(self) -> None:
@@ -275,14 +275,14 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Raises `ValueError` if rewards are normalized apart, but the method or dynamic sampling needs their sum."""
         # Each reward is then divided by its own standard deviation, so that lambda, the weight of a length term, would
         # cancel.
-        if self.normalizes_apart and not isinstance(method, NoControl):
+        if self.normalizes_each_reward and not isinstance(method, NoControl):
             raise ValueError(
                 f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, but length_control "
                 f"{self.length_control!r} changes the sum of all rewards; set 'sum_then_normalize' (with "
                 "'leash_predictive', the length is normalized apart), or length_control 'none' with a length reward "
                 "among reward_funcs"
             )
-        if self.normalizes_apart and self.uses_dynamic_sampling:
+        if self.normalizes_each_reward and self.uses_dynamic_sampling:
             raise ValueError(
                 f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which normalizes over all "
                 "groups, also those that dynamic sampling replaces; set dynamic_sampling_rounds to 0"

@@ -176,13 +176,13 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         """Lets TRL call and log the function that decides correctness like a reward function, but without a weight, if
         it is none of them."""
         # A list of this function alone, or empty if it is one of the reward functions already.
-        extra = self.correctness.extra
+        functions = self.correctness.unweighted_functions
         # TRL: these lists have one entry for each reward function; only reward models have a processing class
-        self.reward_funcs = self.reward_funcs + extra
-        self.reward_func_names = self.reward_func_names + self.correctness.extra_names
-        self.reward_processing_classes = self.reward_processing_classes + [None] * len(extra)
-        self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(extra))])
-        if any(map(is_async_callable, extra)):
+        self.reward_funcs = self.reward_funcs + functions
+        self.reward_func_names = self.reward_func_names + self.correctness.unweighted_names
+        self.reward_processing_classes = self.reward_processing_classes + [None] * len(functions)
+        self.reward_weights = torch.cat([self.reward_weights, torch.zeros(len(functions))])
+        if any(map(is_async_callable, functions)):
             # TRL: GRPOTrainer.__init__ starts such a loop only if one of its own functions is async
             self.async_loop = event_loop()
 
@@ -207,7 +207,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if self._mode == "eval":  # the method does not observe evaluation, so lambda stays as it is
             generation = self._new_generation(inputs)
             self._log_length_control(generation.rollouts, generation.score)
-            return generation.batch
+            return generation.trl_batch
         if self._dynamic_sampling is None:
             generation = self._new_generation(inputs)
             return self._training_batch(generation, generated=[generation])
@@ -236,8 +236,8 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             template_kwargs=template_kwargs,
         )
         self._generation = generation  # the methods that TRL calls next fill in its other fields
-        generation.batch = super()._generate_and_score_completions(rows)
-        if self.args.normalizes_apart:
+        generation.trl_batch = super()._generate_and_score_completions(rows)
+        if self.args.normalizes_each_reward:
             self._keep_trl_advantages(generation)
         self._write_completions_table(generation)
         return generation
@@ -245,7 +245,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _keep_trl_advantages(self, generation: GenerationBatch) -> None:
         """Replaces the method's advantages, which are those of the sum of all rewards, by TRL's."""
         # TRL's batch has the advantages of this process, a score those of all processes.
-        advantages = self.accelerator.gather(generation.batch["advantages"]).double().cpu()
+        advantages = self.accelerator.gather(generation.trl_batch["advantages"]).double().cpu()
         generation.score = replace(generation.score, advantages=advantages)
         generation.has_trl_advantages = True
 
@@ -267,7 +267,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         return "train" if self.model.training else "eval"
 
     @contextlib.contextmanager
-    def _generation_limit(self):
+    def _capped_generation(self):
         """Sets and yields the generation limit of the next completions, in tokens; a method may lower it in
         training."""
         limit = self.args.generation_limit
@@ -300,7 +300,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _generate(self, prompts):
         """Generates, and records lengths and truncation before TRL masks, pads or truncates the completions."""
         was_training = self.model.training
-        with self._generation_limit() as limit:
+        with self._capped_generation() as limit:
             self._generation.generation_limit = limit
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
@@ -348,7 +348,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
         # Only the prompt itself shows whether the thinking begins in it: a prompt that is text gets no chat template,
         # and arguments of a row can change what the template writes.
-        markers = [self.thinking_markers.after_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
+        markers = [self.thinking_markers.for_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
         # Reward functions that have a parameter for the markers get these.
         self.reward_funcs = bind_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
@@ -395,7 +395,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         is only the last function, if it is there to decide correctness.
         """
         check_finite_rewards(rewards_per_func, self.reward_func_names)
-        num_weighted = len(self.reward_funcs) - len(self.correctness.extra)
+        num_weighted = len(self.reward_funcs) - len(self.correctness.unweighted_functions)
         generation = self._generation
         rollouts = rollouts_of_batch(
             rewards_per_func.double().cpu(),
@@ -423,7 +423,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _training_batch(self, trained: GenerationBatch, generated: Sequence[GenerationBatch]) -> Batch:
         """Returns TRL's batch with the method's advantages, after everything that was generated for it has been logged
         and shown to the method."""
-        batch = trained.batch  # of this process, while scores and rollouts are those of all processes
+        batch = trained.trl_batch  # of this process, while scores and rollouts are those of all processes
         advantages = part_of_process(trained.score.advantages, self.accelerator)
         batch["advantages"] = advantages.to(batch["advantages"])  # to its device and type
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
@@ -437,7 +437,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
             metrics["leash/wasted_share"].append(1.0 - len(trained.rollouts.lengths) / len(rollouts.lengths))
             metrics["leash/sampling_rounds"].append(len(generated) - 1)
         self._log_length_control(rollouts, concatenated([part.score for part in generated]))
-        metrics["leash/zero_signal_share"].append(1.0 - trained.has_signal.double().mean().item())
+        metrics["leash/zero_signal_share"].append(1.0 - trained.group_has_signal.double().mean().item())
         # TRL logs the mean of each list. Of these values, the newest is to be logged, so it replaces the earlier ones.
         metrics["leash/generated_tokens"] = [self.generated_tokens]
         for name, step in advice_metrics(self.state).items():

@@ -24,7 +24,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.length_control.statistics import log_entries, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, check_method_controls, check_target, limits_generation
+from leash_trl.length_control.targets import TARGET_COLUMN, check_method_supports_cost, check_target, limits_generation
 from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
@@ -33,7 +33,7 @@ from leash_trl.trainer.shared_folder import SharedFolder
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
 
-RULE = AdvantageRule()
+DEFAULT_RULE = AdvantageRule()
 
 
 class LengthControlledReward:
@@ -89,7 +89,7 @@ class LengthControlledReward:
         self.method = find_method(method)() if isinstance(method, str) else method
         self.cost = find_cost(length_of)
         check_thinking_end(thinking_end)
-        check_method_controls(self.cost.name, self.cost.counts_tokens, self.method)
+        check_method_supports_cost(self.cost.name, self.cost.counts_tokens, self.method)
         if weights and len(weights) != len(self.reward_funcs):
             raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
         self.target_length = target_length
@@ -108,7 +108,7 @@ class LengthControlledReward:
         self._scored: list[Rollouts] = []  # in training, since the last dual step
         self._shared_folder: SharedFolder | None = None  # if there are copies of this reward in other processes
 
-    def begin(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
+    def read_run_settings(self, args: Any, model: PreTrainedModel, processing_class: Any) -> None:
         """Reads the settings of a run, and warns if the method can act on it only in part.
 
         Args:
@@ -122,7 +122,7 @@ class LengthControlledReward:
         settings = run_settings(args, model, processing_class, self.thinking_end)
         if settings == self.settings:  # they were checked before; the callback calls this twice
             return
-        if settings.sums_apart and len(self.reward_funcs) > 1:
+        if settings.normalizes_each_reward and len(self.reward_funcs) > 1:
             raise ValueError(
                 f"multi_objective_aggregation is {args.multi_objective_aggregation!r}, but LengthControlledReward "
                 f"returns the sum of its {len(self.reward_funcs)} functions as one reward; set 'sum_then_normalize', "
@@ -161,17 +161,17 @@ class LengthControlledReward:
         """Returns the fields of a copy, and creates the folder that it needs in another process."""
         if self._shared_folder is None:
             self._shared_folder = SharedFolder()
-        self.publish(self.version)
+        self.publish_state(self.version)
         # The model is too large to be copied, and what was scored must not count twice.
         return {**vars(self), "updated_model": None, "_scored": []}
 
-    def publish(self, version: int) -> None:
+    def publish_state(self, version: int) -> None:
         """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""
         self.version = version
         if self._shared_folder is not None:
             self._shared_folder.write_state(version, self.method.state_dict())
 
-    def pop_scored(self) -> list[Rollouts]:
+    def pop_scored_rollouts(self) -> list[Rollouts]:
         """Returns what this reward and its copies have scored in training since the last call."""
         scored = self._scored
         self._scored = []
@@ -194,10 +194,10 @@ class LengthControlledReward:
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        # The function that decides correctness is called too; it is in `extra` if it is not a reward function.
+        # A function that decides correctness, but is not a reward function, is called too.
         markers = markers_of_prompts(prompts, settings)
-        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.extra], markers)
-        names = [*self.names, *self.correctness.extra_names]
+        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.unweighted_functions], markers)
+        names = [*self.names, *self.correctness.unweighted_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
         rollouts = self._rollouts(arguments, rewards_NK, settings)
@@ -211,12 +211,12 @@ class LengthControlledReward:
             else:
                 self._scored.append(rollouts)
         rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
-        score = self.method.score(rollouts, RULE)
+        score = self.method.score(rollouts, DEFAULT_RULE)
 
         # GRPO and RLOO pass functions to log with; for other trainers, the callback adds what it can to the log.
         if "log_metric" in columns:
             metrics = log_entries(self.method, rollouts, score, version=self.version)
-            metrics |= mean_rewards(rewards_NK, names) | advice_metrics(columns["trainer_state"])
+            metrics |= reward_log_entries(rewards_NK, names) | advice_metrics(columns["trainer_state"])
             for name, value in metrics.items():
                 columns["log_metric"](name, value)
             for name, values in table_columns(rollouts, score).items():
@@ -224,7 +224,7 @@ class LengthControlledReward:
 
         returned = score.shaped
         if self.method.own_advantages:
-            is_leave_one_out = settings.advantage == "leave_one_out"
+            is_leave_one_out = settings.advantage_baseline == "leave_one_out"
             returned = advantages_as_rewards(score, rollouts, is_leave_one_out)
         # TRL takes None for a completion that could not be scored.
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
@@ -255,7 +255,7 @@ class LengthControlledReward:
             completion_ids,
             # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
             settings.end_ids | {settings.pad_id},
-            [markers.is_opened for markers in markers_of_prompts(arguments["prompts"], settings)],
+            [markers.begins_in_thinking for markers in markers_of_prompts(arguments["prompts"], settings)],
             thinking=thinking,
         )
         arguments_without_padding = {**arguments, "completion_ids": completion_ids}
@@ -319,7 +319,7 @@ def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> list[Th
     them, which is the same for all; text shows it, since it gets no template."""
     if not isinstance(prompts[0], str):
         return [settings.thinking_markers] * len(prompts)
-    return [settings.thinking_markers.after_prompt(prompt) for prompt in prompts]
+    return [settings.thinking_markers.for_prompt(prompt) for prompt in prompts]
 
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:
@@ -332,7 +332,7 @@ def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequenc
     return padded_ids
 
 
-def mean_rewards(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
+def reward_log_entries(rewards_NK: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
     """Returns the mean reward of each function over the completions that it scored, under the key of TRL's log."""
     means_K = rewards_NK.nanmean(dim=0).tolist()  # NaN for a function that scored no completion
     return {f"rewards/{name}": mean for name, mean in zip(names, means_K, strict=True) if not math.isnan(mean)}
@@ -367,7 +367,7 @@ def check_own_advantages(method: LengthControl, settings: RunSettings) -> None:
     """Raises `ValueError` if a method has advantages of its own that a trainer cannot compute from rewards."""
     is_computable = (
         # Without a known kind of advantage, the trainer may divide by a standard deviation.
-        settings.advantage is not None
+        settings.advantage_baseline is not None
         # The trainer subtracts the mean over a prompt, which must be 0 already.
         and method.advantages_have_mean_zero
         # A process scores only its part of a batch.

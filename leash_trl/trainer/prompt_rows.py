@@ -7,7 +7,7 @@ from typing import Any
 from leash_trl.completions.prompts import with_suffix
 from leash_trl.data.questions import question_number
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.targets import TARGET_COLUMN, plain_value, row_target
+from leash_trl.length_control.targets import TARGET_COLUMN, plain_value, row_target, scaled_target
 
 
 def rows_with_targets(
@@ -38,8 +38,7 @@ def rows_with_targets(
             target = method.target_for(question, target_length)
         # Without a schedule the target stays as it is; a factor of 1 would change the last bit of some fractions.
         if target is not None and target_length is not None and current_target not in (None, target_length):
-            scheduled_target = target * current_target / target_length
-            target = min(scheduled_target, max(target, generation_limit))
+            target = scaled_target(target, current_target, target_length, largest_length=generation_limit)
         row_of_model = dict(row)
         suffix = method.prompt_suffix(target, generation_limit)
         if suffix:  # a row without a prompt has none to append to
@@ -100,7 +99,7 @@ def column_values(
     columns = {}
     for name in names:
         if name == TARGET_COLUMN:
-            columns[name] = [row_target(row) or target_length for row in rows]
+            columns[name] = [row_target(row) or target_length for row in rows]  # `None` for a row without a target
         else:
             columns[name] = [plain_value(row.get(name)) for row in rows]
     return columns

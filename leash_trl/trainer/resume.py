@@ -55,12 +55,12 @@ def folder_to_resume(
             "checkpoint of a run with length control; name the folder of another checkpoint, or remove "
             "resume_from_checkpoint to start a new run"
         )
-    for difference in _differences(folder, args, recipe):
+    for difference in _difference_messages(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, difference)
     return folder
 
 
-def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
+def _difference_messages(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
     """Returns the reasons why the resumed run will not equal the uninterrupted one."""
     differences = []
     # transformers and accelerate save optimizer.pt or optimizer.bin, DeepSpeed a folder such as global_step100.
@@ -99,19 +99,19 @@ class WindowEndCallback(TrainerCallback):
     saved at once.
 
     Args:
-        is_inside_window (`Callable[[], bool]`): Returns whether completions of the generation batch are still to be
-            trained on.
+        has_untrained_completions (`Callable[[], bool]`): Returns whether completions of the generation batch are still
+            to be trained on.
     """
 
-    def __init__(self, is_inside_window: Callable[[], bool]) -> None:
-        self._is_inside_window = is_inside_window
+    def __init__(self, has_untrained_completions: Callable[[], bool]) -> None:
+        self._has_untrained_completions = has_untrained_completions
         self._is_save_due = False
         self._is_evaluation_due = False
 
     def on_step_end(self, args, state, control, **kwargs):
         """Postpones a save that is due, or makes a postponed one due."""
         # What was postponed is added to what transformers itself wants to do at this step.
-        if not self._is_inside_window() or control.should_training_stop:
+        if not self._has_untrained_completions() or control.should_training_stop:
             control.should_save |= self._is_save_due
             control.should_evaluate |= self._is_evaluation_due
             self._is_save_due = False

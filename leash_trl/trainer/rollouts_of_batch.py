@@ -37,8 +37,8 @@ def rollouts_of_batch(
         others: Further fields of [`Rollouts`].
     """
     deciding_rewards_N = None
-    if correctness.column is not None:
-        deciding_rewards_N = rewards_NK[:, correctness.column]
+    if correctness.deciding_column is not None:
+        deciding_rewards_N = rewards_NK[:, correctness.deciding_column]
     num_tokens_N = None
     if cost.name != "completion":  # else they are the lengths
         num_tokens_N = torch.tensor([completion.num_tokens for completion in facts])

@@ -56,9 +56,9 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         self._dual_step = dual_step
         self.add_callback(dual_step)
         self.add_callback(EpochShuffleCallback())
-        self.add_callback(WindowEndCallback(self._is_inside_window))
+        self.add_callback(WindowEndCallback(self._has_untrained_completions))
 
-    def _is_inside_window(self) -> bool:
+    def _has_untrained_completions(self) -> bool:
         """Returns whether completions of the current generation batch are still to be trained on."""
         # TRL: GRPOTrainer._prepare_inputs generates when this is 0
         return self._step % (self.args.steps_per_generation * self.args.num_iterations) != 0
@@ -92,15 +92,15 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         # Only the process that writes the files of the run locks its folder against other runs.
         lock = lock_folder(self.args.output_dir) if self.args.should_save else contextlib.nullcontext()
         with lock:
-            folder = self._begin_from(resume_from_checkpoint)
+            folder = self._checkpoint_to_resume(resume_from_checkpoint)
+            self._reset_progress(folder)
             output = super().train(str(folder) if folder else None, *args, **kwargs)
             self._restore_state_of_best_weights()
             self.publisher.finish()
             return output
 
-    def _begin_from(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
-        """Brings this trainer into the state of a checkpoint, and returns the checkpoint's folder; `None` if training
-        starts anew."""
+    def _checkpoint_to_resume(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
+        """Returns the folder of the checkpoint from which training resumes; `None` if it starts anew."""
         if isinstance(resume_from_checkpoint, str):
             resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
         folder = folder_to_resume(resume_from_checkpoint, self.args, self.publisher.recipe)
@@ -110,16 +110,19 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
                 f"resume_from_checkpoint is {str(folder)!r}, but only one of it and this run has an adapter; set "
                 "use_peft as in the checkpoint's run, or training would start from the base model"
             )
+        return folder
+
+    def _reset_progress(self, checkpoint: Path | None) -> None:
+        """Sets the trainer back to the beginning, or to where the checkpoint was saved."""
         # TRL: an interrupted call of train may have left these filled
         self._step = 0
         self._buffered_inputs = None
         self._metrics["train"].clear()
 
         self._num_done = 0  # policy updates
-        if folder is not None:
-            trainer_state = read_trainer_state(folder) or {}
+        if checkpoint is not None:
+            trainer_state = read_trainer_state(checkpoint) or {}
             self._num_done = trainer_state["global_step"]
-        return folder
 
     def _restore_state_of_best_weights(self) -> None:
         """Restores the state that belongs to the best weights, if transformers has just loaded these."""

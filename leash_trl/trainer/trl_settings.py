@@ -15,7 +15,7 @@ from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, war
 from leash_trl.model_facts import eos_token_ids, question_prompt, tokenizer_of
 
 
-AdvantageKind = Literal["centered", "leave_one_out"]
+AdvantageBaseline = Literal["centered", "leave_one_out"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class RunSettings:
         max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
         end_ids (`frozenset[int]`): Tokens that end a completion.
         pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
-        advantage (`str`): How the trainer computes advantages from rewards; see [`advantage_kind`].
-        sums_apart (`bool`): Whether the trainer normalizes each reward function apart before it sums them.
+        advantage_baseline (`str`): How the trainer computes advantages from rewards; see [`advantage_baseline`].
+        normalizes_each_reward (`bool`): Whether the trainer normalizes each reward function apart before it sums them.
         thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
         tokenizer (`PreTrainedTokenizerBase`): That of the model.
     """
@@ -44,8 +44,8 @@ class RunSettings:
     tokenizer: PreTrainedTokenizerBase
     completions_per_call: int = 1
     num_processes: int = 1
-    advantage: AdvantageKind | None = None
-    sums_apart: bool = False
+    advantage_baseline: AdvantageBaseline | None = None
+    normalizes_each_reward: bool = False
     thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
 
 
@@ -68,8 +68,8 @@ def run_settings(args: Any, model: PreTrainedModel, processing_class: Any, think
         max_completion_length=generation_limit(args),
         end_ids=frozenset(eos_token_ids(model, tokenizer)),
         pad_id=tokenizer.pad_token_id,
-        advantage=advantage_kind(args),
-        sums_apart=getattr(args, "multi_objective_aggregation", None) == "normalize_then_sum",
+        advantage_baseline=advantage_baseline(args),
+        normalizes_each_reward=getattr(args, "multi_objective_aggregation", None) == "normalize_then_sum",
         thinking_markers=thinking_markers(args, processing_class, thinking_end),
         tokenizer=tokenizer,
     )
@@ -87,7 +87,7 @@ def generation_limit(args: Any) -> float:
     return math.inf if limit is None else limit
 
 
-def advantage_kind(args: Any) -> AdvantageKind | None:
+def advantage_baseline(args: Any) -> AdvantageBaseline | None:
     """Returns how a trainer computes advantages from rewards: `"centered"` subtracts the mean of the group,
     `"leave_one_out"` subtracts the mean of the other completions of the group; `None` also divides by a standard
     deviation, or is not known."""
@@ -111,6 +111,6 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
     # The prompt of any question shows whether the chat template ends it with the text that begins the thinking.
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
     prompt = question_prompt(processing_class, **chat_template_kwargs)
-    markers = ThinkingMarkers(thinking_end).after_prompt(prompt)
+    markers = ThinkingMarkers(thinking_end).for_prompt(prompt)
     warn_of_hidden_markers(tokenizer_of(processing_class), markers)
     return markers

@@ -31,7 +31,7 @@ from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.intervals import mean_share
 from leash_trl.evaluation.sampling import SamplingPlan, evaluate
 from leash_trl.figures import style
-from leash_trl.gym import CHECKPOINT, RECORD, base_record, task
+from leash_trl.gym import CHECKPOINT, RECORD_FILE, base_record, task
 from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.stories import STORY_LEVELS, Story
 from leash_trl.gym.task import TraceStyle, problems, solution_trace
@@ -173,7 +173,7 @@ def write_record() -> None:
         "truncated_rate": (samples["finish_reason"] == "length").mean(),
         "styles": [*force_styles(model, tokenizer)],
     }
-    RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    RECORD_FILE.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def styles_figure(points: pd.DataFrame) -> Figure:

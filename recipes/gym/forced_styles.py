@@ -35,7 +35,7 @@ def forced_text(problem: task.Problem, style: str) -> list[str]:
         one_pass += step_text(step).replace("{label}", label).replace("{term:+d}", f"{term:+d}")
     text = one_pass
     if style == "full, twice":
-        text += task.OPENERS[0].format(problem.terms[0]) + one_pass
+        text += task.RECHECK_OPENINGS[0].format(problem.terms[0]) + one_pass
     return f"{text}</think>\\boxed{{{TOTAL}}}".split(TOTAL)
 
 

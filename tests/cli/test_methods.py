@@ -26,7 +26,7 @@ SOURCES = {
 }
 
 
-def hyper_parameters(method):
+def hyperparameter_values(method):
     """Defaults of a method's fields, by name."""
     return yaml.safe_load(recipe_lines(method, method.name))["length_control_kwargs"]
 
@@ -38,7 +38,7 @@ def markdown_row(name):
     source = f"[{paper.title}](https://huggingface.co/papers/{paper.id})" if paper else SOURCES[name]
     if method.formula_from:
         source += f"; formula from {method.formula_from}, not from the paper"
-    defaults = hyper_parameters(method)
+    defaults = hyperparameter_values(method)
     cells = []
     for field in sorted(defaults, key=lambda field: field not in method.__annotations__)[:3]:
         value = yaml.safe_dump({field: defaults[field]}, default_flow_style=True, width=999)
@@ -66,7 +66,7 @@ def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name)
     assert page.startswith(f"{name}\n=")
     assert "\nUse: " in page
     assert name == "none" or "\nSource: " in page
-    assert [field for field in hyper_parameters(method) if not re.search(rf"\b{field}\b.*\(`", page)] == []
+    assert [field for field in hyperparameter_values(method) if not re.search(rf"\b{field}\b.*\(`", page)] == []
     # arguments that are inherited begin in the first column, as the method's own do in its docstring
     assert not re.search(r"^ +\w+ \(`", page.partition("\nFrom ")[2], re.MULTILINE)
 

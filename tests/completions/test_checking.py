@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.completions.checking import checking_length, end_of_first_place
+from leash_trl.completions.checking import checking_length, end_of_first_occurrence
 from leash_trl.errors import TrainingError
 
 
@@ -48,7 +48,7 @@ def test_tokens_after_the_first_right_result(completion, right_answer, length):
 
 @pytest.mark.parametrize("solution", ["4", " 4 ", "$4$", "4.0"])
 def test_one_value_has_one_place(solution):
-    assert end_of_first_place("x = 4, so 4", solution) == len("x = 4")
+    assert end_of_first_occurrence("x = 4, so 4", solution) == len("x = 4")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_one_value_has_one_place(solution):
 )
 def test_answers_whose_place_cannot_be_told_by_their_text_are_refused(solution):
     with pytest.raises(TrainingError, match="length_of is 'checking'") as caught:
-        end_of_first_place("It is 3/4", solution)
+        end_of_first_occurrence("It is 3/4", solution)
     assert "\n" not in str(caught.value)
     assert repr(solution) in str(caught.value)
 

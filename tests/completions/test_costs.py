@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leash_trl.completions.costs import Cost, costs_of, find_cost, right_answers, unit_of, warn_of_no_thinking
+from leash_trl.completions.costs import Cost, check_right_answers, costs_of, find_cost, unit_of, warn_of_no_thinking
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.errors import TrainingError
@@ -71,7 +71,7 @@ def test_right_answers_may_be_numbers_of_any_format_of_the_data_set(solution):
 @pytest.mark.parametrize("solution", [None, float("nan"), ["7"], b"7", torch.tensor([7, 8])])
 def test_what_is_no_right_answer_is_refused_instead_of_never_found(solution):
     with pytest.raises(TrainingError) as caught:
-        right_answers(["7", solution])
+        check_right_answers(["7", solution])
     assert is_one_line(caught, "checking", "solution", repr(solution))
 
 

@@ -16,7 +16,7 @@ THINKING = ThinkingTokens(TOKENIZER, ThinkingMarkers())
 
 
 def test_thinking_that_a_prompt_opened_and_nobody_ended_is_all_of_the_completion():
-    facts = completion_facts([5, 6], {EOS}, thinking=THINKING, is_opened=True)
+    facts = completion_facts([5, 6], {EOS}, thinking=THINKING, begins_in_thinking=True)
     assert facts == CompletionFacts(num_tokens=2, num_thinking_tokens=2, is_truncated=True)
 
 

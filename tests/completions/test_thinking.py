@@ -48,7 +48,7 @@ def test_thinking_goes_up_to_its_last_end(tokenizer, prompt, thinking, rest):
 def test_a_marker_that_is_one_token_is_not_found_in_text_that_only_looks_like_it():
     quoted = ONE.encode("</thi") + ONE.encode("nk>")
     assert ONE.decode(quoted) == "</think>"
-    assert ThinkingTokens(ONE, ThinkingMarkers()).thinking_length(quoted, is_opened=False) == 0
+    assert ThinkingTokens(ONE, ThinkingMarkers()).thinking_length(quoted, begins_in_thinking=False) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_marker_that_is_one_token_is_not_found_in_text_that_only_looks_like_it
 )
 def test_other_markers(end, thinking, rest):
     ids = SEVERAL.encode(thinking + rest)
-    num_thinking = ThinkingTokens(SEVERAL, ThinkingMarkers(end)).thinking_length(ids, is_opened=False)
+    num_thinking = ThinkingTokens(SEVERAL, ThinkingMarkers(end)).thinking_length(ids, begins_in_thinking=False)
     assert SEVERAL.decode(ids[:num_thinking]) == thinking
 
 
@@ -71,7 +71,7 @@ def test_other_markers(end, thinking, rest):
         (ThinkingMarkers(), "12", "12"),
         (ThinkingMarkers(), "<think>maybe 3</think>12", "12"),
         (ThinkingMarkers(), "<think>a</think>3<think>no", ""),  # begun anew
-        (ThinkingMarkers(is_opened=True), "maybe 3</think>12", "12"),
+        (ThinkingMarkers(begins_in_thinking=True), "maybe 3</think>12", "12"),
         (ThinkingMarkers("[/THINK]"), "[THINK]maybe 3[/THINK]12", "12"),
         (ThinkingMarkers("[/THINK]"), "<think>12", "<think>12"),  # not a marker here
         (ThinkingMarkers("###"), "maybe 3", "maybe 3"),
@@ -91,14 +91,14 @@ def test_a_blank_inside_a_marker_is_no_marker_where_a_token_alone_is_decoded_wit
     blank_alone = dropping.encode("a </ think> b")
     assert "".join(dropping.decode([index]) for index in blank_alone) != dropping.decode(blank_alone)
     thinking = ThinkingTokens(dropping, ThinkingMarkers())
-    assert thinking.thinking_length(blank_alone, is_opened=False) == 0
+    assert thinking.thinking_length(blank_alone, begins_in_thinking=False) == 0
     ids = dropping.encode("a b</think> 12")
-    num_thinking = thinking.thinking_length(ids, is_opened=False)
+    num_thinking = thinking.thinking_length(ids, begins_in_thinking=False)
     assert dropping.decode(ids[:num_thinking]).rstrip() == "a b</think>"
 
 
 @pytest.mark.parametrize(
-    ("markers", "prompt", "is_opened"),
+    ("markers", "prompt", "begins_in_thinking"),
     [
         (ThinkingMarkers(), "Q<think>\n", True),
         (ThinkingMarkers(), "Q<think>\n\n</think>\n\n", False),
@@ -109,9 +109,9 @@ def test_a_blank_inside_a_marker_is_no_marker_where_a_token_alone_is_decoded_wit
         (ThinkingMarkers("/"), "Q", False),
     ],
 )
-def test_a_prompt_may_open_the_thinking(markers, prompt, is_opened):
-    assert markers.is_opened_by(prompt) == is_opened
-    assert markers.after_prompt(prompt).is_opened == is_opened
+def test_a_prompt_may_open_the_thinking(markers, prompt, begins_in_thinking):
+    assert markers.is_opened_by(prompt) == begins_in_thinking
+    assert markers.for_prompt(prompt).begins_in_thinking == begins_in_thinking
 
 
 @pytest.mark.parametrize("is_special", [True, False])
@@ -135,5 +135,5 @@ def test_a_marker_is_one_too_where_the_tokens_hold_no_blanks():
     words = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     assert words.decode(words.encode("</think>")) == "< / think >"
     ids = words.encode("a</think>b")
-    num_thinking = ThinkingTokens(words, ThinkingMarkers()).thinking_length(ids, is_opened=False)
+    num_thinking = ThinkingTokens(words, ThinkingMarkers()).thinking_length(ids, begins_in_thinking=False)
     assert num_thinking == len(ids) - 1

@@ -56,7 +56,7 @@ def test_the_task_scores_the_answer_where_the_grader_finds_it(completion, reward
     assert reasoning_gym_reward([[{"role": "assistant", "content": text}]], reference) == [reward]
     # where the prompt opens the thinking, a completion that does not end it has no answer
     reward_if_opened = reward if "</think>" in completion else -1.0
-    assert reasoning_gym_reward([text], reference, thinking_markers=ThinkingMarkers(is_opened=True)) == [
+    assert reasoning_gym_reward([text], reference, thinking_markers=ThinkingMarkers(begins_in_thinking=True)) == [
         reward_if_opened
     ]
 

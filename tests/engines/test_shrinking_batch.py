@@ -8,7 +8,7 @@ from peft import LoraConfig
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.engines import shrinking_batch
 from leash_trl.engines.shrinking_batch import sample_tokens
-from leash_trl.engines.token_choice import likeliest
+from leash_trl.engines.token_choice import likeliest_tokens
 from leash_trl.gym import CHECKPOINT
 from leash_trl.rewards import math_reward
 
@@ -72,7 +72,9 @@ def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
     model = random_model(kind, **fields)
     prompts = [torch.randint(3, 64, (length,)).tolist() for length in (1, 3, 30, 9, 17, 2)]
     ends = [*range(1, 9)]
-    ours = sample_tokens(model, prompts, [ends] * 6, [40] * 6, 0, transformers.LogitsProcessorList(), choose=likeliest)
+    ours = sample_tokens(
+        model, prompts, [ends] * 6, [40] * 6, 0, transformers.LogitsProcessorList(), choose=likeliest_tokens
+    )
     for prompt, mine in zip(prompts, ours, strict=True):
         alone = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=40, eos_token_id=ends)
         assert mine == alone[0, len(prompt) :].tolist()

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from leash_trl.engines.token_choice import SeededDraw, inverse_cdf
+from leash_trl.engines.token_choice import SeededDraw, tokens_by_inverse_cdf
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.125, 0.3, 1e-30])
 def test_the_greatest_draw_takes_the_last_token_that_has_probability(probability):
     table = torch.tensor([[probability] * 10 + [0.0]])
-    assert inverse_cdf(table, torch.tensor([np.nextafter(1.0, 0.0)])).item() == 9
+    assert tokens_by_inverse_cdf(table, torch.tensor([np.nextafter(1.0, 0.0)])).item() == 9
 
 
 def test_a_likely_token_does_not_swallow_unlikely_ones():
@@ -19,7 +19,7 @@ def test_a_likely_token_does_not_swallow_unlikely_ones():
     table[0, 0] = 1.0
     total = 1 + (2**10 - 1) * 2.0**-26
     # a share of 1 + 1.5 * 2^-26 lies in the middle of the token at 2
-    assert inverse_cdf(table, torch.tensor([(1 + 1.5 * 2.0**-26) / total], dtype=torch.float64)).item() == 2
+    assert tokens_by_inverse_cdf(table, torch.tensor([(1 + 1.5 * 2.0**-26) / total], dtype=torch.float64)).item() == 2
 
 
 def test_draws_follow_numpys_stream():

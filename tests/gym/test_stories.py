@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.data.problems import load_problems
-from leash_trl.gym.stories import PEOPLE, STORY_LEVELS, THINGS, Story
+from leash_trl.gym.stories import PRONOUN_BY_PERSON, STORY_LEVELS, THINGS, Story
 from leash_trl.gym.task import SHORTCUTS, TraceStyle, sample_problem
 from leash_trl.rewards import math_reward
 
@@ -70,7 +70,7 @@ def test_stories_ask_for_their_sum():
 
 def test_stories_have_all_words_and_levels():
     text = " ".join(questions_of("gym_stories"))
-    for word in (*PEOPLE, *THINGS, *GAINS, *LOSSES):
+    for word in (*PRONOUN_BY_PERSON, *THINGS, *GAINS, *LOSSES):
         assert word in text
     assert set(load_problems("gym_stories")["level"]) == set(STORY_LEVELS)
 

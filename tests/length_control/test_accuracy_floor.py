@@ -46,7 +46,7 @@ def test_what_lies_above_the_floor_adds_to_the_share_and_what_lies_below_takes_f
     for _ in range(10):
         running = running.with_penalty_share(0.9)
     assert running.penalty_share == pytest.approx(0.03 / 0.16 + 10 * 0.05 * 0.02)
-    lower = running._replace(level=0.9).with_penalty_share(0.9)
+    lower = running._replace(mean_accuracy=0.9).with_penalty_share(0.9)
     assert lower[3:] == pytest.approx((0.01 - 0.0005, 0.01 - 0.0005))
 
 

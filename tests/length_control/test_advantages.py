@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_rollouts import close
 
-from leash_trl.length_control.advantages import group_advantages, has_signal, mean_and_std
+from leash_trl.length_control.advantages import group_advantages, group_has_signal, mean_and_std
 
 
 NAN = math.nan
@@ -75,8 +75,8 @@ def test_equal_rewards_give_no_advantage_worth_the_name(reward, size):
 
 def test_what_is_below_a_millionth_is_a_rounding_error_and_what_is_above_is_a_signal():
     rewards = doubles(1, 0)
-    assert not has_signal(rewards, doubles(0.9e-6, -0.9e-6), 2)
-    assert has_signal(rewards, doubles(2e-6, -2e-6), 2)
+    assert not group_has_signal(rewards, doubles(0.9e-6, -0.9e-6), 2)
+    assert group_has_signal(rewards, doubles(2e-6, -2e-6), 2)
     advantages = doubles(1, -1)
-    assert not has_signal(doubles(0, 0.9e-12), advantages, 2)
-    assert has_signal(doubles(0, 2e-12), advantages, 2)
+    assert not group_has_signal(doubles(0, 0.9e-12), advantages, 2)
+    assert group_has_signal(doubles(0, 2e-12), advantages, 2)

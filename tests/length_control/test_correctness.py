@@ -55,9 +55,9 @@ def test_two_different_positive_rewards_are_partial_credit(rewards, is_known):
 
 def test_the_column_is_that_of_the_deciding_function_and_another_one_comes_last():
     both = (score, form)
-    assert [rule(functions=both, chosen=chosen).column for chosen in (None, "form", score)] == [None, 1, 0]
+    assert [rule(functions=both, chosen=chosen).deciding_column for chosen in (None, "form", score)] == [None, 1, 0]
     other = rule(functions=(form,), chosen=score)
-    assert (other.column, other.extra, other.extra_names) == (1, [score], ["score"])
+    assert (other.deciding_column, other.unweighted_functions, other.unweighted_names) == (1, [score], ["score"])
 
 
 def test_a_function_that_has_the_name_of_another_is_refused():

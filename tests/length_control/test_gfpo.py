@@ -15,7 +15,7 @@ TWO_GROUPS = toy_rollouts([1, 0.5, -1, 0, 1, NAN, -1, 1], [40, 10, 20, 30, 25, 1
 
 
 def kept_rows(method):
-    return method.kept(TWO_GROUPS).nonzero().flatten().tolist()
+    return method.is_kept(TWO_GROUPS).nonzero().flatten().tolist()
 
 
 def test_the_shortest_of_each_group_are_kept_but_never_an_unscorable_completion():
@@ -45,7 +45,7 @@ def test_advantages_by_hand(scale, epsilon, first_divisor, second_divisor):
 @pytest.mark.parametrize(("size", "kept"), [(2, 2), (3, 2), (8, 4), (16, 8), (24, 8)])
 def test_half_of_a_group_is_kept_by_default_from_2_to_8(size, kept):
     group = toy_rollouts([1.0] * size, [9] * size)
-    assert GFPO().kept(group).sum() == kept
+    assert GFPO().is_kept(group).sum() == kept
 
 
 def test_keeping_all_completions_is_refused_in_training():

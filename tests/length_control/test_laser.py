@@ -10,7 +10,7 @@ from leash_trl.length_control.laser import (
     LaserD,
     LaserDE,
     candidate_targets,
-    difficulty,
+    difficulty_levels,
     lengths_by_difficulty,
     num_correct_by_difficulty,
 )
@@ -33,8 +33,8 @@ def test_right_answers_of_a_difficulty_follow_from_its_lower_border(size, expect
 
 def test_borders_belong_to_the_easier_side_when_shaping_and_the_harder_when_monitoring():
     rates = torch.arange(4, dtype=torch.float64) / 3
-    assert difficulty(rates, "shaping").tolist() == [0, 1, 2, 2]
-    assert difficulty(rates, "monitoring").tolist() == [0, 0, 1, 2]
+    assert difficulty_levels(rates, "shaping").tolist() == [0, 1, 2, 2]
+    assert difficulty_levels(rates, "monitoring").tolist() == [0, 0, 1, 2]
 
 
 def test_all_lengths_of_a_prompt_count_toward_its_difficulty_except_where_nothing_could_be_scored():

@@ -17,7 +17,7 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import Score, selected
-from leash_trl.length_control.targets import check_method_controls, check_target
+from leash_trl.length_control.targets import check_method_supports_cost, check_target
 
 
 EPSILON = 1e-8
@@ -171,7 +171,7 @@ FRACTIONS = toy_rollouts(
 
 def check_fractions(method: LengthControl) -> None:
     """What a configuration checks of a cost that is no number of tokens."""
-    check_method_controls("tool_calls", is_in_tokens=False, method=method)
+    check_method_supports_cost("tool_calls", is_in_tokens=False, method=method)
     check_target(1.5, method, generation_limit=math.inf)
 
 

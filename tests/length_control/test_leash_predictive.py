@@ -30,7 +30,7 @@ COVARIANCE = [
     [-0.02, 0.5, 0.0],
     [0.001, 0.0, 1e-4],
 ]
-KNOWN = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01, covariance=COVARIANCE)
+KNOWN = Forecast(log_ratio=0.5, push=0.5, response=0.1, drift=0.01, covariance=COVARIANCE)
 
 
 def test_the_first_batch_is_taken_as_it_is():
@@ -77,7 +77,7 @@ def test_the_filters_prediction_by_hand():
 
 
 def test_a_batch_far_below_the_target_counts_as_a_twentieth_of_it():
-    assert Forecast().after_batch(-1.0).level == pytest.approx(math.log(0.05))
+    assert Forecast().after_batch(-1.0).log_ratio == pytest.approx(math.log(0.05))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_target_that_changes_is_no_surprise():
     before = method.forecast("")
     next_lambda(method, [60, 60], 20.0)
     # a length that is expected at log(60 / 40) is expected at log(60 / 20) after the change
-    shifted = before._replace(level=before.level + math.log(2))
+    shifted = before._replace(log_ratio=before.log_ratio + math.log(2))
     assert method.forecast("")[:5] == pytest.approx(shifted.after_batch(2.0).after_update(lam, 0.9)[:5])
 
 

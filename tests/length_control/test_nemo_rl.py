@@ -5,7 +5,7 @@ import math
 import pytest
 from toy_rollouts import close, toy_rollouts
 
-from leash_trl.length_control.nemo_rl import Band, NemoRL, band_of
+from leash_trl.length_control.nemo_rl import Band, NemoRL, band_or_default
 
 
 NAN = math.nan
@@ -19,7 +19,7 @@ CONFIGURED = Band(100, 200, 0.5)
     "value", [{"a": 1, "b": 2, "f": 0.1}, {"total": {"a": 1, "b": 2, "f": 0.1}, "reasoning": BAND}]
 )
 def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole(value):
-    assert band_of(value, CONFIGURED) == Band(1, 2, 0.1)
+    assert band_or_default(value, CONFIGURED) == Band(1, 2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole(value):
     ids=str,
 )
 def test_a_row_without_a_band_has_the_configured_one(value):
-    assert band_of(value, CONFIGURED) == CONFIGURED
-    assert band_of(value) is None
+    assert band_or_default(value, CONFIGURED) == CONFIGURED
+    assert band_or_default(value) is None
 
 
 @pytest.mark.parametrize("value", ["900", 900, {"total": {"a": 900}}, {"a": 9, "b": None, "f": 0.5}], ids=str)

@@ -49,7 +49,7 @@ def test_a_budget_is_estimated_once_from_any_phase_and_stays():
 def test_the_budget_holds_from_the_threshold_on_as_in_the_formula():
     batch = toy_rollouts([1, -1, 1, -1, NAN], [10, 20, 90, 20, 20])  # 2 of 4 that were scored
     for threshold, held in ((0.5, True), (0.51, False)):
-        assert Toggle(accuracy_threshold=threshold).is_budgeted(batch).tolist() == [held] * 5
+        assert Toggle(accuracy_threshold=threshold).has_budget(batch).tolist() == [held] * 5
 
 
 @pytest.mark.parametrize("period", [1, 3])

@@ -54,7 +54,7 @@ def check_vector(vector):
     if "penalty" in vector:  # 1e-7 a token would drown beside a reward of 1
         assert score.penalty.tolist() == pytest.approx(vector["penalty"], rel=1e-6, abs=1e-12)
     if "kept" in vector:
-        assert method.kept(batch).nonzero().flatten().tolist() == vector["kept"]
+        assert method.is_kept(batch).nonzero().flatten().tolist() == vector["kept"]
     if "after" in vector:
         method.observe(batch)
         method.step()

@@ -78,7 +78,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("model_type", sorted(batch_fields.RELATIVE_MODELS))
+@pytest.mark.parametrize("model_type", sorted(batch_fields.PADDING_INVARIANT_MODELS))
 def test_relative_models_do_not_see_the_left_edge(model_type):
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -6,16 +6,16 @@ import pytest
 
 from leash_trl.microbatching.loss_weights import (
     loss_factor,
-    mean_factors,
     reasons_against_regrouping,
     reasons_against_skipping,
+    weighted_mean_factors,
 )
 
 
 def test_an_empty_micro_batch_counts_as_one_token_as_in_trl():
     assert loss_factor("bnpo", num_rows=1, num_rows_before=4, num_tokens=0, num_tokens_before=0) == 1.0
     assert loss_factor("bnpo", num_rows=1, num_rows_before=4, num_tokens=0, num_tokens_before=50) == 1 / 50
-    assert mean_factors([0, 0]) == [1.0, 1.0]
+    assert weighted_mean_factors([0, 0]) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
     def other(completions, **kwargs):
         return [0.0]
 
-    markers = [ThinkingMarkers(is_opened=True)] * 3
+    markers = [ThinkingMarkers(begins_in_thinking=True)] * 3
     strict, lenient, unchanged = bind_thinking_markers([math_reward, lenient_math_reward, other], markers)
     assert unchanged is other
     assert get_callable_name(strict) == "math_reward"  # under which TRL logs it

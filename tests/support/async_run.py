@@ -60,8 +60,8 @@ class Recorded(LengthControlledReward):
             file.write(json.dumps(group) + "\n")
         return rewards
 
-    def pop_scored(self):
-        scored = super().pop_scored()
+    def pop_scored_rollouts(self):
+        scored = super().pop_scored_rollouts()
         self.counts.append(len(scored))
         return scored
 

@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.microbatching.batch_fields import FIELDS
+from leash_trl.microbatching.batch_fields import SUPPORTED_FIELDS
 
 
 def float64_logps(
@@ -155,7 +155,7 @@ def leaves_batches_with_images_on_one_process(trainer):
     """Whether both processes keep TRL's batches when TRL has dropped the images of one."""
     batches = []
     for batch in trainer._buffered_inputs:
-        batches.append({name: batch[name] for name in FIELDS & batch.keys()})
+        batches.append({name: batch[name] for name in SUPPORTED_FIELDS & batch.keys()})
     if trainer.accelerator.process_index == 1:
         batches[0]["pixel_values"] = torch.zeros(1)
     return trainer._rearranged(batches) is batches

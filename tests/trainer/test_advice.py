@@ -9,7 +9,7 @@ from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.leash import Leash, LeashC
 from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.thinkprune import ThinkPrune
-from leash_trl.trainer.advice import advice_on
+from leash_trl.trainer.advice import advice_by_name
 
 
 def log(num_updates, every=1, lam=None, **values):
@@ -21,7 +21,7 @@ def log(num_updates, every=1, lam=None, **values):
 
 
 def advice_of(rows, method=None, unit="tokens"):
-    return advice_on(rows, method or Leash(), unit)
+    return advice_by_name(rows, method or Leash(), unit)
 
 
 TURNED = log(20, length_accuracy_correlation=-0.3) + log(40, length_accuracy_correlation=0.3)[20:]

@@ -224,9 +224,9 @@ def test_an_evaluation_after_an_interrupted_update_is_no_training(tiny_model_pat
         with pytest.raises(KeyboardInterrupt):
             trainer.train()
     (reward,) = trainer.reward_funcs
-    assert len(reward.pop_scored()) == 1
+    assert len(reward.pop_scored_rollouts()) == 1
     trainer.evaluate()
-    assert reward.pop_scored() == []
+    assert reward.pop_scored_rollouts() == []
 
 
 def test_an_end_of_thinking_that_no_completion_of_the_first_update_has_ends_the_run(tiny_model_path, tmp_path):

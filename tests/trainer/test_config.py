@@ -91,6 +91,6 @@ def test_a_prompts_own_target_is_checked_where_the_milestones_move_it(config):
     fields = {"target_length": 4096, "target_schedule": "linear", "target_milestones": {0: 8192, 100: 4096}}
     args = config(length_control="laser_d", length_control_kwargs={"upper_bound": 10000}, **fields)
     method = args.make_length_control()
-    args.check_target(5000, method)  # 10,000 at first
+    args.check_target_and_milestones(5000, method)  # 10,000 at first
     with pytest.raises(ValueError, match="upper_bound"):
-        args.check_target(5001, method)
+        args.check_target_and_milestones(5001, method)

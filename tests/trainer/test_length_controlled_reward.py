@@ -67,7 +67,7 @@ def config(tmp_path):
 
 def observed(reward):
     """What the callback would show the method."""
-    return concatenated(reward.pop_scored())
+    return concatenated(reward.pop_scored_rollouts())
 
 
 def make(method="leash", functions=plus_one, target=10, **hyperparameters):
@@ -213,7 +213,7 @@ def test_a_call_with_parts_of_groups_is_scored_where_the_group_does_not_count():
 def test_what_a_reward_cannot_do_of_a_method_is_said(name, config, tokenizer):
     reward = LengthControlledReward(plus_one, name, target_length=10)
     with pytest.warns(UserWarning, match=name):
-        reward.begin(config(max_completion_length=32768, scale_rewards="none"), MODEL, tokenizer)
+        reward.read_run_settings(config(max_completion_length=32768, scale_rewards="none"), MODEL, tokenizer)
 
 
 def test_a_deep_copy_is_a_reward_of_its_own():
@@ -222,8 +222,8 @@ def test_a_deep_copy_is_a_reward_of_its_own():
     assert not copied.is_training  # until its own trainer trains
     copied.updated_model = TRAINING
     assert call(copied, 15, 15) == [0.75, 0.75]
-    assert reward.pop_scored() == []
-    assert len(copied.pop_scored()) == 1
+    assert reward.pop_scored_rollouts() == []
+    assert len(copied.pop_scored_rollouts()) == 1
     copied.method.lambdas = {"": 0.0}
     assert call(copied, 15, 15) == [1.0, 1.0]
     assert call(reward, 15, 15) == [0.75, 0.75]
@@ -241,11 +241,11 @@ def test_a_copy_scores_with_the_state_of_its_original_which_takes_what_it_scored
     assert call_in_its_process() == [0.75, 0.75]
     reward.method.observe(observed(reward))
     reward.method.step()
-    reward.publish(1)
+    reward.publish_state(1)
     # 15 of 10 tokens: lambda rises by 0.005 * 0.5
     assert call_in_its_process() == pytest.approx([1 - 0.5025 * 0.5] * 2)
-    assert [rollouts.lengths.tolist() for rollouts in reward.pop_scored()] == [[15, 15]]
-    assert reward.pop_scored() == []
+    assert [rollouts.lengths.tolist() for rollouts in reward.pop_scored_rollouts()] == [[15, 15]]
+    assert reward.pop_scored_rollouts() == []
 
 
 def test_the_folder_of_copies_is_removed_with_its_process(tmp_path):
@@ -264,10 +264,10 @@ def test_the_folder_of_copies_is_removed_with_its_process(tmp_path):
 
 def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_each(config, tokenizer):
     args = config(multi_objective_aggregation="normalize_then_sum")
-    LengthControlledReward(plus_one, Leash(), 10).begin(args, MODEL, tokenizer)
+    LengthControlledReward(plus_one, Leash(), 10).read_run_settings(args, MODEL, tokenizer)
     two = LengthControlledReward([plus_one, plus_one], Leash(), 10, correctness_func=plus_one)
     with pytest.raises(ValueError, match=r"\A.*multi_objective_aggregation.*'normalize_then_sum'.*\Z"):
-        two.begin(args, MODEL, tokenizer)
+        two.read_run_settings(args, MODEL, tokenizer)
 
 
 @pytest.mark.parametrize("is_text", [True, False])

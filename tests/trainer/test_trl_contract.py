@@ -45,10 +45,10 @@ def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(mak
     trainer = make_trainer(num_iterations=2, length_grouped_microbatches=False, skip_zero_signal=False, max_steps=1)
     trainer.train()
     elsewhere = {"tool_mask", "ref_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio"}
-    assert trainer._buffered_inputs[0].keys() == batch_fields.FIELDS - elsewhere
+    assert trainer._buffered_inputs[0].keys() == batch_fields.SUPPORTED_FIELDS - elsewhere
     logged = re.findall(r'_metrics\[mode\]\["([^"]+)"\]\.append\(global_masked_mean', LOSS_SOURCE)
     means = length_grouped_grpo_trainer
-    assert set(logged) == {*means.TOKEN_MEANS, *means.CLIP_MEANS, *means.ROW_MEANS}
+    assert set(logged) == {*means.TOKEN_MEAN_KEYS, *means.CLIP_MEAN_KEYS, *means.ROW_MEAN_KEYS}
 
 
 def test_every_loss_is_known():

@@ -61,5 +61,7 @@ def test_the_chat_template_shows_with_its_arguments_whether_it_opens_the_thinkin
     tokenizer = gym_tokenizer()
     tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking %}[THINK]{% endif %}"
     thinks = config(GRPOConfig, chat_template_kwargs={"enable_thinking": True})
-    assert trl_settings.thinking_markers(thinks, tokenizer, "[/THINK]") == ThinkingMarkers("[/THINK]", is_opened=True)
-    assert not trl_settings.thinking_markers(config(GRPOConfig), tokenizer, "[/THINK]").is_opened
+    assert trl_settings.thinking_markers(thinks, tokenizer, "[/THINK]") == ThinkingMarkers(
+        "[/THINK]", begins_in_thinking=True
+    )
+    assert not trl_settings.thinking_markers(config(GRPOConfig), tokenizer, "[/THINK]").begins_in_thinking

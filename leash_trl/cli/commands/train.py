@@ -16,7 +16,7 @@ from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, add_resume_hint, create_writable_folder, errors_to_user_errors
 from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.comparison.curves import first_and_last_batches
-from leash_trl.completions.costs import label_of
+from leash_trl.completions.costs import cost_label
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import errors_with_file_name, load_training_rows
 from leash_trl.data.prompts import has_suffix
@@ -268,7 +268,7 @@ def closing_line(
             score = f"accuracy {means['leash/accuracy']:.3f}"
         length = format_cost(means["leash/mean_length"], length_of)
         updates = f"updates {rows['first_step'].iloc[0]} to {rows['step'].iloc[-1]}"
-        parts.append(f"{score} and {length} {label_of(length_of)} in {updates}")
+        parts.append(f"{score} and {length} {cost_label(length_of)} in {updates}")
     if (last["leash/accuracy"] == 0).all():
         parts.append("no answer in the last updates was correct")
     # the share of groups whose advantages are all 0
