@@ -19,7 +19,7 @@ from leash_trl.comparison.curves import first_and_last_batches
 from leash_trl.completions.costs import label_of
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import errors_with_file_name, load_training_rows
-from leash_trl.data.prompts import has_suffix
+from leash_trl.data.prompts import contains_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves
@@ -51,7 +51,7 @@ def with_used_suffix(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[s
         suffix (`str`): Text that training appends to prompts, unless they are messages.
         prompt (`str` or `list`): A prompt as the trainer got it.
     """
-    if has_suffix(prompt, suffix):  # the prompt was text, and got the suffix
+    if contains_suffix(prompt, suffix):  # the prompt was text, and got the suffix
         return {**recipe, "prompt_suffix": suffix}
     if recipe.get("prompt_suffix") is None:
         return recipe
