@@ -15,7 +15,7 @@ from leash_trl.completions.costs import unit_of
 from leash_trl.length_control.advantages import ROUNDING_ERROR
 from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.method import LengthControl
-from leash_trl.run_folder import ADVICE_ENTRY
+from leash_trl.run_folder import ADVICE_STATE_KEY
 
 
 LASTING = 20  # updates: what ends sooner is noise, or passes by itself
@@ -246,7 +246,7 @@ def advice_on(log_history: Sequence[Mapping[str, Any]], method: LengthControl, u
 
 def given_advice(state: TrainerState) -> list[dict[str, Any]]:
     """Returns the advice that a run was given, in order, each with `name`, `step` and `text`."""
-    return list(state.stateful_callbacks.get(ADVICE_ENTRY, []))
+    return list(state.stateful_callbacks.get(ADVICE_STATE_KEY, []))
 
 
 def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
@@ -259,7 +259,7 @@ def give_advice(state: TrainerState, method: LengthControl, length_of: str) -> N
             _warn(state, f"update {state.global_step}: {text}")
     # transformers saves these entries in the checkpoint, and restores them.
     if advice_so_far:
-        state.stateful_callbacks[ADVICE_ENTRY] = advice_so_far
+        state.stateful_callbacks[ADVICE_STATE_KEY] = advice_so_far
 
 
 def list_advice(state: TrainerState) -> None:

@@ -30,7 +30,7 @@ from leash_trl.completions.thinking import (
     check_thinking_end,
     markers_of_completions,
 )
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
@@ -185,7 +185,7 @@ class LengthControlledReward:
         """Writes the method's state after `version` dual steps for the copies of this reward, if there are any."""
         self.version = version
         if self._folder is not None:
-            write_whole(self._folder / STATE_FILE, pickle.dumps((version, self.method.state_dict())))
+            write_atomically(self._folder / STATE_FILE, pickle.dumps((version, self.method.state_dict())))
 
     def _read_state(self) -> None:
         """Takes over the state that the original of this copy has published."""
@@ -196,7 +196,7 @@ class LengthControlledReward:
     def _keep(self, rollouts: Rollouts) -> None:
         """Keeps what was scored in training for the next dual step, which the original performs."""
         if self._is_copy:
-            write_whole(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
+            write_atomically(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
         else:
             self._scored.append(rollouts)
 
