@@ -245,7 +245,7 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     r"""Returns whether an answer equals a reference answer; `None` if math-verify cannot read the reference answer.
 
     [`~leash_trl.rewards.grader.equality.are_equal`] with [`formulas_equal`] decides first, then sets, then
-    math-verify. Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
+    math-verify. Both are inputs for math-verify, such as `\boxed{34}`.
     """
     answer_text = _answer_text(answer)
     gold_text = _answer_text(gold)

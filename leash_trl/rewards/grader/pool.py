@@ -147,11 +147,11 @@ class GraderPool:
         self._reported: set[str] = set()  # failures with a warning
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
-        """Returns the verdict on whether each answer equals its reference answer.
+        r"""Returns the verdict on whether each answer equals its reference answer.
 
-        Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`]. If an answer is `None`, the verdict tells
-        whether the reference answer can be read. The first failure of each kind is a warning. Raises `RuntimeError` if
-        no worker process ever answered and one stopped with an error, as without math-verify.
+        Both are inputs for math-verify, such as `\boxed{34}`. If an answer is `None`, the verdict tells whether the
+        reference answer can be read. The first failure of each kind is a warning. Raises `RuntimeError` if no worker
+        process ever answered and one stopped with an error, as without math-verify.
         """
         # `None` for a new case, as for cases that never ended and lost their worker processes.
         remembered = {case: self._remembered.get(hash(case)) for case in cases}
