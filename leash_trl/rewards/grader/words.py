@@ -260,7 +260,7 @@ class Item:
 
     Args:
         meanings (`set[str]`): Meanings of the words, such as `tom` and `appl`.
-        units (`set[str]`): Meanings of the words and signs of the units, such as `centimet`.
+        units (`set[str]`): Meanings of the words and signs of the units, such as `cm`.
         proper_names (`set[str]`): Those of the meanings that are proper names, such as `tom`.
         formulas (`list[str]`): Formulas in the order of the text.
         words_between (`list[str]`): Words between each formula and the next one, such as `to`.
