@@ -72,7 +72,8 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
     log = pd.DataFrame(log_history, columns=["step", MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     log = log.dropna(how="all", subset=[MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     targets = log[COMMON_TARGET_KEY]
-    if targets.isna().any():  # a batch may have equal targets by chance
+    # The log of a batch with several targets has no common target. Other batches of that run may have one by chance.
+    if targets.isna().any():
         return []
     # Entries are means over the updates since the last entry, which may differ in the last bit.
     is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)

@@ -270,21 +270,21 @@ def _read_rows(
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
     schema = detect_schema(features, needs_gold)  # `None` if there is only a prompt
     types = _types_of_read_columns(features, schema, needs_gold=needs_gold, has_chat_template=has_chat_template)
-    text = suffix if isinstance(suffix, str) else suffix(features)
+    suffix_text = suffix if isinstance(suffix, str) else suffix(features)
     # for `_read_batch`; `prompt_options` has only `system_prompt`, if anything
     arguments = {
         "name": name,
         "schema": schema,
         "needs_gold": needs_gold,
         "has_chat_template": has_chat_template,
-        "suffix": text,
+        "suffix": suffix_text,
         **prompt_options,
     }
     if isinstance(raw, IterableDataset):
         # `map` keeps the other columns of a stream. If the stream does not state its types, neither does the result.
         all_types = raw.features and Features({**raw.features, **types})
         stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=arguments, features=all_types)
-        _log_suffix_if_applied(stream, text)
+        _log_suffix_if_applied(stream, suffix_text)
         return stream
     needed = columns_to_read(schema, features)
     rows = raw.select_columns(needed).map(
@@ -298,7 +298,7 @@ def _read_rows(
         load_from_cache_file=False,
         desc=f"reading {name}",
     )
-    _log_suffix_if_applied(rows, text)
+    _log_suffix_if_applied(rows, suffix_text)
     others = [column for column in features if column not in types]
     if not others:
         return rows

@@ -230,10 +230,10 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
     """Returns the columns that a schema reads, so that other columns, such as long worked solutions, are not
     decoded."""
-    read = {"prompt", "solution", "input", "extra_info", *ID_COLUMNS}
+    columns_of_schema = {"prompt", "solution", "input", "extra_info", *ID_COLUMNS}
     if schema is not None:
-        read.update(schema.columns)
-    return [column for column in columns if column in read]
+        columns_of_schema.update(schema.columns)
+    return [column for column in columns if column in columns_of_schema]
 
 
 def row_id(row: Row) -> str | None:

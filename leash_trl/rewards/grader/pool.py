@@ -137,11 +137,11 @@ class GraderPool:
     """
 
     def __init__(self, size: int | None = None, seconds_per_case: float = 10.0) -> None:
-        self._seconds = seconds_per_case
+        self._full_limit_seconds = seconds_per_case
         self._size = size or default_num_workers()
-        self._free: LifoQueue[_Worker | None] = LifoQueue()  # `None` stands for a process that is not running
+        self._free_workers: LifoQueue[_Worker | None] = LifoQueue()  # `None` stands for a process that is not running
         for _ in range(self._size):
-            self._free.put(None)
+            self._free_workers.put(None)
         self._remembered: dict[int, Verdict] = {}  # by hash of the case, because answers can be long
         self._has_answered = False
         self._reported: set[str] = set()  # failures with a warning
@@ -174,7 +174,7 @@ class GraderPool:
         """Compares cases in parallel, each with a share of the limit."""
         # A case that does not end takes only its share of the limit, so more of them are allowed for.
         turn = _Turn(
-            seconds_per_case=share * self._seconds,
+            seconds_per_case=share * self._full_limit_seconds,
             unfinished_cases_left=MAX_UNFINISHED_PER_WORKER * self._size / share,
         )
         with ThreadPoolExecutor(self._size, thread_name_prefix="grader") as threads:
@@ -199,7 +199,7 @@ class GraderPool:
             turn.failure_of_remaining = TOO_MANY_UNFINISHED
         # A case that did not end is tried again, unless it has exceeded the full limit. If the whole worker process
         # has ended, something else may have stopped it.
-        has_full_limit = turn.seconds_per_case == self._seconds
+        has_full_limit = turn.seconds_per_case == self._full_limit_seconds
         if outcome is _NoVerdict.LIMIT_EXCEEDED and has_full_limit:
             self._remember(case, verdict)
         return verdict
@@ -208,20 +208,20 @@ class GraderPool:
         """Sends a case to a free worker process and returns its verdict, or why there is none."""
         request = json.dumps([*case, seconds]) + "\n"
         # `None` if the free process is not running yet, or was ended.
-        worker = self._free.get()
+        worker = self._free_workers.get()
         line: str | _NoVerdict = _NoVerdict.WORKER_ENDED
         # An `OSError` means that the pipe is broken, or that the system cannot start a process.
         with contextlib.suppress(OSError):
             worker = worker or _Worker()
             line = worker.reply_line(request, MAX_WAIT_SECONDS)
         if isinstance(line, str):
-            self._free.put(worker)
+            self._free_workers.put(worker)
             self._has_answered = True
             # Such as [true, null] or [null, "raised ValueError"]; `null` if the comparison exceeded a limit.
             reply = json.loads(line)
             return _NoVerdict.LIMIT_EXCEEDED if reply is None else Verdict(*reply)
         # A process without a line has ended or hangs; the next case starts another.
-        self._free.put(None)
+        self._free_workers.put(None)
         if worker is not None:
             # If no process has answered so far, an error such as a missing package will stop every other one, too.
             exit_code = worker.end()
