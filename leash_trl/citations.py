@@ -8,11 +8,11 @@ from leash_trl.length_control.method import LengthControl, Paper
 from leash_trl.length_control.methods import METHODS
 
 
-DAPO = METHODS["dapo_overlong"].paper
-GDPO = Paper(
+DAPO_PAPER = METHODS["dapo_overlong"].paper
+GDPO_PAPER = Paper(
     "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242"
 )
-TRL = """\
+TRL_BIBTEX = """\
 @software{vonwerra2020trl,
   title = {{TRL: Transformers Reinforcement Learning}},
   author = {von Werra, Leandro and Belkada, Younes and Tunstall, Lewis and Beeching, Edward and Thrush, Tristan and \
@@ -22,7 +22,7 @@ Lambert, Nathan and Huang, Shengyi and Rasul, Kashif and Gallouédec, Quentin},
   year = {2020},
 }"""
 # as in CITATION.cff, which an installed package does not have
-LEASH_TRL = f"""\
+LEASH_TRL_BIBTEX = f"""\
 @software{{leash_trl,
   title = {{{{leash_trl: LEASH for TRL}}}},
   author = {{{{The leash_trl authors}}}},
@@ -64,13 +64,13 @@ def citations(method: type[LengthControl], recipe: Mapping[str, Any]) -> list[st
             used.append(paper)
             break
     if uses_dapo(recipe):
-        used.append(DAPO)
+        used.append(DAPO_PAPER)
     # TRL implements GDPO by this value of its field.
     if recipe.get("multi_objective_aggregation") == "normalize_then_sum":
-        used.append(GDPO)
+        used.append(GDPO_PAPER)
     entries = [bibtex(paper) for paper in used]
     # The method's paper may be that of DAPO, which is then cited once.
-    return [*dict.fromkeys(entries), TRL, LEASH_TRL]
+    return [*dict.fromkeys(entries), TRL_BIBTEX, LEASH_TRL_BIBTEX]
 
 
 def uses_dapo(recipe: Mapping[str, Any]) -> bool:

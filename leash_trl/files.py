@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
+def write_atomically(path: str | Path, content: str | bytes) -> None:
     """Writes a file atomically, replaces an existing file, and creates missing parent folders.
 
     If `path` is a symbolic link, its target is replaced and the link is kept.

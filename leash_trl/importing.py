@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leash_trl.paths import existing_path
-from leash_trl.process import import_first_from
+from leash_trl.process import put_first_on_import_path
 
 
 def import_by_path(field: str, path: str, *names: str, example: str = "my_function") -> Any:
@@ -30,7 +30,7 @@ def import_by_path(field: str, path: str, *names: str, example: str = "my_functi
         file = Path(existing_path(module, f"the file in {field} {path!r}")).resolve()
         folder = str(file.parent)
         module = file.stem
-    import_first_from(folder)
+    put_first_on_import_path(folder)
     try:
         # With a colon, only what is before it is imported as a module. With a dot, `resolve_name` would also try the
         # name as a module, and hide an ImportError that is raised inside the user's module.

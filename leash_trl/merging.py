@@ -73,7 +73,7 @@ def merge_adapter(
         revision = config.revision
     base = AutoModelForCausalLM.from_pretrained(base_path, revision=revision, dtype=dtype)
     tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else base_path)
-    merged = _merge(base, folder, strength)
+    merged = _merged_model(base, folder, strength)
     merged.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
     # `glob` finds one file or, if `folder` is a Hub id or was not written by `leash train`, none.
@@ -90,7 +90,7 @@ def merge_adapter(
     return merged
 
 
-def _merge(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
+def _merged_model(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
     """Returns the merged model. A head tied to the embedding gets its own matrix if the two differ after merging."""
     base_weights = {}
     if strength != 1:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
-STRETCHED = frozenset({"linear", "dynamic"})
+ROPE_TYPES_TO_MULTIPLY = frozenset({"linear", "dynamic"})
 """Rotary scalings for which `max_position_embeddings` is the length before scaling, as in transformers' dynamic NTK
 formula. For `llama3` and `longrope`, and for models with a scaling for each kind of layer, such as Gemma 3, it is the
 length after scaling."""
 
 # exceptions of chat templates: refusals, syntax errors, undefined names, and Python's own errors from expressions
-TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
 def context_length(config: "PreTrainedConfig") -> int | None:
@@ -49,7 +49,7 @@ def context_length(config: "PreTrainedConfig") -> int | None:
     rope_parameters = getattr(text_config, "rope_parameters", None) or {}
     rope_type = rope_parameters.get("rope_type")
     factor = rope_parameters.get("factor") or 1
-    if rope_type in STRETCHED:
+    if rope_type in ROPE_TYPES_TO_MULTIPLY:
         return int(factor * length)
     if rope_type == "yarn":
         # `length` is already the length after scaling in some configurations, and that before it in others.
@@ -84,7 +84,7 @@ def merged_eos_token_ids(configured: list[int] | int | None, tokenizer: "PreTrai
     return list(without_repetitions)
 
 
-def question_prompt(tokenizer: Any, **options: Any) -> str:
+def sample_question_prompt(tokenizer: Any, **options: Any) -> str:
     """Returns the prompt that a tokenizer or processor writes for a single question, as text.
 
     It is empty if there is no chat template, or if the template requires a system message or lists as contents.
@@ -93,7 +93,7 @@ def question_prompt(tokenizer: Any, **options: Any) -> str:
     # A template may refuse a conversation without a system message, or contents that are text and no list.
     try:
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
-    except TEMPLATE_FAULTS:
+    except TEMPLATE_ERRORS:
         return ""
     return str(prompt)
 

@@ -68,7 +68,7 @@ def silence_experimental_notices() -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
-def import_first_from(folder: str) -> None:
+def put_first_on_import_path(folder: str) -> None:
     """Makes Python look for modules in a folder before all others. It stays there: a function of the user may import a
     module beside it when it is called."""
     if sys.path[:1] != [folder]:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 # Tasks of reasoning-gym 0.1.25 whose problems differ from process to process, so that no run could be resumed.
-UNREPRODUCIBLE = {
+UNREPRODUCIBLE_TASKS = {
     "codeio",
     "isomorphic_strings",
     "knight_swap",
@@ -36,7 +36,7 @@ def procedural_dataset(settings: str) -> Any:
     task = fields.pop("task")
     # The task `composite` has `datasets`, such as [{"name": "chain_sum", "weight": 1, "config": {"max_terms": 4}}].
     mixed_tasks = [part.get("name") for part in fields.get("datasets") or []]
-    unreproducible = UNREPRODUCIBLE.intersection([task, *mixed_tasks])
+    unreproducible = UNREPRODUCIBLE_TASKS.intersection([task, *mixed_tasks])
     if unreproducible:
         raise ValueError(
             f"reasoning_gym has {', '.join(unreproducible)}, whose problems differ between processes; choose another"

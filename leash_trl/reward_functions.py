@@ -15,11 +15,17 @@ from leash_trl.paths import path_or_hub_id
 from leash_trl.rewards import lenient_math_reward, math_reward, reasoning_gym_reward
 
 
-OWN_REWARDS = (math_reward, lenient_math_reward)
-REWARDS = (*OWN_REWARDS, reasoning_gym_reward, accuracy_reward, reasoning_accuracy_reward, think_format_reward)
-REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
+LEASH_MATH_REWARDS = (math_reward, lenient_math_reward)
+ALL_REWARDS = (
+    *LEASH_MATH_REWARDS,
+    reasoning_gym_reward,
+    accuracy_reward,
+    reasoning_accuracy_reward,
+    think_format_reward,
+)
+REWARD_FUNCS = {reward.__name__: reward for reward in ALL_REWARDS}
 # they read an answer from a box; TRL's two do so with math-verify
-MATH_REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward)
+MATH_REWARDS = (*LEASH_MATH_REWARDS, accuracy_reward, reasoning_accuracy_reward)
 
 
 def default_reward_name(columns: Collection[str]) -> str:
@@ -76,7 +82,7 @@ def find_reward_functions(names: Sequence[str]) -> list[Any]:
     return functions
 
 
-def find_deciding_function(text: str | None, functions: Sequence[Any]) -> Any:
+def find_correctness_func(text: str | None, functions: Sequence[Any]) -> Any:
     """Returns the function that the text of `correctness_func` means, which is one of these reward functions or
     another one; the text itself if it is the name of a reward model; or `None`.
 

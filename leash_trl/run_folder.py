@@ -26,8 +26,8 @@ MODEL_FILES = (CONFIG_FILE, ADAPTER_FILE)  # a folder with one of them holds a m
 LOCK_FILE = ".leash.lock"
 RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is complete
-STATE_ENTRY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
-ADVICE_ENTRY = "Advice"  # the same of the advice on a run
+LENGTH_CONTROL_STATE_KEY = "LengthControl"  # key of length control in a trainer state's `stateful_callbacks`
+ADVICE_STATE_KEY = "Advice"  # the same of the advice on a run
 MEAN_TARGET_KEY = "leash/target_length"  # in a log, the mean target of the prompts of a batch
 COMMON_TARGET_KEY = "leash/common_target"  # in a log, the target that all prompts have
 
@@ -72,7 +72,8 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
     log = pd.DataFrame(log_history, columns=["step", MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     log = log.dropna(how="all", subset=[MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     targets = log[COMMON_TARGET_KEY]
-    if targets.isna().any():  # a batch may have equal targets by chance
+    # The log of a batch with several targets has no common target. Other batches of that run may have one by chance.
+    if targets.isna().any():
         return []
     # Entries are means over the updates since the last entry, which may differ in the last bit.
     is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)
@@ -95,7 +96,7 @@ def length_control_state(folder: str | Path) -> dict[str, Any] | None:
     the trainer.
     """
     trainer_state = read_trainer_state(folder) or {}
-    state: dict[str, Any] | None = trainer_state.get("stateful_callbacks", {}).get(STATE_ENTRY)
+    state: dict[str, Any] | None = trainer_state.get("stateful_callbacks", {}).get(LENGTH_CONTROL_STATE_KEY)
     return state
 
 

@@ -11,15 +11,15 @@ import yaml
 from transformers.utils import cached_file
 
 from leash_trl import __version__
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.hub_token import without_token
 from leash_trl.run_folder import RECIPE_FILE, read_saved_recipe
 
 
 # fields that depend on the machine, on resuming or on pushes to the Hub, as do all fields named `hub_*`
-NOT_PORTABLE = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
+NOT_PORTABLE_FIELDS = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
 # fields that transformers, accelerate and TRL derive from other fields when a configuration is created
-DERIVED = (
+DERIVED_FIELDS = (
     "accelerator_config",
     "dataloader_pin_memory",
     "debug",
@@ -31,16 +31,16 @@ DERIVED = (
 PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 
-def changed_fields(arguments: Any) -> dict[str, Any]:
+def non_default_fields(arguments: Any) -> dict[str, Any]:
     """Returns the training arguments that differ from their defaults, without fields derived from other fields."""
     values = arguments.to_dict()  # by field name, in types that JSON has
-    changed = {}
+    non_default = {}
     for field in fields(arguments):
-        # A field whose `init` is false is no argument, and those in `DERIVED` follow from other fields.
-        is_set_by_user = field.init and field.name not in DERIVED
-        if is_set_by_user and values[field.name] != field.default:
-            changed[field.name] = values[field.name]
-    return changed
+        # A field whose `init` is false is computed from other fields, too.
+        is_derived = not field.init or field.name in DERIVED_FIELDS
+        if not is_derived and values[field.name] != field.default:
+            non_default[field.name] = values[field.name]
+    return non_default
 
 
 def differing_names(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
@@ -102,7 +102,7 @@ def portable_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
         >>> portable_recipe({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "chat_template_path": Path("a.jinja")})
         {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
-    kept = {name: recipe[name] for name in recipe if name not in NOT_PORTABLE and not name.startswith("hub_")}
+    kept = {name: recipe[name] for name in recipe if name not in NOT_PORTABLE_FIELDS and not name.startswith("hub_")}
     # The way through JSON converts all values to types that YAML has, and its text is searched for Hub tokens.
     text = json.dumps(kept, default=str, skipkeys=True)
     return dict(json.loads(without_token(text)))
@@ -120,4 +120,4 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
     versions.extend(f"{name} {version(name)}" for name in PACKAGES)
     head = "# Written by leash_trl: the configuration that this model was trained with.\n"
     head += f"# {', '.join(versions)}\n\n"
-    write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
+    write_atomically(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))

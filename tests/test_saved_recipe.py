@@ -8,7 +8,7 @@ import yaml
 
 from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.hub.repository import HubRepository
-from leash_trl.saved_recipe import RECIPE_FILE, changed_fields, recipe_of_model, write_recipe
+from leash_trl.saved_recipe import RECIPE_FILE, non_default_fields, recipe_of_model, write_recipe
 
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -38,7 +38,7 @@ def test_the_written_recipe_is_the_same_configuration(argv, tmp_path, monkeypatc
 def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     args = make_args(gradient_accumulation_steps=2, steps_per_generation=4, length_control_kwargs={}, seed=3)
-    changed = changed_fields(args)
+    changed = non_default_fields(args)
     expected = {
         "target_length": 12,
         "lambda_lr": 0.1,

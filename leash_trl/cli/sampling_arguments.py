@@ -33,7 +33,7 @@ from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.reward_functions import (
     code_digests,
     default_reward_name,
-    find_deciding_function,
+    find_correctness_func,
     find_reward_functions,
     suffix_or_default,
 )
@@ -327,7 +327,7 @@ def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> Own
     if reward_names in GRADERS and decides_alone:
         return None
     functions = find_reward_functions(reward_names)
-    deciding = find_deciding_function(arguments.correctness_func, functions)
+    deciding = find_correctness_func(arguments.correctness_func, functions)
     return OwnRewards(functions, arguments.reward_weights, deciding)
 
 

@@ -14,7 +14,7 @@ from leash_trl.evaluation.changes import mean_changes
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, truncation_warning
 from leash_trl.evaluation.tables import csv
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def write_tables(
     output_dir: Path, text: str, table: pd.DataFrame, seeds: pd.DataFrame, differences: pd.DataFrame
 ) -> None:
     """Writes the page, the means over seeds, the rows of the seeds and the differences into a comparison's folder."""
-    write_whole(output_dir / "table.md", text + "\n")
-    write_whole(output_dir / "table.csv", csv(table))
-    write_whole(output_dir / "seeds.csv", csv(seeds))
-    write_whole(output_dir / tables.DIFFERENCES_FILE, csv(differences))
+    write_atomically(output_dir / "table.md", text + "\n")
+    write_atomically(output_dir / "table.csv", csv(table))
+    write_atomically(output_dir / "seeds.csv", csv(seeds))
+    write_atomically(output_dir / tables.DIFFERENCES_FILE, csv(differences))

@@ -223,7 +223,7 @@ class ComparedRun:
     def _code(self) -> list[Any]:
         """Returns the classes of the method, the reward functions and the function that counts the cost."""
         from leash_trl.length_control.methods import find_method
-        from leash_trl.reward_functions import find_deciding_function, find_reward_functions
+        from leash_trl.reward_functions import find_correctness_func, find_reward_functions
 
         fields = self._training_fields
         method = find_method(fields.get("length_control", "leash"))
@@ -232,7 +232,7 @@ class ComparedRun:
         # Training and evaluation have the same fields for rewards and cost, and may have different values.
         for settings in (fields, self.evaluation):
             rewards = find_reward_functions(settings.get("reward_funcs") or [])
-            code += [*rewards, find_deciding_function(settings.get("correctness_func"), rewards)]
+            code += [*rewards, find_correctness_func(settings.get("correctness_func"), rewards)]
             code.append(find_cost(settings.get("length_of") or "completion").function)
         # Reward models are names, which have no code, and `correctness_func` and a cost may be None.
         return [part for part in code if callable(part)]

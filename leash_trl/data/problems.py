@@ -16,7 +16,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.load import load_dataset_builder
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
-from leash_trl.data.prompts import as_conversation, has_suffix, log_suffix_once
+from leash_trl.data.prompts import as_conversation, contains_suffix, log_suffix_once
 from leash_trl.data.reasoning_gym import load_reasoning_gym
 from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
 from leash_trl.data.sources import FILE_BUILDERS, Purpose, Reference, Source, file_builder, parse_reference
@@ -30,7 +30,7 @@ Splits: TypeAlias = Mapping[str, Rows]
 # text to append to questions, or a function that returns it for the columns of the data
 Suffix: TypeAlias = str | Callable[[Collection[str]], str]
 
-TEXT = Value("string")
+TEXT_TYPE = Value("string")
 
 
 def load_problems(
@@ -40,7 +40,7 @@ def load_problems(
     limit: int | None = None,
     purpose: Purpose | None = None,
     needs_gold: bool | None = True,
-    **rule: Any,
+    **prompt_options: Any,
 ) -> Dataset:
     """Loads problems in the columns of TRL, together with the columns of their source.
 
@@ -59,9 +59,9 @@ def load_problems(
         needs_gold (`bool`): Whether each row must have an answer. `None` means yes, except for problems of
             reasoning-gym, which score answers themselves. If not, all rows are kept, with the columns that
             [`load_training_rows`] returns, for the user's own reward function.
-        rule: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts: `suffix`,
-            `has_chat_template` and `system_prompt`. `suffix` may also be a function that returns the text for the
-            columns of the data. What is appended is logged once.
+        prompt_options: Arguments of [`~leash_trl.data.as_conversation`], which turns questions into prompts:
+            `suffix`, `has_chat_template` and `system_prompt`. `suffix` may also be a function that returns the text
+            for the columns of the data. What is appended is logged once.
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages that end with one of the user), `solution` (`str`), and
@@ -73,22 +73,22 @@ def load_problems(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, but must be 1 or more")
-    named = parse_reference(reference, field="reference")
-    splits = load_splits(named)  # such as {"train": Dataset, "test": Dataset}
+    parsed_reference = parse_reference(reference, field="reference")
+    splits = load_splits(parsed_reference)  # such as {"train": Dataset, "test": Dataset}
     if not split:
-        # `None` if there are several splits and none is the default; `_split` then raises, and names all of them.
-        split = _default_split(splits, named.source, purpose)
-    raw = _named_split(splits, field="split", split=split, name=named.name)
+        # `None` if there are several splits and none is the default; `_named_split` then raises and names them all.
+        split = _default_split(splits, parsed_reference.source, purpose)
+    raw = _named_split(splits, field="split", split=split, name=parsed_reference.name)
     if needs_gold is None:
         # Problems of reasoning-gym have this column, from which their reward function scores answers without a gold.
         needs_gold = "reasoning_gym" not in (raw.column_names or ())
-    problems = _read_rows(raw, named.name, needs_gold=needs_gold, **rule)
-    if purpose is None and named.source is not None:
-        purpose = named.source.purpose
+    problems = _read_rows(raw, parsed_reference.name, needs_gold=needs_gold, **prompt_options)
+    if purpose is None and parsed_reference.source is not None:
+        purpose = parsed_reference.source.purpose
     if needs_gold:
-        problems = _without_repeats(problems, named.name, keeps_repeats=purpose == "benchmark")
+        problems = _without_repeats(problems, parsed_reference.name, keeps_repeats=purpose == "benchmark")
     else:
-        problems = _with_unique_ids(problems, named.name, rows=range(len(problems)))
+        problems = _with_unique_ids(problems, parsed_reference.name, rows=range(len(problems)))
     num_kept = len(problems) if limit is None else min(limit, len(problems))
     return problems.select(range(num_kept))
 
@@ -100,7 +100,7 @@ def load_training_rows(
     *,
     config: str | None = None,
     streaming: bool = False,
-    **rule: Any,
+    **prompt_options: Any,
 ) -> tuple[Rows, Rows | None]:
     """Loads the rows to train on, and those to evaluate on during training, with prompt, gold and all columns of the
     source.
@@ -115,41 +115,41 @@ def load_training_rows(
         train_split (`str`), test_split (`str`): Splits to read; without `test_split` there is no evaluation.
         streaming (`bool`): Whether rows are read during training. Repeated rows of a named source are then kept.
         config (`str`): Configuration on the Hub; by default that of the source.
-        rule: As for [`load_problems`].
+        prompt_options: As for [`load_problems`].
 
     Raises:
         `ValueError`: If a split or schema is unknown, a prompt is blank, or the rows are the evaluation split of a
             benchmark.
     """
     if isinstance(data, str):
-        named = parse_reference(data, config)
-        splits = load_splits(named, streaming)
+        parsed_reference = parse_reference(data, config)
+        splits = load_splits(parsed_reference, streaming)
     else:
-        named = Reference("the mixture")  # a name for messages
+        parsed_reference = Reference("the mixture")  # a name for messages
         splits = data
     # `None` for the user's files, other Hub ids and mixtures
-    source = named.source
+    source = parsed_reference.source
     if source is not None and source.purpose == "benchmark":
         # Some benchmarks, such as GSM8K, also have a split to train on. If there is only one split, it is the one for
         # evaluation, whatever its name.
         is_for_evaluation = len(splits) == 1 or train_split == source.split
         if is_for_evaluation:
             raise ValueError(
-                f"dataset_train_split is {train_split!r}, but {named.name} is a benchmark for evaluation; name its "
-                "train split, or train on other data"
+                f"dataset_train_split is {train_split!r}, but {parsed_reference.name} is a benchmark for evaluation; "
+                "name its train split, or train on other data"
             )
     if source is not None and streaming:
-        logger.warning("%s is streamed, so repeated and contradictory rows are kept", named.name)
+        logger.warning("%s is streamed, so repeated and contradictory rows are kept", parsed_reference.name)
     drops_repeats = source is not None and not streaming
 
     def read_split(field: str, split: str) -> Rows:
         """Returns the rows of a split, which the user named in the argument `field`."""
-        raw = _named_split(splits, field=field, split=split, name=named.name)
+        raw = _named_split(splits, field=field, split=split, name=parsed_reference.name)
         # Only `load_dataset` streams: the gym, CSV files and folders of `save_to_disk` are loaded whole.
         if streaming and isinstance(raw, Dataset):
             raw = raw.to_iterable_dataset()
-        rows = _read_rows(raw, named.name, needs_gold=drops_repeats, **rule)
-        return _without_repeats(rows, named.name) if drops_repeats else rows
+        rows = _read_rows(raw, parsed_reference.name, needs_gold=drops_repeats, **prompt_options)
+        return _without_repeats(rows, parsed_reference.name) if drops_repeats else rows
 
     train = read_split("dataset_train_split", train_split)
     test = None if test_split is None else read_split("dataset_test_split", test_split)
@@ -217,11 +217,13 @@ def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
         source = {"path": builders.pop(), "data_files": glob.escape(str(path))}
     reader = load_dataset_builder(**source)
     if reader.name == "csv":
-        return {str(split): _read_csv(files, reader.config.sep) for split, files in reader.config.data_files.items()}
+        return {
+            str(split): _csv_dataset(files, reader.config.sep) for split, files in reader.config.data_files.items()
+        }
     return load_dataset(**source, streaming=streaming)
 
 
-def _read_csv(paths: Iterable[str], sep: str) -> Dataset:
+def _csv_dataset(paths: Iterable[str], sep: str) -> Dataset:
     """Reads prompts, golds and ids as text, since `033` and `None` would change, and other columns as numbers if all
     their values are the same as text."""
     # With these arguments, every cell is text, and an empty cell is the empty text.
@@ -260,7 +262,7 @@ def _named_split(splits: Splits, field: str, split: str | None, name: str) -> Ro
 
 
 def _read_rows(
-    raw: Rows, name: str, needs_gold: bool, has_chat_template: bool = True, suffix: Suffix = "", **rule: Any
+    raw: Rows, name: str, needs_gold: bool, has_chat_template: bool = True, suffix: Suffix = "", **prompt_options: Any
 ) -> Rows:
     """Returns the rows of a split, with prompts by the rule of `as_conversation`, golds in `solution`, and their own
     columns. If a gold is needed, they also get an `id`."""
@@ -268,21 +270,21 @@ def _read_rows(
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
     schema = detect_schema(features, needs_gold)  # `None` if there is only a prompt
     types = _types_of_read_columns(features, schema, needs_gold=needs_gold, has_chat_template=has_chat_template)
-    text = suffix if isinstance(suffix, str) else suffix(features)
-    # for `_read_batch`; `rule` has only `system_prompt`, if anything
+    suffix_text = suffix if isinstance(suffix, str) else suffix(features)
+    # for `_read_batch`; `prompt_options` has only `system_prompt`, if anything
     arguments = {
         "name": name,
         "schema": schema,
         "needs_gold": needs_gold,
         "has_chat_template": has_chat_template,
-        "suffix": text,
-        **rule,
+        "suffix": suffix_text,
+        **prompt_options,
     }
     if isinstance(raw, IterableDataset):
         # `map` keeps the other columns of a stream. If the stream does not state its types, neither does the result.
         all_types = raw.features and Features({**raw.features, **types})
         stream = raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=arguments, features=all_types)
-        _log_suffix(stream, text)
+        _log_suffix_if_applied(stream, suffix_text)
         return stream
     needed = columns_to_read(schema, features)
     rows = raw.select_columns(needed).map(
@@ -296,7 +298,7 @@ def _read_rows(
         load_from_cache_file=False,
         desc=f"reading {name}",
     )
-    _log_suffix(rows, text)
+    _log_suffix_if_applied(rows, suffix_text)
     others = [column for column in features if column not in types]
     if not others:
         return rows
@@ -311,27 +313,27 @@ def _types_of_read_columns(
     """Returns the types of the columns that `_read_row` makes."""
     types: dict[str, Any] = {}
     if needs_gold:
-        types["id"] = TEXT
+        types["id"] = TEXT_TYPE
     reads_prompt = schema is None or "prompt" in schema.columns
     if reads_prompt and not isinstance(features["prompt"], Value):
         types["prompt"] = features["prompt"]  # messages, which keep all their fields, such as calls of tools
     elif has_chat_template:
-        types["prompt"] = [{"role": TEXT, "content": TEXT}]
+        types["prompt"] = [{"role": TEXT_TYPE, "content": TEXT_TYPE}]
     else:
-        types["prompt"] = TEXT
+        types["prompt"] = TEXT_TYPE
     if schema is not None:
         # A gold becomes text. If none is needed, numbers in a column `solution` still become text, but values of other
         # types, such as lists, stay as they are, for the user's own reward function.
-        gold = features["solution"] if "solution" in schema.columns else TEXT
+        gold = features["solution"] if "solution" in schema.columns else TEXT_TYPE
         is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
-        types["solution"] = TEXT if needs_gold or is_number else gold
+        types["solution"] = TEXT_TYPE if needs_gold or is_number else gold
     return types
 
 
-def _log_suffix(rows: Rows, suffix: str) -> None:
+def _log_suffix_if_applied(rows: Rows, suffix: str) -> None:
     """Logs the suffix if the first prompt has it; prompts that are messages get none."""
     first = next(iter(rows), None)  # `None` if there are no rows
-    if suffix and first is not None and has_suffix(first["prompt"], suffix):
+    if suffix and first is not None and contains_suffix(first["prompt"], suffix):
         log_suffix_once(suffix)
 
 
@@ -358,7 +360,7 @@ def _read_row(
     needs_gold: bool,
     has_chat_template: bool,
     suffix: str,
-    **rule: Any,
+    **prompt_options: Any,
 ) -> dict[str, Any]:
     """Returns `prompt`, with `id` if a gold is needed, and with `solution` if the data has a schema."""
     columns: dict[str, Any] = {}
@@ -372,7 +374,7 @@ def _read_row(
             has_chat_template = True  # so that a question which is taken out of messages becomes a message again
         try:
             # Without a suffix, which replaces it, the template that the data has around a question is kept.
-            question, gold = schema.read(row, keeps_template=not suffix)
+            question, gold = schema.question_and_gold(row, keeps_template=not suffix)
         except (AttributeError, TypeError, ValueError) as error:
             if needs_gold or not has_prompt:
                 raise ValueError(f"{', '.join(schema.columns)}: {error}") from error
@@ -383,7 +385,7 @@ def _read_row(
             # The messages of a column `prompt` stay in `row_to_ask`, since `question` lacks some of their fields.
             if isinstance(question, str) or not has_prompt:
                 row_to_ask["prompt"] = question
-    return {**columns, **as_conversation(row_to_ask, suffix, has_chat_template, **rule)}
+    return {**columns, **as_conversation(row_to_ask, suffix, has_chat_template, **prompt_options)}
 
 
 def _without_repeats(problems: Dataset, name: str, keeps_repeats: bool = False) -> Dataset:
@@ -392,18 +394,18 @@ def _without_repeats(problems: Dataset, name: str, keeps_repeats: bool = False) 
     hashes: list[int] = []
     for batch in problems.select_columns("prompt").iter(batch_size=10_000):
         hashes.extend(hash(str(prompt)) for prompt in batch["prompt"])
-    # One row for each problem, with the columns `question`, a hash, `solution` and, if there is one, `target_length`:
+    # One row for each problem, with the columns `prompt_hash`, `solution` and, if there is one, `target_length`:
     # the same question with another target is no repeat.
-    frame = pd.DataFrame({"question": hashes})
+    frame = pd.DataFrame({"prompt_hash": hashes})
     for column in {"solution", "target_length"}.intersection(problems.column_names):
         frame[column] = problems[column][:]
     is_repeat = frame.duplicated()  # of an earlier row; the first one is none
-    is_contradicted = frame.groupby("question")["solution"].transform("nunique") > 1
+    is_contradicted = frame.groupby("prompt_hash")["solution"].transform("nunique") > 1
     # `rows` are the numbers of the rows to keep.
     rows = range(len(problems)) if keeps_repeats else np.flatnonzero(~(is_repeat | is_contradicted))
     kept = problems if len(rows) == len(problems) else problems.select(rows)
     if is_repeat.any() or is_contradicted.any():
-        num_contradicted_prompts = frame["question"][is_contradicted].nunique()
+        num_contradicted_prompts = frame["prompt_hash"][is_contradicted].nunique()
         logger.warning(
             f"{name}: {len(kept):,} problems of {len(problems):,} rows; {is_repeat.sum():,} repeats of prompt and "
             f"answer, {num_contradicted_prompts:,} prompts with different answers"

@@ -53,7 +53,7 @@ def has_blank_prompt(row: Mapping[str, Any]) -> bool:
     return not str(content or "").strip()
 
 
-def check_not_blank(dataset: "Dataset") -> None:
+def check_prompts_not_blank(dataset: "Dataset") -> None:
     """Raises `ValueError`, which names the first row, if a prompt is neither text nor messages, or is blank."""
     # Only the prompts are read, in batches, since other columns may hold images.
     batches = dataset.select_columns("prompt").iter(batch_size=1000)
@@ -64,10 +64,10 @@ def check_not_blank(dataset: "Dataset") -> None:
         has_wrong_type = not (is_messages or is_text)
         # A blank text is allowed beside images. They take long to decode, so the complete row is read only then.
         if has_wrong_type or (has_blank_prompt({"prompt": prompt}) and has_blank_prompt(dataset[row])):
-            raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_message(prompt)}")
+            raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_prompt_message(prompt)}")
 
 
-def _blank_message(prompt: Any) -> str:
+def _blank_prompt_message(prompt: Any) -> str:
     """Returns the error message for a blank prompt, with its remedy."""
     return f"prompt is {prompt!r}, but must be text or messages that are not blank; fill it or drop the row"
 
@@ -117,7 +117,7 @@ def as_conversation(
     """
     prompt = row["prompt"]
     if has_blank_prompt(row):
-        raise ValueError(_blank_message(prompt))
+        raise ValueError(_blank_prompt_message(prompt))
     if isinstance(prompt, str):
         text = prompt.strip()
         # Some data has the suffix already, such as the files of the LEASH release.
@@ -137,11 +137,11 @@ def as_conversation(
     return {"prompt": [{"role": "system", "content": system_prompt}, *prompt]}
 
 
-def has_suffix(prompt: Any, suffix: str) -> bool:
+def contains_suffix(prompt: Any, suffix: str) -> bool:
     """Returns whether the text of a prompt, or of its last message, has a suffix, after which other text may follow.
 
     Example:
-        >>> has_suffix([{"role": "user", "content": "2 + 2? Be brief. Effort: low."}], " Be brief.")
+        >>> contains_suffix([{"role": "user", "content": "2 + 2? Be brief. Effort: low."}], " Be brief.")
         True
     """
     # The content of a message with images is a list of parts and no text.

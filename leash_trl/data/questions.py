@@ -10,7 +10,7 @@ from datasets.fingerprint import Hasher
 from leash_trl.completions.prompts import template_arguments
 
 
-def question_number(row: Mapping[str, Any]) -> int:
+def question_hash(row: Mapping[str, Any]) -> int:
     """Returns a number in [0, 2**63) that identifies a row's prompt, images and arguments of the chat template, and is
     the same in every process and run.
 

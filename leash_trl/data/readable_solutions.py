@@ -10,8 +10,8 @@ from leash_trl.rewards.grader.grading import unreadable_solutions
 
 logger = logging.getLogger(__name__)
 
-MOST_SHOWN = 10
-NO_ANSWER = ("proof", "notfound")  # texts that NuminaMath has instead of an answer
+MAX_ROWS_SHOWN = 10
+PLACEHOLDER_GOLDS = ("proof", "notfound")  # texts that NuminaMath has instead of an answer
 INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
@@ -33,12 +33,12 @@ def with_readable_solutions(problems: Dataset, name: str, drops_unreadable: bool
     # `unreadable_solutions` returns faults by position in `doubtful`; here they are by gold, such as {"": "is empty"}.
     faults = {doubtful[index]: fault for index, fault in unreadable_solutions(doubtful).items()}
     for gold in doubtful:
-        if gold in NO_ANSWER:
+        if gold in PLACEHOLDER_GOLDS:
             faults[gold] = "is no answer"
     faulty_rows = [row for row, gold in enumerate(golds) if gold in faults]
     if not faulty_rows:
         return problems
-    examples = "; ".join(f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MOST_SHOWN])
+    examples = "; ".join(f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MAX_ROWS_SHOWN])
     fault = f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded (rows from 0): {examples}"
     if not drops_unreadable:
         raise ValueError(f"{fault}; fix them, or drop their rows, as leash filter does")

@@ -8,7 +8,7 @@ from leash_trl.data.sources import task_settings
 from leash_trl.reasoning_gym_tasks import procedural_dataset
 
 
-TEST_SEED = 2**31  # added to the seed for the split `test`, since problem i of a task has the seed `seed + i`
+TEST_SEED_OFFSET = 2**31  # added to the seed for the split `test`, since problem i of a task has the seed `seed + i`
 
 
 def load_reasoning_gym(text: str) -> DatasetDict:
@@ -27,14 +27,14 @@ def load_reasoning_gym(text: str) -> DatasetDict:
     settings["seed"] = settings.get("seed") or 0
     splits: dict[str, Dataset] = {}
     # Questions of the split `train`, which is made first, so that `test` can leave them out.
-    in_training: set[str] = set()
-    for split, offset in (("train", 0), ("test", TEST_SEED)):
+    training_questions: set[str] = set()
+    for split, offset in (("train", 0), ("test", TEST_SEED_OFFSET)):
         split_settings = json.dumps({**settings, "seed": settings["seed"] + offset}, default=str)
         rows = []
         for index, entry in enumerate(procedural_dataset(split_settings)):
             question = entry["question"]
             answer = str(entry["answer"])
-            if question not in in_training and answer.strip():
+            if question not in training_questions and answer.strip():
                 # From the number of the problem and the settings, such as '7 {"task": "chain_sum", "seed": 0}', the
                 # reward function makes the problem again, whose task then scores the answer of a completion.
                 reference = f"{index} {split_settings}"
@@ -43,6 +43,6 @@ def load_reasoning_gym(text: str) -> DatasetDict:
             raise ValueError(
                 f"reasoning_gym:{text} has no problem for the split {split}; lower size or vary its settings"
             )
-        in_training = {row["question"] for row in rows}
+        training_questions = {row["question"] for row in rows}
         splits[split] = Dataset.from_list(rows)
     return DatasetDict(splits)

@@ -18,7 +18,7 @@ Messages = list[dict[str, Any]]
 
 GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 
-QUESTION_AND_GOLD = (
+QUESTION_AND_GOLD_COLUMNS = (
     ("question", "final_answer"),
     ("problem", "answer"),
     ("question", "answer"),
@@ -34,7 +34,7 @@ CHAT_KEYS = {"messages": ("role", "content"), "conversations": ("from", "value")
 CHAT_ROLES = {"human": "user", "gpt": "assistant"}
 
 # columns beside a conversation that may hold its gold
-CHAT_GOLDS = ("final_answer", "answer", "solution", "ground_truth")
+CHAT_GOLD_COLUMNS = ("final_answer", "answer", "solution", "ground_truth")
 
 # In this order: if a row has several ids, the first that is not empty is used.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
@@ -48,7 +48,7 @@ class Schema:
     read_row: Callable[[Row], tuple[str | Messages, str]]  # returns question, as text or as messages to keep, and gold
     has_template: bool = False  # whether the text of a question may have a template around it
 
-    def read(self, row: Row, keeps_template: bool = False) -> tuple[str | Messages, str]:
+    def question_and_gold(self, row: Row, keeps_template: bool = False) -> tuple[str | Messages, str]:
         """Returns question, as text or as messages to keep, and gold. The text is without its template unless
         `keeps_template` is true."""
         question, gold = self.read_row(row)
@@ -180,7 +180,7 @@ def _chat_schemas() -> list[Schema]:
     """Returns the schemas of conversations: with a gold beside them or, last, with the assistant's answer as gold."""
     schemas = []
     for column in CHAT_KEYS:  # "messages" and "conversations"
-        for gold in CHAT_GOLDS:  # such as "final_answer"
+        for gold in CHAT_GOLD_COLUMNS:  # such as "final_answer"
             schemas.append(Schema((column, gold), partial(_read_chat, column, gold), has_template=True))
         # This schema must come after those with a gold, since it applies to their columns too.
         schemas.append(Schema((column,), partial(_read_chat, column, None), has_template=True))
@@ -195,7 +195,7 @@ SCHEMAS = (
     Schema(("prompt", "label"), lambda row: (_question_of_messages(row), read_text(row, "label")), has_template=True),
     Schema(("Question", *GPQA_CHOICES), _read_gpqa),
     Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
-    *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD),
+    *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD_COLUMNS),
     *_chat_schemas(),
     Schema(("instruction", "output"), _read_alpaca),
 )
@@ -230,10 +230,10 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
     """Returns the columns that a schema reads, so that other columns, such as long worked solutions, are not
     decoded."""
-    read = {"prompt", "solution", "input", "extra_info", *ID_COLUMNS}
+    columns_of_schema = {"prompt", "solution", "input", "extra_info", *ID_COLUMNS}
     if schema is not None:
-        read.update(schema.columns)
-    return [column for column in columns if column in read]
+        columns_of_schema.update(schema.columns)
+    return [column for column in columns if column in columns_of_schema]
 
 
 def row_id(row: Row) -> str | None:

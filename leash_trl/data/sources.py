@@ -140,7 +140,7 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
         path = Path(existing_path(rows, f"{name} in {field}"))
         return Reference(name, SOURCES[name], path=path, config=config)
     if text in SOURCES:
-        return _source_or_other_config(SOURCES[text], config)
+        return _source_reference(SOURCES[text], config)
     path = Path(text).expanduser()
     # The path of an empty text would be the working folder.
     if text and path.exists():
@@ -150,7 +150,7 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     config = config or config_in_text
     for source in SOURCES.values():
         if source.hub_id == hub_id:
-            return _source_or_other_config(source, config)
+            return _source_reference(source, config)
     # A Hub id may end like the name of a file, but such a name is more likely that of a file which does not exist.
     is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
     if is_file_name or looks_like_path(hub_id):
@@ -164,7 +164,7 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     )
 
 
-def _source_or_other_config(source: Source, config: str | None) -> Reference:
+def _source_reference(source: Source, config: str | None) -> Reference:
     """Returns a source, or, with another configuration than the source's, the data set on the Hub, which has other
     rows."""
     if source.hub_id is None or config in (None, "", source.config or "default"):

@@ -25,7 +25,7 @@ from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.evaluation.decoding import DecodingStrategy
 from leash_trl.evaluation.own_rewards import OwnRewards, reward_arguments
 from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_frame, samples_path
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.model_facts import prompt_ids
 from leash_trl.rewards.grader.grading import grade
 from leash_trl.run_folder import MODEL_FILES, model_path, read_trainer_state
@@ -228,7 +228,7 @@ def prepare_folder(
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
     for name, lines in stored.items():
         _grade_again(paths[name], lines, plan)
-    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
     return {name: len(lines) for name, lines in stored.items()}
 
 
@@ -255,7 +255,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
 
 
 def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str, Any]]:

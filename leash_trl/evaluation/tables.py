@@ -17,7 +17,7 @@ from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning_line
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 
 
 # a legend is a sentence and a list of terms, a line each
@@ -244,6 +244,8 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
         "baseline": baseline.label if baseline else None,
         "results": rows.astype(object).where(rows.notna(), None).to_dict("records"),  # JSON has no NaN
     }
-    write_whole(folder / "results.md", results_markdown(run, baseline))
-    write_whole(folder / "results.csv", csv(table))
-    write_whole(folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+    write_atomically(folder / "results.md", results_markdown(run, baseline))
+    write_atomically(folder / "results.csv", csv(table))
+    write_atomically(
+        folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    )

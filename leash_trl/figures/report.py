@@ -36,7 +36,7 @@ from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_fi
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
 from leash_trl.figures.style import NARROW, inline_svg, write_figure
 from leash_trl.figures.training import TARGET, dynamics_figure, length_title, logged_curve, targets_of, training_figure
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe
 
@@ -105,8 +105,8 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
             # A block is a paragraph, which is text, or a dict; that of a figure comes from `_picture`.
             if isinstance(block, dict) and "figure" in block:
                 write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
-    write_whole(folder / "report.md", render("report.md.j2", title, sections))
-    write_whole(folder / "report.html", render("report.html.j2", title, sections))
+    write_atomically(folder / "report.md", render("report.md.j2", title, sections))
+    write_atomically(folder / "report.html", render("report.html.j2", title, sections))
 
 
 def render(template: str, title: str, sections: Sequence[Section]) -> str:

@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 
 
 LABEL_SIZE = 9
@@ -114,7 +114,7 @@ def write_figure(figure: Figure, path: str | Path) -> None:
         description = html.escape(str(figure.get_label()))
         inserted = f"\n<desc>{description}</desc>\n{DARK_STYLE}".encode()
         image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + inserted, image, count=1)
-    write_whole(path, image)
+    write_atomically(path, image)
 
 
 def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:

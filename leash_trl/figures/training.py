@@ -11,7 +11,13 @@ from matplotlib.figure import Figure
 
 from leash_trl.completions.costs import unit_of
 from leash_trl.figures import style
-from leash_trl.run_folder import ADVICE_ENTRY, STATE_ENTRY, TargetSpan, newest_trainer_state, target_spans
+from leash_trl.run_folder import (
+    ADVICE_STATE_KEY,
+    LENGTH_CONTROL_STATE_KEY,
+    TargetSpan,
+    newest_trainer_state,
+    target_spans,
+)
 
 
 LENGTH = "leash/mean_length"
@@ -63,11 +69,11 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
     curves = curves.rename_axis("step").sort_index()
     # The saved states of callbacks, by name: that of length control, and the advice on the run.
     callback_states = trainer_state.get("stateful_callbacks", {})
-    length_control = callback_states.get(STATE_ENTRY, {})
+    length_control = callback_states.get(LENGTH_CONTROL_STATE_KEY, {})
     curves.attrs = {
         "label": label,
         "length_of": length_control.get("length_of", "completion"),
-        "advice": callback_states.get(ADVICE_ENTRY, []),
+        "advice": callback_states.get(ADVICE_STATE_KEY, []),
     }
     return curves
 

@@ -15,12 +15,12 @@ from huggingface_hub import HfUri, ModelCard
 from leash_trl.citations import citations
 from leash_trl.completions.costs import unit_of
 from leash_trl.data.sources import SOURCES
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.fields import hyperparameter_names
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method, hyperparameter_values
-from leash_trl.run_folder import STATE_ENTRY, target_spans
+from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY, target_spans
 from leash_trl.saved_recipe import field_as_mapping, recipe_yaml
 
 
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
 EMPTY_CARD = f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"  # metadata without fields, and the mark
 
-MOST_TARGETS = 4  # listed in the card; a schedule or targets of single prompts have more
-UNKNOWN_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start, if the run saved no prompt of its data
+MAX_TARGETS_LISTED = 4  # listed in the card; a schedule or targets of single prompts have more
+PLACEHOLDER_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start, if the run saved no prompt of its data
 
 
 def write_model_card(
@@ -62,7 +62,7 @@ def write_model_card(
         logger.warning("%s was not generated and is not overwritten; delete it to get a new card", path)
         return
     # of length control, as `length_control_state` describes it: `method` is a name, `length_of` such as "completion"
-    state = trainer_state["stateful_callbacks"][STATE_ENTRY]
+    state = trainer_state["stateful_callbacks"][LENGTH_CONTROL_STATE_KEY]
     # The recipe names a class of the user by its import path, with which it is found; the state has only its name.
     method = find_method(recipe.get("length_control", state["method"]))
     set_fields = {name: value for name, value in recipe.items() if value is not None}
@@ -71,7 +71,7 @@ def write_model_card(
     # such as "completion length" or, if the target limits something else than tokens, "number of tool calls"
     quantity = f"{length_of} length" if unit == "tokens" else f"number of {unit}"
     spans = target_spans(trainer_state["log_history"])
-    metadata = _metadata(old_card, recipe)
+    metadata = _card_metadata(old_card, recipe)
     # What the Hub's page of the model shows, and how its code examples load the model.
     metadata.library_name = "peft" if is_adapter else "transformers"
     metadata.model_name = Path(repo_id or folder.resolve()).name
@@ -95,28 +95,28 @@ def write_model_card(
         hyperparameters=_hyper_parameter_values(method, set_fields),
         efforts=field_as_mapping("efforts", recipe.get("efforts")) or {},
         effort_template_kwargs=field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
-        changed_targets=spans if 1 < len(spans) <= MOST_TARGETS else [],
-        prompt=state.get("example_prompt") or UNKNOWN_PROMPT,
+        changed_targets=spans if 1 < len(spans) <= MAX_TARGETS_LISTED else [],
+        prompt=state.get("example_prompt") or PLACEHOLDER_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,
         # text as Python writes it; JSON's escapes of an emoji would be two characters there
         python=partial(json.dumps, ensure_ascii=False),
     )
-    write_whole(path, card)
+    write_atomically(path, card)
 
 
-def _metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
+def _card_metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
     """Returns the metadata of the old card, with the base model and the data sets of the recipe."""
     # With this argument, evaluation results that the old card has in a wrong form are left out, and do not raise.
     metadata: Any = ModelCard(old_card, ignore_metadata_errors=True).data
-    metadata.base_model = metadata.base_model or _hub_id(recipe.get("model_name_or_path"))
+    metadata.base_model = metadata.base_model or _hub_id_or_none(recipe.get("model_name_or_path"))
     # A recipe names its data in `dataset_name`, or in `path` of each part of a mixture. A name may also be that of one
     # of our sources, such as "gsm8k", or a local file, of which the card says nothing.
     mixture = recipe.get("datasets")
     names = [part.get("path") for part in mixture] if mixture else [recipe.get("dataset_name")]
     hub_ids = []
     for name in names:
-        hub_id = _hub_id(SOURCES[name].hub_id if name in SOURCES else name)
+        hub_id = _hub_id_or_none(SOURCES[name].hub_id if name in SOURCES else name)
         if hub_id is not None:
             hub_ids.append(hub_id)
     metadata.datasets = hub_ids or None
@@ -132,7 +132,7 @@ def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str
     return {name: getattr(length_control, name) for name in hyperparameter_names(method)}
 
 
-def _hub_id(name: Any) -> str | None:
+def _hub_id_or_none(name: Any) -> str | None:
     """Returns the name if it is an id on the Hub, `owner/name`; `None` if it is not, or if it is a local folder."""
     with contextlib.suppress(ValueError):
         HfUri("model", name)  # raises `ValueError` if this is not an owner and a name, or is `None`

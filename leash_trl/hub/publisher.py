@@ -17,12 +17,12 @@ from transformers.trainer_utils import HubStrategy
 from leash_trl.hub import repository
 from leash_trl.hub.card import write_model_card
 from leash_trl.hub.repository import HubRepository, matching_files
-from leash_trl.saved_recipe import changed_fields, write_recipe
+from leash_trl.saved_recipe import non_default_fields, write_recipe
 
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOT = "_hub_push"  # subfolder of the run's folder, for copies of the checkpoints during a push
+SNAPSHOT_FOLDER = "_hub_push"  # subfolder of the run's folder, for copies of the checkpoints during a push
 
 
 class Publisher:
@@ -46,7 +46,7 @@ class Publisher:
         self.recipe: dict[str, Any] = {
             "model_name_or_path": model.config.name_or_path,
             "dtype": str(model.dtype).removeprefix("torch."),
-            **changed_fields(args),
+            **non_default_fields(args),
         }
         self.draw: Callable[[Mapping[str, Any], Path], None] | None = None
         self._args = args
@@ -57,7 +57,7 @@ class Publisher:
         self._pushes: list[Future[None]] = []
         self._newest_checkpoint: Path | None = None  # the last that was saved, whose push may still wait
 
-    def write_beside_model(self, folder: Path, is_checkpoint: bool) -> None:
+    def write_recipe_and_card(self, folder: Path, is_checkpoint: bool) -> None:
         """Writes the recipe into the model's folder and copies the run's card and curves into a checkpoint."""
         write_recipe(folder, self.recipe)
         if is_checkpoint:
@@ -97,7 +97,7 @@ class Publisher:
             return
         # Training may also delete the checkpoint during the upload, so a copy is uploaded. A run that was killed may
         # have left an older copy.
-        snapshot = self._output_dir / SNAPSHOT
+        snapshot = self._output_dir / SNAPSHOT_FOLDER
         shutil.rmtree(snapshot, ignore_errors=True)
         copy = _hard_link_copy(checkpoint, snapshot)
         # by path in the repository: the model in the root and, depending on the strategy, the checkpoint in a folder
@@ -107,7 +107,7 @@ class Publisher:
         elif strategy is HubStrategy.ALL_CHECKPOINTS:
             files |= repository.checkpoint_files(copy, checkpoint.name)
         try:
-            for name, path in matching_files(self._output_dir, [repository.EVENTS]).items():
+            for name, path in matching_files(self._output_dir, [repository.EVENT_FILE_PATTERN]).items():
                 # The content is read now, since TensorBoard's event file may grow while it is uploaded.
                 files[name] = path.read_bytes()
             destination.commit(files, f"Training in progress, {checkpoint.name}")
@@ -116,7 +116,7 @@ class Publisher:
             logger.warning("%s; %s is not on the Hub, so run %s after training", error, checkpoint.name, command)
         shutil.rmtree(snapshot, ignore_errors=True)
 
-    def finish(self) -> None:
+    def wait_for_pushes(self) -> None:
         """Waits for the pushes of checkpoints."""
         wait(self._pushes)
 

@@ -24,10 +24,16 @@ CARD_FILE = "README.md"
 CURVES_FILE = "training_curves.png"
 LAST_CHECKPOINT = "last-checkpoint"
 # a push of a model deletes these files from the repository, unless it replaces them
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_model.bin", ADAPTER_FILE)
-CONFIGURATION = ("config.json", "generation_config.json")
-REFERENCE_ADAPTER = ("ref/adapter_*",)  # of TRL
-TOKENIZER = (
+WEIGHT_PATTERNS = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin*",
+    "adapter_model.bin",
+    ADAPTER_FILE,
+)
+CONFIGURATION_FILES = ("config.json", "generation_config.json")
+REFERENCE_ADAPTER_PATTERNS = ("ref/adapter_*",)  # of TRL
+TOKENIZER_PATTERNS = (
     "tokenizer*",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -36,12 +42,21 @@ TOKENIZER = (
     "*.model",
     "*.tiktoken",
 )
-PROCESSOR = ("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json")
-CODE = ("modeling_*.py", "configuration_*.py", "tokenization_*.py")  # of a model that brings its own
-RECORDS = (TRAINER_STATE_FILE, CARD_FILE, CURVES_FILE, RECIPE_FILE)
-MODEL = (*WEIGHTS, *CONFIGURATION, *REFERENCE_ADAPTER, *TOKENIZER, *PROCESSOR, *CODE, *RECORDS)
-EVENTS = "runs/**/*tfevents*"  # TensorBoard event files, where transformers writes them and the Hub reads them
-TRAINING_STATE = (
+PROCESSOR_PATTERNS = ("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json")
+CODE_PATTERNS = ("modeling_*.py", "configuration_*.py", "tokenization_*.py")  # of a model that brings its own
+RECORD_FILES = (TRAINER_STATE_FILE, CARD_FILE, CURVES_FILE, RECIPE_FILE)
+MODEL_PATTERNS = (
+    *WEIGHT_PATTERNS,
+    *CONFIGURATION_FILES,
+    *REFERENCE_ADAPTER_PATTERNS,
+    *TOKENIZER_PATTERNS,
+    *PROCESSOR_PATTERNS,
+    *CODE_PATTERNS,
+    *RECORD_FILES,
+)
+# TensorBoard event files, where transformers writes them and the Hub reads them
+EVENT_FILE_PATTERN = "runs/**/*tfevents*"
+TRAINING_STATE_PATTERNS = (
     # of transformers
     "optimizer*",
     "optimizer*/*",
@@ -72,12 +87,12 @@ def matching_files(folder: Path, patterns: Iterable[str], path_in_repo: str = ""
 
 def model_files(folder: Path) -> dict[str, Path]:
     """Returns the files of a run or checkpoint for the root of a repository, keyed by path in the repository."""
-    return matching_files(folder, (*MODEL, EVENTS))
+    return matching_files(folder, (*MODEL_PATTERNS, EVENT_FILE_PATTERN))
 
 
 def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
     """Returns all files of a checkpoint that resuming needs, keyed by path in the repository."""
-    return matching_files(folder, (*MODEL, *TRAINING_STATE), path_in_repo)
+    return matching_files(folder, (*MODEL_PATTERNS, *TRAINING_STATE_PATTERNS), path_in_repo)
 
 
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
@@ -90,18 +105,18 @@ def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
         ['last-checkpoint/optimizer.pt']
     """
     # such as {"model", "last-checkpoint"}; files outside these parts, such as notes of the user, are never deleted
-    replaced_parts = {_part(name) for name in files} - {""}
-    return [name for name in in_repo if name not in files and _part(name) in replaced_parts]
+    replaced_parts = {_part_of_repository(name) for name in files} - {""}
+    return [name for name in in_repo if name not in files and _part_of_repository(name) in replaced_parts]
 
 
-def _part(name: str) -> str:
+def _part_of_repository(name: str) -> str:
     """Returns the part of a repository that a file belongs to, all of whose files a push replaces together: `model`
     for the weights in the root, the folder of a checkpoint, or empty text for any other file."""
     folder, slash, _ = name.partition("/")
     if slash and folder.startswith((LAST_CHECKPOINT, "checkpoint-")):
         return folder  # such as "last-checkpoint"
     is_in_root = not slash
-    if is_in_root and any(fnmatch(name, pattern) for pattern in WEIGHTS):
+    if is_in_root and any(fnmatch(name, pattern) for pattern in WEIGHT_PATTERNS):
         return "model"
     return ""
 

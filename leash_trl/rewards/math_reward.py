@@ -9,7 +9,7 @@ from leash_trl.rewards.grader.answer import completion_text
 from leash_trl.rewards.grader.grading import grade
 
 
-def _reference_answer(index: int, solution: Any) -> str:
+def _reference_answer_text(index: int, solution: Any) -> str:
     """Returns a reference answer as text; a missing answer becomes empty text, which cannot be compared."""
     # Scalars of NumPy and torch, such as `np.float64(7.0)`, are arrays without dimensions.
     is_scalar_array = getattr(solution, "ndim", None) == 0
@@ -62,7 +62,7 @@ def math_reward(
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
         [1.0, -1.0]
     """
-    references = [_reference_answer(index, answer) for index, answer in enumerate(solution)]
+    references = [_reference_answer_text(index, answer) for index, answer in enumerate(solution)]
     texts = [completion_text(completion) for completion in completions]
     grades = grade(texts, references, lenient=lenient, thinking_markers=thinking_markers)
     # `is_correct` is `True`, `False`, or `None` if nobody can decide, for example without a reference answer.

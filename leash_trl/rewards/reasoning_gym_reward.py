@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, markers_of_completions
 from leash_trl.reasoning_gym_tasks import procedural_dataset
-from leash_trl.rewards.grader.answer import ANSWER_MARK, TAG, completion_text, find_boxes
+from leash_trl.rewards.grader.answer import ANSWER_MARK, TAGGED_ANSWER, completion_text, find_boxes
 
 
 def reasoning_gym_reward(
@@ -32,7 +32,7 @@ def reasoning_gym_reward(
     for completion, reference, markers in zip(completions, reasoning_gym, all_markers, strict=True):
         # The text after the thinking; it is empty if the completion never ends its thinking.
         visible_text = markers.visible_text(completion_text(completion))
-        answer = _answer(visible_text)
+        answer = _answer_as_written(visible_text)
         # The reference names the problem by its number, such as 12 {"task": "countdown", "seed": 0}.
         index, _, settings = reference.partition(" ")
         dataset = procedural_dataset(settings)
@@ -46,16 +46,16 @@ def reasoning_gym_reward(
     return rewards
 
 
-def _answer(text: str) -> str | None:
+def _answer_as_written(text: str) -> str | None:
     """Returns the answer as it was written: in the last `<answer>` tag, else in the last box, else after the last
     `Answer:`; `None` if there is none."""
     # Such as ["12", "34"] of "<answer>12</answer> no, <answer>34</answer>".
-    if tagged_answers := TAG.findall(text):
+    if tagged_answers := TAGGED_ANSWER.findall(text):
         return tagged_answers[-1].strip()
     if boxes_of_text := find_boxes(text):
         last_box = boxes_of_text[-1]
         # The end is the index of the closing brace, which is left out.
-        content = text[last_box.content_start : last_box.end]
+        content = text[last_box.content_start : last_box.content_end]
         return content.strip()
     # The mark is "Answer:", which may be bold, so the asterisks of "**Answer: 34**" are stripped as well.
     *before_last_mark, after_last_mark = ANSWER_MARK.split(text)

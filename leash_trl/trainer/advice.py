@@ -15,7 +15,7 @@ from leash_trl.completions.costs import unit_of
 from leash_trl.length_control.advantages import ROUNDING_ERROR
 from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.method import LengthControl
-from leash_trl.run_folder import ADVICE_ENTRY
+from leash_trl.run_folder import ADVICE_STATE_KEY
 
 
 MEAN_UPDATES = 20  # over so many updates, values are averaged: what ends sooner is noise, or passes by itself
@@ -251,7 +251,7 @@ def advice_by_name(log_history: Sequence[Mapping[str, Any]], method: LengthContr
 
 def all_advice_so_far(state: TrainerState) -> list[dict[str, Any]]:
     """Returns the advice that a run was given, in order, each with `name`, `step` and `text`."""
-    return list(state.stateful_callbacks.get(ADVICE_ENTRY, []))
+    return list(state.stateful_callbacks.get(ADVICE_STATE_KEY, []))
 
 
 def warn_of_new_advice(state: TrainerState, method: LengthControl, length_of: str) -> None:
@@ -264,7 +264,7 @@ def warn_of_new_advice(state: TrainerState, method: LengthControl, length_of: st
             _warn(state, f"update {state.global_step}: {text}")
     # transformers saves these entries in the checkpoint, and restores them.
     if all_advice:
-        state.stateful_callbacks[ADVICE_ENTRY] = all_advice
+        state.stateful_callbacks[ADVICE_STATE_KEY] = all_advice
 
 
 def repeat_all_advice(state: TrainerState) -> None:

@@ -18,7 +18,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.statistics import log_entries
 from leash_trl.reward_functions import code_digests
-from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 from leash_trl.saved_recipe import differing_names
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import repeat_all_advice, warn_of_new_advice
@@ -124,7 +124,7 @@ class DualStepCallback(TrainerCallback):
         self._has_observed = False
         self._lacks_rewards = False
         # transformers has read this entry from the checkpoint; a new run has none.
-        entry = state.stateful_callbacks.get(STATE_ENTRY)
+        entry = state.stateful_callbacks.get(LENGTH_CONTROL_STATE_KEY)
         self._entry = entry
         if entry is not None:
             self.restore(entry)
@@ -158,7 +158,7 @@ class DualStepCallback(TrainerCallback):
         """Writes the state of the method into that of the trainer; raises `TrainingError` if another callback did."""
         # All callbacks of length control write this entry, so it is the one that this callback wrote or found, unless
         # there is another callback.
-        if state.stateful_callbacks.get(STATE_ENTRY) is not self._entry:
+        if state.stateful_callbacks.get(LENGTH_CONTROL_STATE_KEY) is not self._entry:
             raise TrainingError(
                 "callbacks has several LengthControlCallback, whose penalties would be added, and of which a "
                 "checkpoint would hold one state; give all functions to one LengthControlledReward"
@@ -173,7 +173,7 @@ class DualStepCallback(TrainerCallback):
             "code": self._code,
             **self._state_to_save(),
         }
-        state.stateful_callbacks[STATE_ENTRY] = self._entry
+        state.stateful_callbacks[LENGTH_CONTROL_STATE_KEY] = self._entry
 
     def _was_skipped(self, optimizer: AcceleratedOptimizer) -> bool:
         """Returns whether the optimizer skipped the update, because a gradient was not finite."""

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from leash_trl.completions.costs import check_right_answers
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
-from leash_trl.data.prompts import check_not_blank
+from leash_trl.data.prompts import check_prompts_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
@@ -79,7 +79,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
         and trainer.environment_factories is None
     )
     if has_prompts_of_rows:
-        check_not_blank(dataset)
+        check_prompts_not_blank(dataset)
         _warn_if_any(args, prompt_warning(trainer))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import Accelerator
 
-from leash_trl.data.questions import question_number
+from leash_trl.data.questions import question_hash
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, selected
 from leash_trl.microbatching import batch_fields
@@ -103,7 +103,7 @@ class DynamicSampling:
             # The first draw takes the last row of the order, the second the one before it; after the first row of the
             # order, the last one follows again.
             row = self._dataset[self._order[-self.num_drawn % size]]
-            question = question_number(row)
+            question = question_hash(row)
             # Once as many rows as the data set has were skipped, it has no other prompts, and prompts repeat.
             has_others = num_skipped < size
             if question in used_questions and has_others:

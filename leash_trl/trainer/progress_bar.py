@@ -4,7 +4,7 @@ from tqdm.auto import tqdm
 from transformers import ProgressCallback
 
 from leash_trl.completions.costs import TOKEN_COSTS, unit_of
-from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 
 
 SHOWN_BESIDE_THE_BAR = {
@@ -39,7 +39,7 @@ class LeashProgressCallback(ProgressCallback):
         if self.training_bar is None:  # of another process than the main one
             return
         # The entry of length control says what lengths are; it is missing before the first update.
-        length_of = state.stateful_callbacks.get(STATE_ENTRY, {}).get("length_of", "completion")
+        length_of = state.stateful_callbacks.get(LENGTH_CONTROL_STATE_KEY, {}).get("length_of", "completion")
         shown = {}
         for label, key in SHOWN_BESIDE_THE_BAR.items():
             if key not in logs:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leash_trl.completions.prompts import with_suffix
-from leash_trl.data.questions import question_number
+from leash_trl.data.questions import question_hash
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, plain_value, row_target, scaled_target
 
@@ -32,7 +32,7 @@ def rows_with_targets(
     questions = []
     targets = []
     for row in rows:
-        question = question_number(row)
+        question = question_hash(row)
         target = row_target(row)
         if target is None:
             target = method.target_for(question, target_length)

@@ -17,7 +17,7 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.run_folder import (
     ADAPTER_FILE,
-    STATE_ENTRY,
+    LENGTH_CONTROL_STATE_KEY,
     TRAINER_STATE_FILE,
     length_control_state,
     lock_folder,
@@ -96,7 +96,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             self._reset_progress(folder)
             output = super().train(str(folder) if folder else None, *args, **kwargs)
             self._restore_state_of_best_weights()
-            self.publisher.finish()
+            self.publisher.wait_for_pushes()
             return output
 
     def _checkpoint_to_resume(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
@@ -132,7 +132,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         state = length_control_state(self.state.best_model_checkpoint)
         if state is not None:
             self._dual_step.restore(state)
-            self.state.stateful_callbacks[STATE_ENTRY] = state
+            self.state.stateful_callbacks[LENGTH_CONTROL_STATE_KEY] = state
 
     def set_initial_training_values(self, args, dataloader):
         """Returns 0 for the number of epochs if the checkpoint is the last of the run, where transformers would train
@@ -159,7 +159,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
-            self.publisher.write_beside_model(folder, is_checkpoint)
+            self.publisher.write_recipe_and_card(folder, is_checkpoint)
             if not is_checkpoint:
                 self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 

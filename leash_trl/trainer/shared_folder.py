@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -33,7 +33,7 @@ class SharedFolder:
 
     def write_state(self, version: int, state: Mapping[str, Any]) -> None:
         """Writes the method's state after `version` dual steps."""
-        write_whole(self._folder / "state", pickle.dumps((version, state)))
+        write_atomically(self._folder / "state", pickle.dumps((version, state)))
 
     def read_state(self) -> tuple[int, dict[str, Any]]:
         """Returns what `write_state` wrote last."""
@@ -41,7 +41,7 @@ class SharedFolder:
 
     def add_scored(self, rollouts: Rollouts) -> None:
         """Writes completions that this process has scored."""
-        write_whole(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
+        write_atomically(self._folder / f"{time.time_ns()}-{os.getpid()}.scored", pickle.dumps(rollouts))
 
     def pop_scored(self) -> list[Rollouts]:
         """Removes and returns the completions of all processes since the last call."""

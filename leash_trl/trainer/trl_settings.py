@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOConfig, RLOOConfig
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, warn_of_hidden_markers
-from leash_trl.model_facts import eos_token_ids, question_prompt, tokenizer_of
+from leash_trl.model_facts import eos_token_ids, sample_question_prompt, tokenizer_of
 
 
 AdvantageBaseline = Literal["centered", "leave_one_out"]
@@ -110,7 +110,7 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
     """
     # The prompt of any question shows whether the chat template ends it with the text that begins the thinking.
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
-    prompt = question_prompt(processing_class, **chat_template_kwargs)
+    prompt = sample_question_prompt(processing_class, **chat_template_kwargs)
     markers = ThinkingMarkers(thinking_end).for_prompt(prompt)
     warn_of_hidden_markers(tokenizer_of(processing_class), markers)
     return markers

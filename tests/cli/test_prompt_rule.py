@@ -15,7 +15,7 @@ from leash_trl.cli.main import main
 from leash_trl.cli.sampling_arguments import SamplingArguments, load_problems_to_sample
 from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.data import BOXED_SUFFIX, as_conversation
-from leash_trl.data.prompts import check_not_blank
+from leash_trl.data.prompts import check_prompts_not_blank
 from leash_trl.gym.dataset import load_gym
 from leash_trl.model_facts import prompt_ids
 from leash_trl.run_folder import model_path
@@ -185,7 +185,7 @@ def test_nothing_to_ask_is_an_error(prompt):
     with pytest.raises(ValueError, match="prompt is "):
         as_conversation({"prompt": prompt})
     with pytest.raises(ValueError, match="row 0 "):
-        check_not_blank(Dataset.from_list([{"prompt": prompt}]))
+        check_prompts_not_blank(Dataset.from_list([{"prompt": prompt}]))
 
 
 CALLS = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
@@ -201,7 +201,7 @@ CALLS = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"t
 )
 def test_pictures_and_tool_calls_ask_too(row):
     assert as_conversation(row) == {"prompt": row["prompt"]}
-    check_not_blank(Dataset.from_list([row]))
+    check_prompts_not_blank(Dataset.from_list([row]))
 
 
 @pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"label": True}])

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.reward_functions import find_deciding_function, find_reward_functions
+from leash_trl.reward_functions import find_correctness_func, find_reward_functions
 from leash_trl.rewards import math_reward
 
 
@@ -31,15 +31,15 @@ def test_the_deciding_function_is_a_reward_function_or_another_one(folder):
     (folder / "second.py").write_text("def score(**kwargs):\n    return [2]\n")
     functions = find_reward_functions(["first.py:score", "first.py:form"])
     score, form = functions
-    assert find_deciding_function(None, functions) is None
-    assert find_deciding_function("score", functions) is score
-    assert find_deciding_function("first.score", functions) is score
-    assert find_deciding_function("first.py:form", functions) is form
-    assert find_deciding_function("second.py:score", functions)() == [2]  # not the one of its name
-    assert find_deciding_function("math_reward", functions) is math_reward
-    assert find_deciding_function("judge-7b-v0.2", ["someone/judge-7b-v0.2", *functions]) == "judge-7b-v0.2"
+    assert find_correctness_func(None, functions) is None
+    assert find_correctness_func("score", functions) is score
+    assert find_correctness_func("first.score", functions) is score
+    assert find_correctness_func("first.py:form", functions) is form
+    assert find_correctness_func("second.py:score", functions)() == [2]  # not the one of its name
+    assert find_correctness_func("math_reward", functions) is math_reward
+    assert find_correctness_func("judge-7b-v0.2", ["someone/judge-7b-v0.2", *functions]) == "judge-7b-v0.2"
     with pytest.raises(ValueError, match=r"correctness_func.*'exact'.*score, form"):
-        find_deciding_function("exact", functions)
+        find_correctness_func("exact", functions)
 
 
 @pytest.mark.parametrize("name", ["missing.py:f", "accuracy", "json.nothing", "task/empty.py:f"])

@@ -15,7 +15,7 @@ from leash_trl.comparison import progress
 from leash_trl.comparison.progress import ComparisonProgress, RunProgress, last_bars
 from leash_trl.comparison.queue import EndedJob
 from leash_trl.comparison.run import ComparedRun
-from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 from leash_trl.trainer.progress_bar import LeashProgressCallback
 
 
@@ -40,7 +40,7 @@ def test_the_bar_of_a_resumed_training_counts_only_what_it_does_itself(tmp_path,
 
 def test_the_bar_names_another_cost_than_tokens(tmp_path, capsys):
     callback = LeashProgressCallback()
-    state = TrainerState(max_steps=8, stateful_callbacks={STATE_ENTRY: {"length_of": "tool_calls"}})
+    state = TrainerState(max_steps=8, stateful_callbacks={LENGTH_CONTROL_STATE_KEY: {"length_of": "tool_calls"}})
     arguments = TrainingArguments(output_dir=tmp_path, use_cpu=True, bf16=False)
     callback.on_train_begin(arguments, state, TrainerControl())
     callback.on_log(arguments, state, TrainerControl(), logs={"leash/mean_length": 1.5})

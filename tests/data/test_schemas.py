@@ -14,7 +14,7 @@ from leash_trl.data.schemas import SCHEMAS, columns_to_read, detect_schema, row_
 
 def read(row):
     """Id, question and gold."""
-    return row_id(row), *detect_schema(row).read(row)
+    return row_id(row), *detect_schema(row).question_and_gold(row)
 
 
 SEVERAL = [{"role": "system", "content": "Be brief."}, *user(f"{DAPO_HEADS[0]}What?{DAPO_TAIL}")]

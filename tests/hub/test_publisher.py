@@ -9,7 +9,7 @@ from saved_run import save, save_checkpoint, trainer_state
 from transformers import AutoModelForCausalLM, LlamaConfig, TrainingArguments
 
 from leash_trl.hub import publisher
-from leash_trl.hub.publisher import SNAPSHOT, Publisher
+from leash_trl.hub.publisher import SNAPSHOT_FOLDER, Publisher
 from leash_trl.hub.repository import HubRepository
 
 
@@ -44,7 +44,7 @@ def push(run):
     def save_and_push(publisher, step, is_awaited=True, **files):
         publisher.push_checkpoint(save_checkpoint(run, step, **files), "me/x")
         if is_awaited:
-            publisher.finish()
+            publisher.wait_for_pushes()
 
     return save_and_push
 
@@ -141,7 +141,7 @@ def test_while_a_push_is_running_the_newest_checkpoint_waits(
             push(publisher, step, is_awaited=False)
         if deleted:
             shutil.rmtree(run / f"checkpoint-{deleted}")
-    publisher.finish()
+    publisher.wait_for_pushes()
     assert messages(hub) == [f"checkpoint-{step}" for step in pushed]
     assert steps_of(hub, "") == [3]
     assert logged(caplog) == []
@@ -157,10 +157,10 @@ def test_a_checkpoint_may_be_deleted_while_it_is_pushed_and_an_event_file_may_gr
         assert is_here.wait(60)
         shutil.rmtree(run / "checkpoint-1")
         events.write_text("12")
-    publisher.finish()
+    publisher.wait_for_pushes()
     assert hub.files("me/x")["checkpoint-1/optimizer.pt"] == b"moments 1"
     assert hub.files("me/x")["runs/a/tfevents"] == b"1"
-    assert not (run / SNAPSHOT).exists()
+    assert not (run / SNAPSHOT_FOLDER).exists()
 
 
 def test_where_files_cannot_be_linked_they_are_pushed_from_the_checkpoint(hub, make_publisher, push, monkeypatch):

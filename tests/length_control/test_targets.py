@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from leash_trl.data.questions import question_number
+from leash_trl.data.questions import question_hash
 from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.targets import row_target
@@ -62,13 +62,13 @@ def test_a_question_is_its_text_and_its_pictures(row_with):
     rows = [row_with(RED), row_with(BLUE), row_with(RED)]
     prompts, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
     assert red == again
-    assert len({red, blue, question_number(conversation())}) == 3
+    assert len({red, blue, question_hash(conversation())}) == 3
     assert "In " in str(prompts[0]["prompt"])
 
 
 def test_a_question_asked_with_other_arguments_of_the_template_is_another_question():
     rows = [conversation(chat_template_kwargs={"effort": effort}) for effort in ("low", "high", "low", None)]
-    low, high, again, plain = map(question_number, rows)
+    low, high, again, plain = map(question_hash, rows)
     assert low == again
     assert len({low, high, plain}) == 3
 
@@ -79,8 +79,8 @@ def test_a_question_asked_with_other_arguments_of_the_template_is_another_questi
 )
 def test_without_pictures_a_question_is_its_text_whatever_the_order_of_its_keys(none):
     prompt = [{"role": "user", "content": "2 + 2?"}]
-    assert question_number({"prompt": prompt, **none}) == 1131603105239393652  # saved histories count on it
-    assert question_number(conversation(**none)) == 1131603105239393652
+    assert question_hash({"prompt": prompt, **none}) == 1131603105239393652  # saved histories count on it
+    assert question_hash(conversation(**none)) == 1131603105239393652
 
 
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():

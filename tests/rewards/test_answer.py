@@ -90,10 +90,10 @@ def test_boxes_joined_by_little_are_one_answer(text, expected):
 
 
 def test_math_verify_is_given_a_box_but_where_it_must_look_itself():
-    assert stated_answer(r"2\sqrt{3}").expression == r"\boxed{2\sqrt{3}}"
-    assert stated_answer(r"\$34").expression == r"\boxed{\$34}"  # an escaped dollar is money
-    assert stated_answer("the largest $n$ is 34").expression == "the largest $n$ is 34"
-    assert find_answer("1000,99", lenient=True).expression == "1000,99"
+    assert stated_answer(r"2\sqrt{3}").math_verify_input == r"\boxed{2\sqrt{3}}"
+    assert stated_answer(r"\$34").math_verify_input == r"\boxed{\$34}"  # an escaped dollar is money
+    assert stated_answer("the largest $n$ is 34").math_verify_input == "the largest $n$ is 34"
+    assert find_answer("1000,99", lenient=True).math_verify_input == "1000,99"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_signs_are_brought_to_what_math_verify_reads(signs, expected):
 
 def test_golds_are_boxed_or_stated():
     assert gold_answer(r"so it is $\boxed{3}$").text == "3"
-    assert gold_answer("$3$").expression == r"\boxed{3}"
+    assert gold_answer("$3$").math_verify_input == r"\boxed{3}"
     assert gold_answer(" ") is None
 
 
@@ -125,7 +125,7 @@ def test_whatever_was_thought_the_box_after_it_counts(thought, answer):
 @given(st.text(max_size=300), st.booleans())
 def test_no_text_is_an_error(text, lenient):
     answer = find_answer(text, lenient)
-    assert answer is None or answer.expression
+    assert answer is None or answer.math_verify_input
     stated_answer(text)
     gold_answer(text)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leash_trl.rewards.grader.answer import stated_answer
 from leash_trl.rewards.grader.grading import quick_verdict
-from leash_trl.rewards.grader.latex import normalized, with_commands
+from leash_trl.rewards.grader.latex import normalized, with_latex_commands
 from leash_trl.rewards.grader.rational import Unreadable, rational_value, with_plain_numbers
 
 
@@ -50,7 +50,7 @@ from leash_trl.rewards.grader.rational import Unreadable, rational_value, with_p
 )
 def test_values_by_hand(text, value):
     expected = Fraction(value) if value else None
-    assert rational_value(with_plain_numbers(normalized(with_commands(text)))) == expected
+    assert rational_value(with_plain_numbers(normalized(with_latex_commands(text)))) == expected
 
 
 @pytest.mark.parametrize("text", ["3 4", "1/2x", "x2", "1/2(3)", "1.2.3x4", "3 4 1/2"])

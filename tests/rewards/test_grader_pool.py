@@ -16,7 +16,7 @@ import pytest
 
 import leash_trl
 from leash_trl.rewards.grader import pool as grader_pool
-from leash_trl.rewards.grader.pool import GraderPool, Verdict, default_size
+from leash_trl.rewards.grader.pool import GraderPool, Verdict, default_num_workers
 
 
 HANG = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"  # Math-Verify issue 65
@@ -83,7 +83,7 @@ def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog,
     hanging_case = (HANG, r"\boxed{42}")
     with caplog.at_level(logging.WARNING):
         *hanging, easy = pool.verdicts([hanging_case] * 100 + [new_case()])
-        monkeypatch.setattr(grader_pool, "TURNS", ())  # what was not remembered has no verdict now
+        monkeypatch.setattr(grader_pool, "TURN_SHARES", ())  # what was not remembered has no verdict now
         assert pool.verdicts([hanging_case]) == hanging[:1]
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
@@ -92,7 +92,7 @@ def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog,
 
 
 def test_many_hanging_answers_cost_a_batch_a_bounded_time_and_the_others_nothing(monkeypatch):
-    monkeypatch.setattr(grader_pool, "LOST_LIMITS", 1)
+    monkeypatch.setattr(grader_pool, "MAX_UNFINISHED_PER_WORKER", 1)
     pool = GraderPool(size=1, seconds_per_case=4.0)
     cases = [(HANG, rf"\boxed{{{gold}}}") for gold in range(12)]
     *hanging, easy = pool.verdicts([*cases, new_case()])
@@ -154,7 +154,7 @@ def test_workers_that_died_leave_no_descriptor_and_no_zombie(python):
 
 
 def test_a_batch_whose_worker_gets_no_processor_at_all_is_unscorable(python, monkeypatch):
-    monkeypatch.setattr(grader_pool, "MAX_WAIT", 1.0)
+    monkeypatch.setattr(grader_pool, "MAX_WAIT_SECONDS", 1.0)
     pool = GraderPool(size=1)
     python("exec sleep 60")
     start = time.monotonic()
@@ -181,7 +181,7 @@ def test_ctrl_c_does_not_reach_the_workers(pool):
 def test_processes_of_one_machine_share_its_cores_up_to_eight_each(monkeypatch, cores, processes, size):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
-    assert default_size() == size
+    assert default_num_workers() == size
 
 
 def test_a_case_that_lacks_memory_is_compared_again_by_a_fresh_process(tmp_path):
@@ -196,7 +196,7 @@ def test_a_case_that_lacks_memory_is_compared_again_by_a_fresh_process(tmp_path)
             second.touch()
             bytearray(limit)
         worker.are_equivalent = compare
-        worker.TYPICAL = ()
+        worker.WARM_UP_EXPRESSIONS = ()
         worker.main()
     """
     command = [sys.executable, "-u", "-c", textwrap.dedent(code)]

@@ -73,7 +73,7 @@ def test_formulas_without_a_rational_value_are_left_to_algebra(answer, gold):
 
 def test_a_bare_list_is_not_read_as_a_formula():
     # math-verify takes a number out of a text, here the last
-    assert quick_verdict(Answer("2, 3.5", is_found=False), stated_answer("3.50")) is None
+    assert quick_verdict(Answer("2, 3.5", is_marked=False), stated_answer("3.50")) is None
 
 
 RIGHT = [  # by mathematics

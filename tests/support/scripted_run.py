@@ -5,7 +5,7 @@ from gradient_run import scripted_rollout
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
-from leash_trl.run_folder import STATE_ENTRY
+from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 
 
 REFILLED = {
@@ -64,7 +64,7 @@ def run(scenario, model_path, folder, **changes):
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
         "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
-        "state": trainer.state.stateful_callbacks[STATE_ENTRY],
+        "state": trainer.state.stateful_callbacks[LENGTH_CONTROL_STATE_KEY],
         "lengths": last.rollouts.completion_lengths.tolist(),
         "advantages": last.score.advantages.tolist(),
         "trained": trained_lengths,

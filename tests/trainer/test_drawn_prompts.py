@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from toy_rollouts import toy_rollouts
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.data.questions import question_number
+from leash_trl.data.questions import question_hash
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_group_indices
@@ -49,7 +49,7 @@ def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, 
     for batch, count in enumerate(counts[: 26 // size]):
         current = {rows[index]["prompt"] for index in order[batch * size : (batch + 1) * size]}
         used |= current
-        prompts = drawn(sampling, count, without={question_number({"prompt": prompt}) for prompt in current})
+        prompts = drawn(sampling, count, without={question_hash({"prompt": prompt}) for prompt in current})
         assert len(set(prompts)) == count
         assert not set(prompts) & current
         assert len(set(prompts) - used) == min(count, 26 - len(used))
@@ -58,7 +58,7 @@ def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, 
 
 def test_prompts_repeat_where_the_data_set_is_smaller_than_a_batch():
     rows = letters(3)
-    questions = {question_number(row) for row in rows}
+    questions = {question_hash(row) for row in rows}
     assert len(drawn(make_sampling(rows), count=5, without=questions)) == 5
 
 

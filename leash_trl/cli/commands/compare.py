@@ -24,7 +24,7 @@ from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.figures.evaluation import pareto_figure
 from leash_trl.figures.style import write_figure
 from leash_trl.figures.training import dynamics_figure, load_curves, logged_curve, split_by_budget
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.run_folder import lock_folder
 
 
@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
     with add_resume_hint(options.output_dir, "run the same command again to resume"), lock_folder(options.output_dir):
         for run in remaining:
             for name, content in claims[run].items():
-                write_whole(run.folder / name, yaml.safe_dump(content))
+                write_atomically(run.folder / name, yaml.safe_dump(content))
         with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
             for job in run_all(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
                 if job is None:  # no job has ended for `SECONDS_BETWEEN_READINGS`

@@ -15,7 +15,7 @@ from leash_trl.completions.prompts import template_arguments
 from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
 from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
-from leash_trl.files import write_whole
+from leash_trl.files import write_atomically
 from leash_trl.run_folder import model_path
 
 
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> None:
     file = folder / (SHORTEST_CORRECT_FILE if arguments.shortest_correct else DATASET_FILE)
     with errors_to_user_errors():
         lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in kept]  # str for dates
-        write_whole(file, "".join(lines))
+        write_atomically(file, "".join(lines))
     # what the user can run next
     command = f"leash train --dataset_name {file}"
     if arguments.shortest_correct:

@@ -19,7 +19,7 @@ from leash_trl.comparison.curves import first_and_last_batches
 from leash_trl.completions.costs import cost_label
 from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.problems import errors_with_file_name, load_training_rows
-from leash_trl.data.prompts import has_suffix
+from leash_trl.data.prompts import contains_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves
@@ -27,9 +27,9 @@ from leash_trl.importing import import_by_path
 from leash_trl.length_control.method import LengthControl
 from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.reward_functions import (
-    OWN_REWARDS,
+    LEASH_MATH_REWARDS,
     default_reward_name,
-    find_deciding_function,
+    find_correctness_func,
     find_reward_functions,
     named_reward_funcs,
     suffix_or_default,
@@ -51,7 +51,7 @@ def with_used_suffix(recipe: dict[str, Any], suffix: str, prompt: Any) -> dict[s
         suffix (`str`): Text that training appends to prompts, unless they are messages.
         prompt (`str` or `list`): A prompt as the trainer got it.
     """
-    if has_suffix(prompt, suffix):  # the prompt was text, and got the suffix
+    if contains_suffix(prompt, suffix):  # the prompt was text, and got the suffix
         return {**recipe, "prompt_suffix": suffix}
     if recipe.get("prompt_suffix") is None:
         return recipe
@@ -137,11 +137,11 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     reward_funcs = named_reward_funcs(script_args)
     if not reward_funcs:
         reward_funcs = find_reward_functions([default_reward_name(train_dataset.column_names or [])])
-    correctness_func = find_deciding_function(training_args.correctness_func, reward_funcs)
+    correctness_func = find_correctness_func(training_args.correctness_func, reward_funcs)
     # Golds that cannot be read are refused before the training. Streams are read only during it, and data without a
     # column of golds may get them later, by a rollout function or a transform.
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
-    if has_golds and any(reward in OWN_REWARDS for reward in [*reward_funcs, correctness_func]):
+    if has_golds and any(reward in LEASH_MATH_REWARDS for reward in [*reward_funcs, correctness_func]):
         with_readable_solutions(train_dataset, "the data set")  # raises if there is a gold that cannot be read
     # The trainer takes a function itself as its argument, and the name of a reward model from its configuration.
     if callable(correctness_func):

@@ -15,39 +15,47 @@ from math_verify import parse, verify
 from leash_trl.rewards.grader.answer import boxed_answer
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import COMMA, LIST_MARK, SIMPLE_NAME, UNREAD, inside_brackets, split_at
+from leash_trl.rewards.grader.parsing import (
+    COMMA_OR_SEMICOLON,
+    LIST_SEPARATOR,
+    SIMPLE_NAME,
+    UNREADABLE_COMMAND,
+    has_outer_brackets,
+    split_at,
+)
 from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
 from leash_trl.rewards.grader.units import FormulaComparison
 from leash_trl.rewards.grader.words import words_verdict
 
 
-DIGITS = 50
+NUM_DIGITS = 50
 MAX_RELATIVE_ERROR = 1e-30
-SCALES = ("13/10", "37", "-2/7")  # factors of the letters' numbers, at which most functions are defined
+TRIAL_NUMBERS = ("13/10", "37", "-2/7")  # near these, letters get their numbers; most functions are defined there
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
-NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")  # a command such as \pi, or a letter: X, x', x_{1}
+# A command such as \pi, or a letter: X, x', x_{1}
+COMMAND_OR_LETTER = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
 SMALL_LETTER = re.compile("[a-z]")
 DEGREES = re.compile(r"(\d+|\([^()]*\))\^\\circ")  # 30^\circ, (x+30)^\circ
 
-ORDER = re.compile(r"\s*([<>≤≥≠])\s*")  # the signs of 1 < x ≤ 2
+ORDER_SIGN = re.compile(r"\s*([<>≤≥≠])\s*")  # the signs of 1 < x ≤ 2
 # x \in (0, 1), {x | x > 1}, {x \in \mathbb{R} : x > 1}; `normalized` writes the braces of a set as «»
-MEMBER = re.compile(
+SET_MEMBERSHIP = re.compile(
     r"[A-Za-z]\s*\\in\s*(?P<set>.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:](?P<condition>[^«»]*)»",
     re.DOTALL,
 )
 
 
-def _between_sets(operations: str) -> re.Pattern[str]:
+def _operator_pattern(operations: str) -> re.Pattern[str]:
     return re.compile(rf"\s*,?\s*(?<![A-Za-z\\])(?:{operations})(?![A-Za-z])\s*")
 
 
 # The loosest operation comes first.
 SET_OPERATORS = [
-    (_between_sets(r"or|\\cup"), sympy.Union),
-    (_between_sets(r"and|\\cap"), sympy.Intersection),
-    (_between_sets(r"\\(?:setminus|backslash)"), sympy.Complement),
+    (_operator_pattern(r"or|\\cup"), sympy.Union),
+    (_operator_pattern(r"and|\\cap"), sympy.Intersection),
+    (_operator_pattern(r"\\(?:setminus|backslash)"), sympy.Complement),
 ]
-RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}  # sympy's names of relations
+SYMPY_RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}  # sympy's names of relations
 
 
 @functools.lru_cache(maxsize=512)
@@ -73,7 +81,7 @@ def _read_formula(text: str) -> sympy.Expr | None:
     # 30^\circ becomes (\frac{\pi*30}{180}), because sympy's functions take radians.
     in_radians = DEGREES.sub(r"(\\frac{\\pi*\1}{180})", text)
     # math-verify misreads some names, such as X, which it takes for x.
-    with_safe_names = NAME.sub(_safe_name, in_radians)
+    with_safe_names = COMMAND_OR_LETTER.sub(_safe_name, in_radians)
     # Such as (2*x, "2x"); the first reading of an equation or a set is no `sympy.Expr`.
     readings = parse_with_math_verify(f"\\boxed{{{with_safe_names}}}")
     if not readings or not isinstance(readings[0], sympy.Expr):
@@ -105,14 +113,14 @@ def _safe_name(match: re.Match[str]) -> str:
     return f"x_{{{index}}}"
 
 
-def _value_at(formula: sympy.Expr, letters: list[sympy.Symbol], scale: sympy.Rational) -> sympy.Expr | None:
-    """Returns a formula's value where each letter has a number near `scale`; `None` if there is no value."""
-    # The letters get different numbers, such as 37 * 8/7 and 37 * 11/10, at which x - y is not 0.
-    numbers = {}
+def _value_near(formula: sympy.Expr, letters: list[sympy.Symbol], number: sympy.Rational) -> sympy.Expr | None:
+    """Returns a formula's value where each letter has a value near `number`; `None` if there is no value."""
+    # The letters get different values, such as 37 * 8/7 and 37 * 11/10, at which x - y is not 0.
+    values_of_letters = {}
     for index, letter in enumerate(letters):
-        numbers[letter] = scale * (1 + sympy.Rational(1, 7 + 3 * index))
+        values_of_letters[letter] = number * (1 + sympy.Rational(1, 7 + 3 * index))
     # `is_number` is false if sympy could not compute the formula, and `is_finite` is `None` if sympy does not know.
-    value = formula.xreplace(numbers).evalf(DIGITS)
+    value = formula.xreplace(values_of_letters).evalf(NUM_DIGITS)
     return value if value.is_number and value.is_finite and not value.has(sympy.nan) else None
 
 
@@ -146,11 +154,11 @@ def formulas_equal(left: str, right: str) -> bool | None:
 def _pairs_of_values(left: sympy.Expr, right: sympy.Expr, letters: list[sympy.Symbol]) -> list[tuple[Any, Any]]:
     """Returns the values of two formulas at each point where both have one; only real values, if any pair is real."""
     pairs = []
-    # A formula without letters has the same value at every scale, so that one of them is enough.
-    scales = SCALES if letters else SCALES[:1]
-    for scale in scales:
-        left_value = _value_at(left, letters, sympy.Rational(scale))
-        right_value = _value_at(right, letters, sympy.Rational(scale))
+    # A formula without letters has the same value near every number, so that one of them is enough.
+    numbers = TRIAL_NUMBERS if letters else TRIAL_NUMBERS[:1]
+    for number in numbers:
+        left_value = _value_near(left, letters, sympy.Rational(number))
+        right_value = _value_near(right, letters, sympy.Rational(number))
         if left_value is not None and right_value is not None:
             pairs.append((left_value, right_value))
     # Where a root or a logarithm is complex, its value depends on a convention, so real values, if any, count alone.
@@ -173,19 +181,19 @@ def _read_real_number(text: str) -> sympy.Expr:
 def _read_real_set(text: str) -> sympy.Set:
     """Reads a set of real numbers: an interval, a finite set, a combination of sets, or solutions of inequalities."""
     text = text.strip()
-    member = MEMBER.fullmatch(text)
-    if member:  # x \in [0, 1), or «x | 0 < x < 1», where «» are the braces of a set
-        return _read_real_set(member["set"] or member["condition"])
+    membership = SET_MEMBERSHIP.fullmatch(text)
+    if membership:  # x \in [0, 1), or «x | 0 < x < 1», where «» are the braces of a set
+        return _read_real_set(membership["set"] or membership["condition"])
     # Such as (the pattern of "or" and \cup, `sympy.Union`). The loosest operation splits the text first.
     for operator, combine in SET_OPERATORS:
         operands = split_at(text, operator)
         if len(operands) > 1:  # [0, 1] \cup [2, 3]
             sets = [_read_real_set(operand) for operand in operands]
             return combine(*sets)
-    if ORDER.search(text):  # 0 < x \le 1
-        return _read_inequalities(text)
-    if inside_brackets(text, "«»"):  # «1, 2, 3»
-        numbers = [_read_real_number(part) for part in split_at(text[1:-1], LIST_MARK)]
+    if ORDER_SIGN.search(text):  # 0 < x \le 1
+        return _solutions_of_inequalities(text)
+    if has_outer_brackets(text, "«»"):  # «1, 2, 3»
+        numbers = [_read_real_number(part) for part in split_at(text[1:-1], LIST_SEPARATOR)]
         return sympy.FiniteSet(*numbers)
     return _read_interval(text)
 
@@ -193,17 +201,17 @@ def _read_real_set(text: str) -> sympy.Set:
 def _read_interval(text: str) -> sympy.Interval:
     """Reads an interval such as `[0, 1)` or `[0, 1[`."""
     # In [0, 1[ and ]0, 1], a bracket that points away from the numbers leaves its end out, as a round one does.
-    ends = split_at(text[1:-1], COMMA)
+    ends = split_at(text[1:-1], COMMA_OR_SEMICOLON)
     if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
         raise Unreadable
     start, end = map(_read_real_number, ends)
     return sympy.Interval(start, end, left_open=text[0] != "[", right_open=text[-1] != "]")
 
 
-def _read_inequalities(text: str) -> sympy.Set:
+def _solutions_of_inequalities(text: str) -> sympy.Set:
     """Returns the numbers that satisfy inequalities of one letter, such as `1 < x ≤ 2`."""
     # The pattern has a group, so the split keeps the signs: ["1", "<", "x", "≤", "2"].
-    sides_and_signs = ORDER.split(text)
+    sides_and_signs = ORDER_SIGN.split(text)
     sides = sides_and_signs[::2]
     signs = sides_and_signs[1::2]
     is_letter = [SIMPLE_NAME.fullmatch(side) is not None for side in sides]
@@ -217,7 +225,7 @@ def _read_inequalities(text: str) -> sympy.Set:
     # One relation for each sign, 1 < x and x ≤ 2, where sympy calls ≤ "<=".
     relations = []
     for left, right, sign in zip(expressions[:-1], expressions[1:], signs, strict=True):
-        relations.append(sympy.Rel(left, right, RELATIONS.get(sign, sign)))
+        relations.append(sympy.Rel(left, right, SYMPY_RELATIONS.get(sign, sign)))
     return sympy.And(*relations).as_set()
 
 
@@ -237,7 +245,7 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
     r"""Returns whether an answer equals a reference answer; `None` if math-verify cannot read the reference answer.
 
     [`~leash_trl.rewards.grader.equality.are_equal`] with [`formulas_equal`] decides first, then sets, then
-    math-verify. Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`], such as `\boxed{34}`.
+    math-verify. Both are inputs for math-verify, such as `\boxed{34}`.
     """
     answer_text = _answer_text(answer)
     gold_text = _answer_text(gold)
@@ -246,7 +254,7 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         if verdict is not None:
             return verdict
     # math-verify would drop a command that it does not know, such as \triangle, and find different answers equal.
-    if UNREAD.search(normalized(f"{answer_text} {gold_text}")):
+    if UNREADABLE_COMMAND.search(normalized(f"{answer_text} {gold_text}")):
         return False
     # Quotes are this package's marks of words, which math-verify does not know.
     gold_values = parse_with_math_verify(gold.replace('"', " "))

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers
-from leash_trl.rewards.grader.latex import with_commands
+from leash_trl.rewards.grader.latex import with_latex_commands
 
 
 ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)  # Answer: and **Answer**:
 # The mark and its answer, which may begin on a later line, to the end of this line: "Answer: $34$".
 ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
-TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)  # <answer>34</answer>
-TAG_MARK = re.compile("</?answer>")
+TAGGED_ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)  # <answer>34</answer>
+ANSWER_TAG = re.compile("</?answer>")
 BOX_START = re.compile(r"\\(?:boxed|fbox)\s*\{")  # \boxed{
 BRACELESS_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")  # \boxed 34, \boxed C
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # escaped braces are printed, as in \{1, 2\}, and do not count
@@ -30,7 +30,7 @@ BETWEEN_BOXES = re.compile(
     r"(?:[\s$,;.&]|[A-Za-z](?:_\w|_\{\w+\})?\s*=|\\[()\[\],;]|\\q?quad|\\text\{|\}|\band\b|\bor\b)*"
 )
 MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
-OPENING_DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")  # $, but not the \$ of money, \( and \[
+OPENING_MATH_DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")  # $, but not the \$ of money, \( and \[
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,26 @@ class Answer:
     """Text of an answer, without its box and its dollar signs."""
 
     text: str
-    is_found: bool = True  # whether the place of the answer is known; if not, math-verify searches `source`
-    source: str = ""  # the original text, if the place of the answer is not known
+    # `False` if no box, mark or tag tells where the answer stands; `text` is then the whole completion.
+    is_marked: bool = True
+    text_to_search: str = ""  # of an unmarked answer, the original text, in which math-verify searches the answer
 
     @property
-    def expression(self) -> str:
+    def math_verify_input(self) -> str:
         r"""Returns the input for math-verify, such as `\boxed{34}`: math-verify reads a bare `2\sqrt{3}` as 2."""
         # A text with delimiters, such as "the largest $n$ is $34$", tells math-verify itself where its formulas stand.
-        is_formula = self.is_found and not OPENING_DELIMITER.search(self.text)
+        is_formula = self.is_marked and not OPENING_MATH_DELIMITER.search(self.text)
         if is_formula:
             return f"\\boxed{{{self.text}}}"
-        return self.source or self.text
+        return self.text_to_search or self.text
 
 
 class Box(NamedTuple):
-    r"""Where a `\boxed{}` stands in a text: at `text[start : end + 1]`, with `text[content_start:end]` in braces."""
+    r"""Where a `\boxed{}` stands in a text: at `text[start : content_end + 1]`, with its content in braces."""
 
     start: int
     content_start: int
-    end: int
+    content_end: int
 
 
 def completion_text(completion: str | list[dict]) -> str:
@@ -90,7 +91,7 @@ def find_boxes(text: str) -> list[Box]:
             opened = open_braces.pop()
             # A box that begins before the latest complete one contains it.
             if opened in starts and (not complete_boxes or complete_boxes[-1].start < starts[opened]):
-                complete_boxes.append(Box(start=starts[opened], content_start=opened + 1, end=brace.start()))
+                complete_boxes.append(Box(start=starts[opened], content_start=opened + 1, content_end=brace.start()))
     return complete_boxes
 
 
@@ -109,10 +110,10 @@ def boxed_answer(text: str) -> Answer | None:
     # until other text stands between two boxes.
     joined: list[Box] = []
     for box in reversed(find_boxes(text)):
-        if joined and not BETWEEN_BOXES.fullmatch(text, box.end + 1, joined[-1].start):
+        if joined and not BETWEEN_BOXES.fullmatch(text, box.content_end + 1, joined[-1].start):
             break
         joined.append(box)
-    contents = [_bare(text[box.content_start : box.end]) for box in reversed(joined)]
+    contents = [_without_outer_delimiters(text[box.content_start : box.content_end]) for box in reversed(joined)]
     return Answer(", ".join(contents)) if any(contents) else None
 
 
@@ -122,9 +123,9 @@ def _is_cut_off(text: str) -> bool:
     return bool(starts) and starts[-1] not in [box.start for box in find_boxes(text)]
 
 
-def _bare(text: str) -> str:
+def _without_outer_delimiters(text: str) -> str:
     """Returns a text with its signs as LaTeX commands, without its outer math delimiters and its full stop."""
-    text = with_commands(text).strip()
+    text = with_latex_commands(text).strip()
     # Two dots and more are no full stop: "1, 2, ..." says that a list goes on.
     if not text.endswith(".."):
         text = text.removesuffix(".").rstrip()
@@ -138,7 +139,7 @@ def _bare(text: str) -> str:
 
 def stated_answer(text: str) -> Answer | None:
     r"""Reads an answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`."""
-    bare = _bare(text)
+    bare = _without_outer_delimiters(text)
     return Answer(bare) if bare else None
 
 
@@ -162,15 +163,15 @@ def find_answer(
     if lines := ANSWER_LINE.findall(text):
         after_last_mark = ANSWER_MARK.split(lines[-1])[-1]
         # Bold type leaves asterisks at the ends, as in "**Answer: 34**".
-        return stated_answer(TAG_MARK.sub("", after_last_mark).strip("* \t\r"))
+        return stated_answer(ANSWER_TAG.sub("", after_last_mark).strip("* \t\r"))
     if not lenient:
         return None
     # The contents of the <answer> tags.
-    if tagged := TAG.findall(text):
+    if tagged := TAGGED_ANSWER.findall(text):
         return stated_answer(tagged[-1])
     # The answer may stand anywhere in this text, which math-verify searches.
-    bare = _bare(text)
-    return Answer(bare, is_found=False, source=text) if bare else None
+    bare = _without_outer_delimiters(text)
+    return Answer(bare, is_marked=False, text_to_search=text) if bare else None
 
 
 def gold_answer(solution: str) -> Answer | None:

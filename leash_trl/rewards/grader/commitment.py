@@ -14,30 +14,30 @@ from leash_trl.rewards.grader.latex import UPRIGHT
 from leash_trl.rewards.grader.units import unit_key
 
 
-WRAPPED_TEXT = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")  # \text{girls}, \boxed{34}
+WRAPPING_COMMAND = re.compile(rf"(?:{UPRIGHT}|\\(?:boxed|fbox)\s*)\{{([^{{}}]*)\}}")  # \text{girls}, \boxed{34}
 # Markdown's emphasis and delimiters of formulas: **34**, _34_, *34*, `34`, $34$, \(34\)
 MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
 FULL_STOP = re.compile(r"(?<!\.)\.$")  # dots say that a list goes on
 SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")  # \, and \quad
-OPTION_LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")  # the (B) of "(B) 34"
-ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")  # (B) and "B. " at any place
+LEADING_OPTION_LABEL = re.compile(r"^\s*(?:\([A-J]\)|[A-J][.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")  # the (B) of "(B) 34"
+ANY_OPTION_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")  # (B) and "B. " at any place
 # So the final answer is: ...
-LEAD_IN = (
+LEAD_IN_PATTERN = (
     r"(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|(?:the )?(?:(?:final|correct|right) )*(?:answer|option))"
     r"\s+(?:is|must be)\s*:?\s+"
 )
-HEAD = re.compile(LEAD_IN, re.IGNORECASE)
+LEAD_IN = re.compile(LEAD_IN_PATTERN, re.IGNORECASE)
 # wrong, impossible, not correct, not the answer
-JUDGEMENT = (
+JUDGEMENT_PATTERN = (
     r"\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
     r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b"
 )
-JUDGED = re.compile(JUDGEMENT, re.IGNORECASE)
+JUDGEMENT = re.compile(JUDGEMENT_PATTERN, re.IGNORECASE)
 # A remark in words, such as "(because 3*5 = 15)" and "(16 is wrong)", but no alternative, as in "(or 16)", no formula,
 # and no judgement on the answer, as in "(wrong)".
-REMARK = re.compile(
+BRACKETED_REMARK = re.compile(
     r"\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)"
-    rf"(?!(?-i:[^()\dA-J])*(?:{JUDGEMENT})[^()\d]*\))[^()]*\)",
+    rf"(?!(?-i:[^()\dA-J])*(?:{JUDGEMENT_PATTERN})[^()\d]*\))[^()]*\)",
     re.IGNORECASE,
 )
 REASON = re.compile(r"[,;.]?\s*\b(?:because|since|as|where|which|so that)\b.*", re.IGNORECASE | re.DOTALL)
@@ -56,23 +56,23 @@ WORD = re.compile(
     r"|[^\W\d_A-Za-z\u0370-\u03ff]"
 )
 POWER_AT_END = re.compile(r"[\s^{}\d]+$")  # the ^2 of cm^2
-BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)  # the "(base 8)" of "52 (base 8)"
+BASE_IN_WORDS = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)  # the "(base 8)" of "52 (base 8)"
 NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")  # 34, \sqrt{x}
 JOINERS = frozenset(["and", "or", "和", "或"])
-BOUNDS = frozenset(
+BOUND_WORDS = frozenset(
     ["between", "from", "least", "most", "more", "less", "fewer", "over", "under", "than", "up", "maybe", "or", "to"]
 )
-SHORT_WORDS = JOINERS | BOUNDS | {"of", "out", "per", "sq", "no", "not"}
+SHORT_WORDS = JOINERS | BOUND_WORDS | {"of", "out", "per", "sq", "no", "not"}
 # Words that change the value of the number beside them; words before the number matter only after the last verb.
 # half of 15, the square root of 15; 15 squared, 15 tenths; 15 minus one, 15 doubled
-CHANGED = re.compile(
+VALUE_CHANGING_WORDS = re.compile(
     r"\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
     r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
     r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b",
     re.IGNORECASE | re.DOTALL,
 )
 # A word of four letters, or a short answer in words: "east", "Mo", "yes"; `xyz` and `AB` are products, not words.
-WORDED_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")
+UNAMBIGUOUS_WORD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*")  # "no solution", "north-east"
 
@@ -86,7 +86,7 @@ def without_markup(text: str) -> str:
     """
     # Each pass removes the innermost commands: \boxed{\text{34}} takes two.
     for _ in range(3):
-        text = WRAPPED_TEXT.sub(r" \1 ", text)
+        text = WRAPPING_COMMAND.sub(r" \1 ", text)
     text = SPACING.sub(" ", text.strip()).strip()
     text = MARKUP.sub("", text).replace("per cent", "percent")
     return FULL_STOP.sub("", " ".join(text.split()))
@@ -112,49 +112,53 @@ def word_runs(text: str) -> list[re.Match[str]]:
 
 def without_asides(text: str) -> str:
     """Returns a text without remarks in brackets and without reasons."""
-    text = REMARK.sub("", text)
+    text = BRACKETED_REMARK.sub("", text)
+    # A text that consists of a reason alone, such as "where x > 0", is kept.
     return REASON.sub("", text) or text
 
 
-def commitment(text: str) -> str | None:
+def unhedged_answer(text: str) -> str | None:
     r"""Returns the formula, list or word to which an answer commits, by this module's rule; `None` for a hedge.
 
     Example:
-        >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
-        ('34 "girls"', None, 'x = 3')
+        >>> unhedged_answer(r"34 \text{ girls, not } 35"), unhedged_answer("x = 3")
+        ('34 "girls"', 'x = 3')
+        >>> unhedged_answer("12 boys and 34 girls")  # is `None`
     """
     # A matrix is kept as written, because its entries are no list.
     if r"\begin" in text:
         return text
     plain = without_markup(text)
     # "52 (base 8)" becomes 52_{8}.
-    answer = BASE.sub(r"_{\1}", plain)
+    answer = BASE_IN_WORDS.sub(r"_{\1}", plain)
     # "(B) 34" becomes 34, but "(B) 34 or (C) 35" names a second option, and is a hedge.
-    answer, num_labels = OPTION_LABEL.subn("", answer)
-    if num_labels and ANY_LABEL.search(answer):
+    answer, num_labels = LEADING_OPTION_LABEL.subn("", answer)
+    if num_labels and ANY_OPTION_LABEL.search(answer):
         return None
     # A formula without words keeps its font commands and delimiters, unless its base or label was changed.
     if not word_runs(answer):
         return text if answer == plain else answer
     # Only the sentence with the answer counts, without remarks in brackets and reasons, such as "because 3 > 2".
-    answer = without_asides(statement(answer))
+    answer = without_asides(answer_sentences(answer))
     # Words without a number are the answer themselves: "The answer is east" becomes "east".
     if not NUMBER.search(answer):
-        return HEAD.sub("", answer)
+        return LEAD_IN.sub("", answer)
     # "34 is wrong" commits to nothing.
-    if JUDGED.search(answer):
+    if JUDGEMENT.search(answer):
         return None
     # "34, not 35" commits to 34, and "not 34" to nothing.
     before_denial = NEGATION.split(answer)[0]
-    return _only_number(before_denial) if NUMBER.search(before_denial) else None
+    return _only_number_or_list(before_denial) if NUMBER.search(before_denial) else None
 
 
-def statement(text: str) -> str:
+def answer_sentences(text: str) -> str:
     """Returns the sentences that have a number; if any has "answer is", only the rest of the last such sentence."""
     # Of "It has 3 sides. So the answer is 34", the sentences are both, and the answers are [" 34"].
     sentences = [sentence for sentence in SENTENCE_END.split(text) if NUMBER.search(sentence)]
     answers = [ANSWER_IS.sub("", sentence) for sentence in sentences if ANSWER_IS.match(sentence)]
-    return ". ".join(answers[-1:] or sentences) or text
+    counted_sentences = answers[-1:] or sentences
+    # Without any sentence that counts, all of the text does.
+    return ". ".join(counted_sentences) or text
 
 
 class _Span(NamedTuple):
@@ -164,7 +168,7 @@ class _Span(NamedTuple):
     end: int
 
 
-def _formulas(text: str) -> list[_Span]:
+def _number_spans(text: str) -> list[_Span]:
     """Returns each part between words that has a number."""
     # The parts before, between and after the words: "12 ", " ", " 34 " and "" of "12 boys and 34 girls".
     words = word_runs(text)
@@ -174,25 +178,25 @@ def _formulas(text: str) -> list[_Span]:
     return [part for part in parts if NUMBER.search(text, part.start, part.end)]
 
 
-def _only_number(text: str) -> str | None:
+def _only_number_or_list(text: str) -> str | None:
     """Returns the only number with its unit, or the only list, of a text or of its part after the first verb."""
-    formulas = _formulas(text)
+    spans = _number_spans(text)
     # Of several numbers, only those after the first verb count: 7 of "3 and 4 together are 7".
-    if len(formulas) > 1 and not _is_list(text, formulas):
+    if len(spans) > 1 and not _is_list(text, spans):
         verb = VERB.search(text)
         if verb:
             text = text[verb.end() :]
-        formulas = _formulas(text)
-    if _is_list(text, formulas):
-        return text[formulas[0].start :]
+        spans = _number_spans(text)
+    if _is_list(text, spans):
+        return text[spans[0].start :]
     # Several numbers with other words between them are a hedge.
-    if len(formulas) != 1:
+    if len(spans) != 1:
         return None
-    start, end = formulas[0]
+    start, end = spans[0]
     # "at least 34" and "between 3 and 4" give bounds, and "half of 15" changes the value. A changed number before the
     # last verb does not matter, as in "half of the boys are 15".
     after_last_verb = VERB.split(text[:end])[-1] + text[end:]
-    if BOUNDS & _words(text) or CHANGED.search(after_last_verb):
+    if BOUND_WORDS & _lowercase_words(text) or VALUE_CHANGING_WORDS.search(after_last_verb):
         return None
     # A point is removed at the end only, because .5 begins with one.
     formula = text[start:end].rstrip(" ,;:=.").lstrip(" ,;:=")
@@ -201,25 +205,26 @@ def _only_number(text: str) -> str | None:
     return f'{formula} "{unit}"' if unit and not VERB.match(unit) else formula
 
 
-def _is_list(text: str, formulas: list[_Span]) -> bool:
-    """Returns whether a text has several formulas and no words but "and" or "or" between them."""
+def _is_list(text: str, spans: list[_Span]) -> bool:
+    """Returns whether a text has several numbers, at these spans, and no words but "and" or "or" between them."""
     # "or" also joins the members of a list, while the other bounds, as in "3 to 4", make no list. No other words may
     # stand between the first number and the last one.
-    if len(formulas) < 2 or (BOUNDS - {"or"}) & _words(text):
+    if len(spans) < 2 or (BOUND_WORDS - {"or"}) & _lowercase_words(text):
         return False
-    return _words(text[formulas[0].end : formulas[-1].start]) <= JOINERS
+    return _lowercase_words(text[spans[0].end : spans[-1].start]) <= JOINERS
 
 
-def _words(text: str) -> set[str]:
+def _lowercase_words(text: str) -> set[str]:
     return {run[0].lower().rstrip(".") for run in word_runs(text)}
 
 
-def same_words(answer: str, gold: str) -> bool | None:
+def are_equal_as_words(answer: str, gold: str) -> bool | None:
     r"""Returns whether two answers are the same words; `None` if the answers differ and are not both words.
 
     Example:
-        >>> same_words("Even", r"\text{even}"), same_words("odd", "even"), same_words("x", "even")
-        (True, False, None)
+        >>> are_equal_as_words("Even", r"\text{even}"), are_equal_as_words("odd", "even")
+        (True, False)
+        >>> are_equal_as_words("x", "even")  # is `None`
     """
     # Both \text{even} and "the even" become even.
     answer_words = ARTICLE.sub("", without_markup(answer)).strip(' "')
@@ -227,7 +232,7 @@ def same_words(answer: str, gold: str) -> bool | None:
     if answer_words and answer_words == gold_words:
         return True
     # Only words can differ as words: numbers are left to their values, and a gold such as xy may be a product.
-    if NUMBER.search(answer + gold) or not (r"\text" in gold or WORDED_GOLD.search(gold_words)):
+    if NUMBER.search(answer + gold) or not (r"\text" in gold or UNAMBIGUOUS_WORD.search(gold_words)):
         return None
     # Capital letters matter in formulas, but not in words, and a single letter is a variable.
     answer_words = answer_words.casefold()

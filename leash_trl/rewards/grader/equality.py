@@ -17,20 +17,20 @@ from functools import partial
 from typing import Any
 
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import UNREAD, ParsedAnswer, parse_answer
+from leash_trl.rewards.grader.parsing import UNREADABLE_COMMAND, ParsedAnswer, parse_answer
 from leash_trl.rewards.grader.rational import rational_value, rationals_equal
-from leash_trl.rewards.grader.units import PERCENT, FormulaComparison, times
+from leash_trl.rewards.grader.units import PERCENT_DIMENSION, FormulaComparison, product_formula
 
 
 Comparison = Callable[[Any, Any], bool | None]  # returns whether two members are equal
 
 ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # 0.3333333: a reference answer with so many decimals may be a rounded 1/3
 # 3 h, 18 mph, 20 cm^2: a number, blanks, and the letters of a possible unit with their power
-LETTER_UNIT = re.compile(
+NUMBER_AND_UNIT = re.compile(
     r"(?P<number>.*[\d})])(?P<blanks>\s*)(?P<unit>(?:[a-wA-W]{2,3}|[ghlms])\.?(?:\s*\^\s*\{?[23]\}?)?)"
 )
-FUNCTION = re.compile(r"\([a-z]\)$")  # f(x)
-LAYOUT = re.compile(r"[\s{}]")
+ARGUMENT_AT_END = re.compile(r"\([a-z]\)$")  # f(x)
+BLANKS_AND_BRACES = re.compile(r"[\s{}]")
 DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")  # 3,5
 ARGUMENT_OR_INDEX = re.compile(r"[_(]")  # where the name of h(1) and x_1 ends
 MAX_PAIRS = 1_000  # members of two lists that are compared with each other
@@ -48,7 +48,7 @@ def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equ
     parsed_answer = parse_answer(answer)
     parsed_gold = parse_answer(gold)
     if parsed_answer is None or parsed_gold is None:
-        return _same_signs(normalized(answer), normalized(gold))
+        return _unread_signs_verdict(normalized(answer), normalized(gold))
     # An answer such as 3 h has two readings, of which any may equal the gold; otherwise the last verdict holds.
     verdict: bool | None = None
     for reading in (parsed_answer, *_other_readings(answer, parsed_answer, parsed_gold)):
@@ -70,11 +70,11 @@ def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> li
     """Returns what else an answer may mean: a unit in 3 h and 18 mph, which are products as written, and 3.5 in 3,5,
     which is a list as written."""
     texts = []
-    match = LETTER_UNIT.fullmatch(answer)
+    match = NUMBER_AND_UNIT.fullmatch(answer)
     # The h of "3 h" may be a unit, unless the gold has letters itself and so may be a formula of h. The h of "3h" is
     # a factor, unless the gold has a unit.
     gold_has_unit = any(item.unit for item in gold.items)
-    gold_has_letters = not all(item.is_closed for item in gold.items)
+    gold_has_letters = not all(item.is_constant for item in gold.items)
     if match and not gold_has_letters and (match["blanks"] or gold_has_unit):
         unit = match["unit"].replace(".", "")
         # The parser reads letters in quotes as words: 3 "h".
@@ -86,14 +86,14 @@ def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> li
     return [reading for reading in readings if reading is not None]
 
 
-def _all_equal(verdicts: Sequence[bool | None]) -> bool | None:
+def _all_true(verdicts: Sequence[bool | None]) -> bool | None:
     """Returns whether all verdicts are true; `None` if this is undecided."""
     if False in verdicts:
         return False
     return None if None in verdicts else True
 
 
-def _any_equal(verdicts: Sequence[bool | None]) -> bool | None:
+def _any_true(verdicts: Sequence[bool | None]) -> bool | None:
     """Returns whether any verdict is true; `None` if this is undecided."""
     if True in verdicts:
         return True
@@ -105,7 +105,7 @@ def equal_in_order(members: Sequence[Any], gold_members: Sequence[Any], same: Co
     if len(members) != len(gold_members):
         return False
     pairs = zip(members, gold_members, strict=True)
-    return _all_equal([same(member, gold_member) for member, gold_member in pairs])
+    return _all_true([same(member, gold_member) for member, gold_member in pairs])
 
 
 def equal_in_any_order(members: Sequence[Any], gold_members: Sequence[Any], same: Comparison) -> bool | None:
@@ -121,25 +121,25 @@ def equal_in_any_order(members: Sequence[Any], gold_members: Sequence[Any], same
     table = []
     for member in members:
         table.append([same(member, gold_member) for gold_member in gold_members])
-    members_in_gold = [_any_equal(row) for row in table]
-    gold_in_members = [_any_equal(column) for column in zip(*table, strict=True)]
-    return _all_equal(members_in_gold + gold_in_members)
+    members_in_gold = [_any_true(row) for row in table]
+    gold_in_members = [_any_true(column) for column in zip(*table, strict=True)]
+    return _all_true(members_in_gold + gold_in_members)
 
 
-def _same_signs(answer: str, gold: str) -> bool | None:
+def _unread_signs_verdict(answer: str, gold: str) -> bool | None:
     r"""Compares texts with a sign that no parser reads, such as \triangle, by their characters; `None` without
     such a sign."""
-    if not UNREAD.search(answer + gold):
+    if not UNREADABLE_COMMAND.search(answer + gold):
         return None
-    return LAYOUT.sub("", answer) == LAYOUT.sub("", gold)
+    return BLANKS_AND_BRACES.sub("", answer) == BLANKS_AND_BRACES.sub("", gold)
 
 
 def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
     """Compares two parsed answers by their forms; the first rule that holds for both forms decides."""
     forms = {answer.form, gold.form}
     # A false equation, such as 2 + 3 = 12, is wrong as an answer, and no answer can be compared with it as a gold.
-    if "nothing" in forms:
-        return None if gold.form == "nothing" else False
+    if "invalid" in forms:
+        return None if gold.form == "invalid" else False
     # A set of real numbers, such as x > 1, is compared in the worker process. It may equal the interval (0, 1) or the
     # set {0, 1}, which are parsed as a tuple and a set, but no value and no list.
     if "reals" in forms:
@@ -221,21 +221,23 @@ def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCom
         if answer.unit.dimension != gold.unit.dimension:
             return False
         # Both values in the unit of size 1: 3 km and 3000 meters are both 3000 m.
-        return compare(times(answer.formula, answer.unit.size), times(gold.formula, gold.unit.size))
+        return compare(
+            product_formula(answer.formula, answer.unit.size), product_formula(gold.formula, gold.unit.size)
+        )
     # One unit is missing. 5 and 5 km are equal as written, while 7 % may also be written as the share 0.07.
     as_written = compare(answer.formula, gold.formula)
     percent = Fraction(1, 100)
-    if answer.unit and answer.unit.dimension == PERCENT:
-        as_share = compare(times(answer.formula, percent), gold.formula)
+    if answer.unit and answer.unit.dimension == PERCENT_DIMENSION:
+        as_share = compare(product_formula(answer.formula, percent), gold.formula)
         gold_value = rational_value(gold.formula)
         # A gold below 1 is a share: 0.07 is 7 %, not 0.07 %.
         if gold_value is not None and abs(gold_value) < 1:
             return as_share
-    elif gold.unit and gold.unit.dimension == PERCENT:
-        as_share = compare(answer.formula, times(gold.formula, percent))
+    elif gold.unit and gold.unit.dimension == PERCENT_DIMENSION:
+        as_share = compare(answer.formula, product_formula(gold.formula, percent))
     else:
         return as_written
-    return _any_equal([as_written, as_share])
+    return _any_true([as_written, as_share])
 
 
 def _names_differ(name: str, gold_name: str) -> bool:
@@ -244,10 +246,10 @@ def _names_differ(name: str, gold_name: str) -> bool:
     if not name.strip(":") or not gold_name.strip(":"):
         return False
     # f(x) = 2x and y = 2x name the same function.
-    if FUNCTION.search(name) or FUNCTION.search(gold_name):
+    if ARGUMENT_AT_END.search(name) or ARGUMENT_AT_END.search(gold_name):
         return False
-    name = LAYOUT.sub("", name).casefold()
-    gold_name = LAYOUT.sub("", gold_name).casefold()
+    name = BLANKS_AND_BRACES.sub("", name).casefold()
+    gold_name = BLANKS_AND_BRACES.sub("", gold_name).casefold()
     # The h of h(1), and the x of x_1; one answer may write h where the other writes h(1).
     short_name = ARGUMENT_OR_INDEX.split(name)[0]
     short_gold_name = ARGUMENT_OR_INDEX.split(gold_name)[0]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, markers_of_completions
 from leash_trl.rewards.grader.answer import Answer, find_answer, gold_answer
-from leash_trl.rewards.grader.commitment import commitment, same_words
+from leash_trl.rewards.grader.commitment import are_equal_as_words, unhedged_answer
 from leash_trl.rewards.grader.equality import are_equal
 from leash_trl.rewards.grader.multiple_choice import choice_letter, choice_verdict
 from leash_trl.rewards.grader.parsing import parse_answer
@@ -29,7 +29,7 @@ from leash_trl.rewards.grader.pool import Case, GraderPool
 from leash_trl.rewards.grader.words import words_verdict
 
 
-MAX_LENGTH = 5_000  # characters; longer texts are left to the worker processes and their time limit
+MAX_CHARACTERS = 5_000  # longer texts are left to the worker processes and their time limit
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
     if answer.text == gold.text:
         return True
     # Long texts are left to a worker process, which has a time limit.
-    if max(len(answer.text), len(gold.text)) > MAX_LENGTH:
+    if max(len(answer.text), len(gold.text)) > MAX_CHARACTERS:
         return None
     # `None` if the gold is not the letter of a choice, such as B.
     same_letter = choice_verdict(answer.text, gold.text)
     # The text of an unmarked answer is a whole completion. It may name the letter; otherwise math-verify searches it.
-    if not answer.is_found:
-        return same_letter or None
+    if not answer.is_marked:
+        return True if same_letter else None
     if same_letter is not None:
         return same_letter
     # 15 girls are not 15 boys; `None` if the words do not decide.
@@ -75,16 +75,16 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
         return same_meaning
     # The only number, list or word of a text: 34 of "34, not 35". `None` stands for a hedge, such as "34 or more",
     # which is wrong as an answer, while a gold of this kind is left to math-verify.
-    gold_commitment = commitment(gold.text)
-    if gold_commitment is None:
+    unhedged_gold = unhedged_answer(gold.text)
+    if unhedged_gold is None:
         return None
-    answer_commitment = commitment(answer.text)
-    if answer_commitment is None:
+    unhedged = unhedged_answer(answer.text)
+    if unhedged is None:
         return False
-    are_same_words = same_words(answer_commitment, gold_commitment)
-    if are_same_words is not None:
-        return are_same_words
-    return are_equal(answer_commitment, gold_commitment)
+    same_as_words = are_equal_as_words(unhedged, unhedged_gold)
+    if same_as_words is not None:
+        return same_as_words
+    return are_equal(unhedged, unhedged_gold)
 
 
 def grade(
@@ -114,7 +114,7 @@ def grade(
         if gold is not None:
             is_correct = quick_verdict(answer, gold)
             if is_correct is None:
-                undecided[index] = (_expression(answer), _expression(gold))
+                undecided[index] = (_worker_input(answer), _worker_input(gold))
         grades.append(Grade(answer.text, is_correct))
     verdicts = _pool().verdicts(list(undecided.values()))
     for index, verdict in zip(undecided, verdicts, strict=True):
@@ -122,14 +122,14 @@ def grade(
     return grades
 
 
-def _expression(answer: Answer) -> str:
+def _worker_input(answer: Answer) -> str:
     """Returns the input for math-verify: the formula among the words if there is exactly one, else the answer."""
     # Of "34 girls, not 35", math-verify gets 34 "girls". It searches an unmarked answer itself.
-    if answer.is_found and len(answer.text) <= MAX_LENGTH:
-        formula = commitment(answer.text)
+    if answer.is_marked and len(answer.text) <= MAX_CHARACTERS:
+        formula = unhedged_answer(answer.text)
         if formula is not None and formula != answer.text:
             return f"\\boxed{{{formula}}}"
-    return answer.expression
+    return answer.math_verify_input
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
@@ -141,9 +141,9 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
             faults[row] = "is empty"
         # A letter or an answer that this package can parse is readable. A long text is left to a worker process, which
         # has a time limit.
-        elif len(gold.text) > MAX_LENGTH or not (choice_letter(gold.text) or parse_answer(gold.text)):
+        elif len(gold.text) > MAX_CHARACTERS or not (choice_letter(gold.text) or parse_answer(gold.text)):
             # Without an answer, a case asks only whether math-verify can read the gold.
-            undecided[row] = (None, gold.expression)
+            undecided[row] = (None, gold.math_verify_input)
     verdicts = _pool().verdicts(list(undecided.values()))
     for row, verdict in zip(undecided, verdicts, strict=True):
         is_readable = verdict.is_equal  # the verdict on a gold without an answer

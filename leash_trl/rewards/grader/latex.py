@@ -63,9 +63,11 @@ PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")  # x**2
 REPEATING_DECIMAL = re.compile(
     r"(\d{0,9})\.(\d{0,9}?)(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))"
 )
-THOUSANDS_MARK = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")  # 1{,}234, 1,\!234
+THOUSANDS_COMMA = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")  # 1{,}234, 1,\!234
 # \left, \Big, \displaystyle, \!, \textcolor{red}
-LAYOUT = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}")
+LAYOUT_COMMAND = re.compile(
+    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|\\!|\\(?:textcolor|phantom)\{\w+\}"
+)
 ESCAPED_SIGNS = {
     r"\{": "«",  # the braces of a set, unlike those of LaTeX's arguments
     r"\}": "»",
@@ -77,7 +79,7 @@ ESCAPED_SIGNS = {
 }
 COMMAND = re.compile(r"\\([A-Za-z]+)")  # \leq
 # What stands for each command, without its backslash.
-SPELLING = {
+COMMAND_REPLACEMENTS = {
     "le": "≤",
     "leq": "≤",
     "leqslant": "≤",
@@ -140,7 +142,7 @@ RESPELLINGS = [
     # blanks before a power or another blank
     (r" +(?=\^)|(?<= ) +", ""),
 ]
-PATTERNS = [(re.compile(pattern), replacement) for pattern, replacement in RESPELLINGS]
+RESPELLING_PATTERNS = [(re.compile(pattern), replacement) for pattern, replacement in RESPELLINGS]
 
 
 def _vulgar_fraction(match: re.Match[str]) -> str:
@@ -173,11 +175,11 @@ def _repeating_decimal(match: re.Match[str]) -> str:
     return rf"\frac{{{numerator}}}{{{denominator}}}"
 
 
-def with_commands(text: str) -> str:
+def with_latex_commands(text: str) -> str:
     r"""Returns a text with its mathematical signs as LaTeX commands.
 
     Example:
-        >>> with_commands("2√3 − x²"), with_commands("1½"), with_commands(r"0.\overline{3}")
+        >>> with_latex_commands("2√3 − x²"), with_latex_commands("1½"), with_latex_commands(r"0.\overline{3}")
         ('2\\sqrt{3} - x^{2}', '1\\frac{1}{2}', '\\frac{3}{9}')
     """
     text = INVISIBLE.sub("", text)
@@ -200,16 +202,16 @@ def with_commands(text: str) -> str:
 def normalized(text: str) -> str:
     """Returns a text in one spelling, with words in quotes, sets in guillemets, and no spacing commands."""
     # 1{,}234 becomes 1'234, since a comma would separate the members of a list.
-    text = THOUSANDS_MARK.sub("'", text)
+    text = THOUSANDS_COMMA.sub("'", text)
     # Sizes, colors and the like, as in \left( and \displaystyle.
-    text = LAYOUT.sub("", text)
+    text = LAYOUT_COMMAND.sub("", text)
     # The \{ of a set becomes «, and <= becomes ≤.
     for sign, replacement in ESCAPED_SIGNS.items():
         text = text.replace(sign, replacement)
     # \dfrac becomes \frac, \leq becomes ≤, and other commands stay.
-    text = COMMAND.sub(lambda command: SPELLING.get(command[1], command[0]), text)
+    text = COMMAND.sub(lambda command: COMMAND_REPLACEMENTS.get(command[1], command[0]), text)
     # Each pattern has an example in `RESPELLINGS`, such as \text{ girls}, which becomes "girls" with its quotes.
-    for pattern, replacement in PATTERNS:
+    for pattern, replacement in RESPELLING_PATTERNS:
         text = pattern.sub(replacement, text)
     # A point is removed at the end only, because .5 begins with one.
     return text.rstrip(" .,;").lstrip()

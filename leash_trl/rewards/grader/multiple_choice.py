@@ -2,27 +2,27 @@
 
 import re
 
-from leash_trl.rewards.grader.commitment import ANY_LABEL, LEAD_IN, without_asides, without_markup
+from leash_trl.rewards.grader.commitment import ANY_OPTION_LABEL, LEAD_IN_PATTERN, without_asides, without_markup
 
 
-LETTERS = "A-J"  # MMLU-Pro has up to ten options
+CHOICE_LETTERS = "A-J"  # MMLU-Pro has up to ten options
 # The beginning of an answer with its letter: C, (C), option C, "So the answer is C", 答案是C
 CHOICE = re.compile(
-    rf"(?:{LEAD_IN})?"
+    rf"(?:{LEAD_IN_PATTERN})?"
     r"(?:I choose |(?:the )?(?:option|choice|letter|answer):?\s+|选项|选择|选|答案是|答案)?\s*"
-    rf"[(\[]?\s*((?-i:[{LETTERS}]))(?:\s*[)\]])?(?![A-Za-z])",
+    rf"[(\[]?\s*((?-i:[{CHOICE_LETTERS}]))(?:\s*[)\]])?(?![A-Za-z])",
     re.IGNORECASE,
 )
 # "A, B" and "A or B" name two choices, so no answer; "I, II" are statements, and "A: 3, B: 5" is a table.
 SECOND_CHOICE = re.compile(
-    rf"\W*(?:(?:and|or|maybe|perhaps|possibly)\b\W*)*[和或与及]?\W*(?:[{LETTERS}]|[IVX]+)(?:\W*(?:$|[^\w\s]|(?:and|or)\b)|\s+is\b)"
+    rf"\W*(?:(?:and|or|maybe|perhaps|possibly)\b\W*)*[和或与及]?\W*(?:[{CHOICE_LETTERS}]|[IVX]+)(?:\W*(?:$|[^\w\s]|(?:and|or)\b)|\s+is\b)"
     r"|\W*(?:and|or)\b|\s*[和或与及、/]"
 )
 # The rest of "(B) I and II only", which are statements and no choices, but not of "(B) I is correct".
-STATEMENTS = re.compile(r"\W*[IVX]+\b(?! is)")
+ROMAN_STATEMENTS = re.compile(r"\W*[IVX]+\b(?! is)")
 # What may stand between a letter and the text of its option: "C. carbon", "C - carbon", "C (carbon)", "C 5",
 # "C is correct", C碳
-BEFORE_OPTION = re.compile(
+OPTION_SEPARATOR = re.compile(
     r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\((?!-?[\d.]+\s*,)|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
 )
 
@@ -53,14 +53,14 @@ def choice_letter(text: str) -> str | None:
     # In "C. carbon", a mark separates the letter from the text of its option. Without brackets or such a mark, the
     # letter begins a formula, as in "E = mc^2", or a sentence.
     is_in_brackets = choice[0][-1] in ")]"
-    if not is_in_brackets and not BEFORE_OPTION.match(rest):
+    if not is_in_brackets and not OPTION_SEPARATOR.match(rest):
         return None
     # Roman numerals after the letter stand for statements, as in "(B) I and II only", and are no further choices. In
     # "I, II", however, the first I is a statement itself.
-    if letter != "I" and STATEMENTS.match(rest):
+    if letter != "I" and ROMAN_STATEMENTS.match(rest):
         return letter
     # "B or C" is a hedge.
-    names_second_choice = SECOND_CHOICE.match(rest) or ANY_LABEL.search(rest)
+    names_second_choice = SECOND_CHOICE.match(rest) or ANY_OPTION_LABEL.search(rest)
     return None if names_second_choice else letter
 
 

@@ -8,40 +8,41 @@ from typing import Literal
 
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.rational import Unreadable, rational_value, with_plain_numbers
-from leash_trl.rewards.grader.units import UNITS, Unit, read_unit, times, unit_key
+from leash_trl.rewards.grader.units import UNITS, Unit, product_formula, read_unit, unit_key
 
 
 # 52_8, (1A)_{16}, 101_{two}
-NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
+NUMERAL_WITH_BASE = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
 BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)  # 12:30, 7:05 p.m.
 # Words in quotes or without, such as "girls" and cm, letters of other alphabets, and the signs of units: %, ^\circ, $.
-WORDS = re.compile(
+WORD_OR_UNIT_SIGN = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
 )
-POWER = re.compile(r"\^\s*\{?\d\}?")  # the ^2 of cm^2
-ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # functions of an angle, in which degrees are not a unit
+UNIT_POWER = re.compile(r"\^\s*\{?\d\}?")  # the ^2 of cm^2
+# Functions of an angle, in which degrees are not a unit.
+ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")  # the beginning of -$5 and US$5
 SIMPLE_NAME = re.compile(r"[A-Za-z]'*(?:_(?:\w|\{[^{}]*\}))?(?:\(-?(?:[A-Za-z]|\d+)\))?")  # x, y', a_{12}, f(x), h(2)
 NAMED_POINT = re.compile(r"([A-Z]'?(?:_(?:\w|\{\w+\}))?)\s*(\([^()]*,.*\))")  # K(4,9)
 CYCLE = re.compile(r"\(\s*(\d{1,2}(?: \d{1,2})+)\s*\)")  # (1 3 2)
 # x = 3 (mod 11), 3 \pmod{11}, 3 modulo 11
-MODULUS = re.compile(r"(.*?)[\s,(]*(?:\\[pb]?mod|mod(?:ulo)?)(?![A-Za-z])[\s({]*(\d+)[\s)}]*")
+CONGRUENCE = re.compile(r"(.*?)[\s,(]*(?:\\[pb]?mod|mod(?:ulo)?)(?![A-Za-z])[\s({]*(\d+)[\s)}]*")
 LEFT_SIDES = re.compile(r"[^=]*=\s*(?=[^=]*$)")  # the "x =" of x = 3, 4
-LINEAR = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")  # 2x, 2x+3, x-3
+LINEAR_EXPRESSION = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")  # 2x, 2x+3, x-3
 GROUPED_BY_COMMAS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")  # 1,234,567
 
 OPENING_BRACKETS = "([{«"
 CLOSING_BRACKETS = ")]}»"
 # A comma, a semicolon, or "and" and "or" in five languages: the marks of "2, 3, and 5", "2 or 3" and 2和3.
-LIST_MARK = re.compile(
+LIST_SEPARATOR = re.compile(
     r"\s*(?:[,;]\s*(?:(?:and|or)\b)?|(?<![A-Za-z\\])(?:and|or|und|oder|et|ou|или)(?![A-Za-z])|[和或])\s*"
 )
-EQUALS = re.compile(r"\s*[=≈]\s*")
-COMMA = re.compile("[,;]")
-RATIO = re.compile(":")
+EQUALS_SIGN = re.compile(r"\s*[=≈]\s*")
+COMMA_OR_SEMICOLON = re.compile("[,;]")
+RATIO_COLON = re.compile(":")
 # Signs of a set of real numbers: x < 3, [0, 1] \cup [2, 3], \mathbb{R}, {x | x = 1}
-REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
+REAL_SET_SIGN = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
 # [0, 1) and ]0, 1], but neither (0, 1) nor [0, 1], which may be points
 HALF_OPEN_INTERVAL = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
 # Commands that a formula may have.
@@ -49,7 +50,7 @@ FORMULA_COMMAND = re.compile(
     r"\\(?:frac|sqrt|binom|pi|log|ln|exp|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|circ|[lr](?:floor|ceil))(?![A-Za-z])"
 )
 # Commands that this module or math-verify reads, or that change only how a text looks, as a pattern.
-READ_COMMANDS = (
+READABLE_COMMANDS = (
     # fractions, roots, functions
     "frac|cfrac|over|binom|dbinom|tbinom|choose|sqrt|pi|log|ln|lg|exp|circ|degree|sin|cos|tan|cot|sec|csc|sinh"
     "|cosh|tanh|arcsin|arccos|arctan|arccot|arcsec|arccsc|arsinh|arcosh|artanh|arcsinh|arccosh|arctanh|lfloor"
@@ -70,8 +71,9 @@ READ_COMMANDS = (
     "|Vert|lvert|rvert|lVert|rVert|quad|qquad|hspace|vspace|displaystyle|textstyle|scriptstyle|tiny|small"
     "|normalsize|large|Large|LARGE|huge|Huge|color|textcolor|phantom"
 )
-UNREAD = re.compile(rf"(?<!\\)\\(?!(?:{READ_COMMANDS})(?![A-Za-z]))[A-Za-z]+")  # \ldots, \triangle, \perp
-LETTER = re.compile(r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]")  # x, but neither e nor i, which are numbers
+# Other commands: \ldots, \triangle, \perp.
+UNREADABLE_COMMAND = re.compile(rf"(?<!\\)\\(?!(?:{READABLE_COMMANDS})(?![A-Za-z]))[A-Za-z]+")
+VARIABLE = re.compile(r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]")  # x, but neither e nor i, which are numbers
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class ParsedAnswer:
 
     Args:
         form (`str`): `value`, `list`, `set`, `tuple`, `time`, `numeral`, `residues` (classes of numbers modulo one
-            number), `permutation`, `reals` (a set of real numbers, not parsed further), or `nothing`, which equals no
-            answer.
+            number), `permutation`, `reals` (a set of real numbers, not parsed further), or `invalid`, which equals no
+            answer, such as 2 + 3 = 12.
         items (`tuple[ParsedAnswer, ...]`): Members of a list, set or tuple.
         formula (`str`): Formula of a value, with plain numbers.
         unit (`Unit` or `None`): Unit of a value.
@@ -91,7 +93,7 @@ class ParsedAnswer:
             and half of the day (`a`, `p` or empty text) of a time, or `(bracket,)` of a tuple.
     """
 
-    form: Literal["value", "list", "set", "tuple", "time", "numeral", "residues", "permutation", "reals", "nothing"]
+    form: Literal["value", "list", "set", "tuple", "time", "numeral", "residues", "permutation", "reals", "invalid"]
     items: tuple["ParsedAnswer", ...] = ()
     formula: str = ""
     unit: Unit | None = None
@@ -100,13 +102,13 @@ class ParsedAnswer:
     key: tuple[object, ...] = ()
 
     @property
-    def is_closed(self) -> bool:
+    def is_constant(self) -> bool:
         """Returns whether the answer consists of formulas without letters."""
         # A single value has no items.
-        return all(item.formula and not LETTER.search(item.formula) for item in self.items or (self,))
+        return all(item.formula and not VARIABLE.search(item.formula) for item in self.items or (self,))
 
 
-NOTHING = ParsedAnswer("nothing")
+INVALID_EQUATION = ParsedAnswer("invalid")  # such as 2+3 = 12, which is false, and 2x = 10, which is not solved
 
 
 def _depth_change(sign: str) -> int:
@@ -131,7 +133,7 @@ def split_at(text: str, mark: re.Pattern[str]) -> list[str]:
     return parts
 
 
-def inside_brackets(text: str, brackets: str) -> bool:
+def has_outer_brackets(text: str, brackets: str) -> bool:
     """Returns whether one pair of the given brackets encloses the complete text."""
     text = text.strip()
     # The depths of "(1)(2)" are [1, 1, 0, 1, 1, 0]; those of a text in one pair of brackets are 0 at its end only.
@@ -149,25 +151,25 @@ def without_group_commas(text: str) -> str:
 def parse_answer(text: str) -> ParsedAnswer | None:
     """Returns the parsed answer of a text; `None` if the text cannot be read."""
     try:
-        return _parse(normalized(text))
+        return _parse_normalized(normalized(text))
     except (ArithmeticError, RecursionError, ValueError):
         return None
 
 
-def _parse(text: str) -> ParsedAnswer:
+def _parse_normalized(text: str) -> ParsedAnswer:
     """Returns the parsed answer of a normalized text, by the first form that fits."""
-    for read in (_numeral, _time, _residues, _permutation):
+    for read in (_read_numeral, _read_time, _read_residues, _read_permutation):
         answer = read(text)
         if answer is not None:
             return answer
-    if REALS.search(text) or HALF_OPEN_INTERVAL.fullmatch(text):
+    if REAL_SET_SIGN.search(text) or HALF_OPEN_INTERVAL.fullmatch(text):
         return ParsedAnswer("reals")
     return _collection_or_value(text)
 
 
-def _numeral(text: str) -> ParsedAnswer | None:
+def _read_numeral(text: str) -> ParsedAnswer | None:
     """Returns a numeral in its base, such as `52_8`."""
-    match = NUMERAL.fullmatch(text)
+    match = NUMERAL_WITH_BASE.fullmatch(text)
     if match is None:
         return None
     # Such as "52" and "8" of 52_8, or "101" and "two" of 101_{two}.
@@ -179,7 +181,7 @@ def _numeral(text: str) -> ParsedAnswer | None:
     return ParsedAnswer("numeral", key=(int(digits, int(base)),))
 
 
-def _time(text: str) -> ParsedAnswer | None:
+def _read_time(text: str) -> ParsedAnswer | None:
     """Returns a time of day; with a formula if it may be a ratio, such as 7:32."""
     match = TIME.fullmatch(text)
     if match is None or int(match[1]) >= 24:
@@ -194,16 +196,16 @@ def _time(text: str) -> ParsedAnswer | None:
     return ParsedAnswer("time", formula=ratio, key=(60 * (hour % 12) + int(minutes), half_of_day))
 
 
-def _residues(text: str) -> ParsedAnswer | None:
+def _read_residues(text: str) -> ParsedAnswer | None:
     r"""Returns the residues of a congruence such as `x = 7, 11 (mod 5)`, each from 0 to the modulus."""
     # Of "x = 7, 11 (mod 5)", the groups are "x = 7, 11" and "5". A \text{mod} is in quotes here.
-    match = MODULUS.fullmatch(text.replace('"', " "))
+    match = CONGRUENCE.fullmatch(text.replace('"', " "))
     if match is None:
         return None
     modulus = int(match[2])
     # Without "x =", the residues 7 and 11 remain, which are 2 and 1 modulo 5.
     residues = set()
-    for part in split_at(LEFT_SIDES.sub("", match[1].strip()), LIST_MARK):
+    for part in split_at(LEFT_SIDES.sub("", match[1].strip()), LIST_SEPARATOR):
         value = rational_value(with_plain_numbers(part))
         if value is None or value.denominator > 1:
             raise Unreadable
@@ -211,16 +213,16 @@ def _residues(text: str) -> ParsedAnswer | None:
     return ParsedAnswer("residues", key=(modulus, *sorted(residues)))
 
 
-def _permutation(text: str) -> ParsedAnswer | None:
+def _read_permutation(text: str) -> ParsedAnswer | None:
     """Returns a permutation in cycles, such as `(1 3 2)(4 5)`."""
     # The numbers in each pair of brackets, such as ["1 3 2", "4 5"]; nothing else may stand in the text.
     cycles = CYCLE.findall(text)
     if not cycles or CYCLE.sub("", text).strip():
         return None
-    return ParsedAnswer("permutation", key=tuple(sorted(map(_cycle, cycles))))
+    return ParsedAnswer("permutation", key=tuple(sorted(map(_cycle_from_smallest, cycles))))
 
 
-def _cycle(text: str) -> tuple[int, ...]:
+def _cycle_from_smallest(text: str) -> tuple[int, ...]:
     """Returns the numbers of a cycle such as `3 1 2`, from the smallest on."""
     numbers = [int(number) for number in text.split()]
     start = numbers.index(min(numbers))
@@ -234,11 +236,11 @@ def _collection_or_value(text: str) -> ParsedAnswer:
     if text in ("«»", r"\emptyset"):
         return ParsedAnswer("set")
     inner = text[1:-1]
-    if inside_brackets(text, "«»"):
+    if has_outer_brackets(text, "«»"):
         return replace(_list(inner), form="set")
-    if inside_brackets(text, "()") or inside_brackets(text, "[]"):
+    if has_outer_brackets(text, "()") or has_outer_brackets(text, "[]"):
         # Without a comma, as in (x+1), the brackets belong to a formula.
-        parts = split_at(inner, COMMA)
+        parts = split_at(inner, COMMA_OR_SEMICOLON)
         if len(parts) > 1:
             return ParsedAnswer("tuple", tuple(map(_collection_or_value, parts)), key=(text[0],))
     return _list(without_group_commas(text))
@@ -246,7 +248,7 @@ def _collection_or_value(text: str) -> ParsedAnswer:
 
 def _list(text: str) -> ParsedAnswer:
     """Parses a list, such as `2, 3 and 5`, or its only item, which becomes a list of one value."""
-    parts = [part.strip() for part in split_at(text, LIST_MARK) if part.strip()]
+    parts = [part.strip() for part in split_at(text, LIST_SEPARATOR) if part.strip()]
     if not parts:
         raise Unreadable
     items = []
@@ -281,7 +283,7 @@ def _grouped_by_solution(items: tuple[ParsedAnswer, ...]) -> tuple[ParsedAnswer,
 
 def _item(text: str) -> ParsedAnswer:
     """Parses a quantity, a ratio, an equation, or a tuple with its name."""
-    sides = [side.strip() for side in split_at(text, EQUALS)]
+    sides = [side.strip() for side in split_at(text, EQUALS_SIGN)]
     if len(sides) == 1:
         # K(4,9) is the tuple (4, 9) with the name K.
         if point := NAMED_POINT.fullmatch(text):
@@ -289,45 +291,46 @@ def _item(text: str) -> ParsedAnswer:
             return replace(_collection_or_value(coordinates), name=name)
         return _quantity_or_ratio(text)
     # P = (1, 2) has the name P, while the left side of (x, y) = (1, 2) is no name.
-    if inside_brackets(sides[-1], "()") and "," in sides[-1]:
+    if has_outer_brackets(sides[-1], "()") and "," in sides[-1]:
         name = sides[0] if SIMPLE_NAME.fullmatch(sides[0]) else ""
         return replace(_collection_or_value(sides[-1]), name=name)
-    return _equation(sides, is_exact="≈" not in text)
+    return _value_of_equation(sides, is_exact="≈" not in text)
 
 
-def _equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
-    r"""Returns the value that an equation such as `\cos x = 1` states for its other side; `NOTHING` if false."""
-    readings = [_parse_or_none(side) for side in sides]  # `None` for a side that cannot be read
+def _value_of_equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
+    r"""Returns the value that an equation such as `\cos x = 1` states for its other side; `INVALID_EQUATION` if
+    the equation is false, or is not solved for a letter."""
+    readings = [_quantity_or_none(side) for side in sides]  # `None` for a side that cannot be read
     # Sides without letters, which have values: 2+3 and 12 of 2+3 = 12, which is false.
-    closed = [reading for reading in readings if reading and reading.is_closed]
-    if is_exact and _values_differ(closed):
-        return NOTHING
+    constants = [reading for reading in readings if reading and reading.is_constant]
+    if is_exact and _values_differ(constants):
+        return INVALID_EQUATION
     left = re.sub(r"\s", "", sides[0])
     right = re.sub(r"\s", "", sides[-1])
     # x = 5 and f(x) = 2x state the right side for a name.
     if readings[-1] and SIMPLE_NAME.fullmatch(left):
         return replace(readings[-1], name=left)
-    if not closed:
+    if not constants:
         raise Unreadable
     # The first side with a value states it for the side at the other end, as 5 = x and \cos x = 1 do.
-    value = closed[0]
+    value = constants[0]
     name = right if value is readings[0] else left
     # 2x = 10 is not solved for x, so it is no answer.
-    if LINEAR.fullmatch(name):
-        return NOTHING
+    if LINEAR_EXPRESSION.fullmatch(name):
+        return INVALID_EQUATION
     # An equation between formulas, such as \cos x = 1, is not solved for its name.
     are_formulas = all(reading and reading.formula and not reading.unit for reading in readings)
     return replace(value, name=name, is_solved=not are_formulas)
 
 
-def _values_differ(closed: list[ParsedAnswer]) -> bool:
+def _values_differ(constants: list[ParsedAnswer]) -> bool:
     """Returns whether two of several formulas without letters have different values."""
     # A formula such as \sqrt{2} has the value `None`, since it is no fraction.
-    values = {rational_value(reading.formula) for reading in closed if not reading.unit}
+    values = {rational_value(reading.formula) for reading in constants if not reading.unit}
     return len(values - {None}) > 1
 
 
-def _parse_or_none(text: str) -> ParsedAnswer | None:
+def _quantity_or_none(text: str) -> ParsedAnswer | None:
     """Returns a quantity or a ratio; `None` if the text cannot be read."""
     try:
         return _quantity_or_ratio(text)
@@ -337,7 +340,7 @@ def _parse_or_none(text: str) -> ParsedAnswer | None:
 
 def _quantity_or_ratio(text: str) -> ParsedAnswer:
     """Parses a quantity or a ratio; the ratio of two quantities becomes their quotient, a longer one several."""
-    first, *others = [_quantity(part) for part in split_at(text, RATIO)]
+    first, *others = [_quantity(part) for part in split_at(text, RATIO_COLON)]
     if not others:
         return first
     # 1:2 becomes (1)/(2), and 1:2:3 becomes a tuple of (1)/(2) and (1)/(3).
@@ -367,7 +370,7 @@ def _quantity(text: str) -> ParsedAnswer:
     # 3 million dollars and $3 million become (3)*(\frac{1000000}{1}) with the unit of the rest.
     multiplier = UNITS.get(unit_key(first_word))
     if multiplier and multiplier.dimension == "times":
-        formula = times(formula, multiplier.size)
+        formula = product_formula(formula, multiplier.size)
         words = other_words
     words = f"{currency} {words}".strip()
     first_word = words.partition(" ")[0]
@@ -384,16 +387,16 @@ def _split_before_words(text: str) -> tuple[str, str]:
     Raises:
         [`Unreadable`]: If a number stands after the words.
     """
-    for match in WORDS.finditer(text):
+    for match in WORD_OR_UNIT_SIGN.finditer(text):
         word = match[0].strip('" ')
         # The ab of 3ab is a product, and the degrees of \sin 30^\circ belong to the formula.
         is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_key(word)
-        is_angle = "circ" in word and ANGLE.search(text)
+        is_angle = "circ" in word and ANGLE_FUNCTION.search(text)
         if is_product or is_angle:
             continue
         words = text[match.start() :]
         # The 2 of cm^2 is no number after the words, while "3 boys 4 girls" has two numbers.
-        if re.search(r"\d", POWER.sub("", words)):
+        if re.search(r"\d", UNIT_POWER.sub("", words)):
             raise Unreadable
         return text[: match.start()], words
     return text, ""

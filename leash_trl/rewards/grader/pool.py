@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from queue import LifoQueue
 from typing import IO, cast
@@ -20,15 +21,16 @@ logger = logging.getLogger(__name__)
 
 Case = tuple[str | None, str]  # an answer, or `None` to ask whether the reference answer can be read, and the latter
 
-TURNS = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first share
-MAX_WAIT = 120.0  # seconds for start and answer; then the turn is given up, because other ranks wait ten minutes
-LOST_LIMITS = 2  # number of a case's limits that each worker process may lose to hanging cases in each turn
+TURN_SHARES = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first share
+MAX_WAIT_SECONDS = 120.0  # for start and answer; then the turn is given up, because other ranks wait ten minutes
+# Cases with the full limit that may not end in a turn, for each worker process; with a share of the limit, more may.
+MAX_UNFINISHED_PER_WORKER = 2
 MAX_REMEMBERED = 65_536  # verdicts
 
-BROKEN = 1  # Python's exit code after an uncaught error, for example because a package is missing
+ERROR_EXIT_CODE = 1  # Python's exit code after an uncaught error, for example because a package is missing
 UNFINISHED = "ran out of time or memory, or lost its worker process"
-CROWDED_OUT = "came in one batch with too many that did not end"
-STARVED = "got too little processor time (the machine is overloaded)"
+TOO_MANY_UNFINISHED = "came in one batch with too many that did not end"
+NO_PROCESSOR_TIME = "got too little processor time (the machine is overloaded)"
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,23 @@ class Verdict:
     failure: str | None = None
 
 
+class _NoVerdict(Enum):
+    """Why a case has no verdict: the comparison exceeded its limit of time or memory, the worker process has ended, or
+    no line of it came in `MAX_WAIT_SECONDS`."""
+
+    LIMIT_EXCEEDED = auto()
+    WORKER_ENDED = auto()
+    NO_LINE_IN_TIME = auto()
+
+
 @dataclass
 class _Turn:
-    """State that parallel comparisons share: their limit, the losses left, and why the other cases are given up."""
+    """State that parallel comparisons share: their limit, how many more of them may not end, and the failure of the
+    cases that remain once the turn is given up, which is `None` before."""
 
-    seconds: float
-    losses_left: float
-    given_up: str | None = None
+    seconds_per_case: float
+    unfinished_cases_left: float
+    failure_of_remaining: str | None = None
 
 
 class _Worker:
@@ -70,8 +82,8 @@ class _Worker:
             process_group=0,
         )
 
-    def ask(self, request: str, seconds: float) -> str | None:
-        """Sends a request and returns the answer; `""` if the process has ended, `None` if no answer comes in time."""
+    def reply_line(self, request: str, seconds: float) -> str | _NoVerdict:
+        """Sends a request and returns the line of the reply, or why no line came."""
         requests = cast(IO[str], self.process.stdin)
         answers = cast(IO[str], self.process.stdout)
         requests.write(request)
@@ -79,8 +91,12 @@ class _Worker:
         poll = select.poll()
         poll.register(answers, select.POLLIN)
         milliseconds = 1000 * seconds
-        # `poll` returns an empty list after this time. `readline` returns empty text once the process has ended.
-        return answers.readline() if poll.poll(milliseconds) else None
+        # `poll` returns an empty list after this time.
+        if not poll.poll(milliseconds):
+            return _NoVerdict.NO_LINE_IN_TIME
+        # `readline` returns empty text once the process has ended.
+        line = answers.readline()
+        return _NoVerdict.WORKER_ENDED if line == "" else line
 
     def end(self) -> int:
         """Ends the worker process and the process that it forked, and returns the exit code of the worker process."""
@@ -96,7 +112,7 @@ class _Worker:
         return self.process.returncode
 
 
-def default_size() -> int:
+def default_num_workers() -> int:
     """Returns the number of worker processes: the cores that this process may count as its own, from 1 to 8."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -115,97 +131,101 @@ class GraderPool:
     thread may call.
 
     Args:
-        size (`int`, *optional*): Number of worker processes, started when first needed. Defaults to [`default_size`].
+        size (`int`, *optional*): Number of worker processes, started when first needed. Defaults to
+            [`default_num_workers`].
         seconds_per_case (`float`, *optional*, defaults to `10.0`): Processor time; math-verify's limits have this sum.
     """
 
     def __init__(self, size: int | None = None, seconds_per_case: float = 10.0) -> None:
-        self._seconds = seconds_per_case
-        self._size = size or default_size()
-        self._free: LifoQueue[_Worker | None] = LifoQueue()  # `None` stands for a process that is not running
+        self._full_limit_seconds = seconds_per_case
+        self._size = size or default_num_workers()
+        self._free_workers: LifoQueue[_Worker | None] = LifoQueue()  # `None` stands for a process that is not running
         for _ in range(self._size):
-            self._free.put(None)
+            self._free_workers.put(None)
         self._remembered: dict[int, Verdict] = {}  # by hash of the case, because answers can be long
         self._has_answered = False
         self._reported: set[str] = set()  # failures with a warning
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
-        """Returns the verdict on whether each answer equals its reference answer.
+        r"""Returns the verdict on whether each answer equals its reference answer.
 
-        Both are expressions of [`~leash_trl.rewards.grader.answer.Answer`]. If an answer is `None`, the verdict tells
-        whether the reference answer can be read. The first failure of each kind is a warning. Raises `RuntimeError` if
-        no worker process ever answered and one stopped with an error, as without math-verify.
+        Both are inputs for math-verify, such as `\boxed{34}`. If an answer is `None`, the verdict tells whether the
+        reference answer can be read. The first failure of each kind is a warning. Raises `RuntimeError` if no worker
+        process ever answered and one stopped with an error, as without math-verify.
         """
         # `None` for a new case, as for cases that never ended and lost their worker processes.
         remembered = {case: self._remembered.get(hash(case)) for case in cases}
         unfinished = [case for case, verdict in remembered.items() if verdict is None]
-        new: dict[Case, Verdict] = {}
+        new_verdicts: dict[Case, Verdict] = {}
         # First a twentieth of the limit, then the full limit for the cases that need it.
-        for share in TURNS:
+        for share in TURN_SHARES:
             if unfinished:
-                new |= self._take_turn(unfinished, share)
-                unfinished = [case for case in unfinished if new[case].failure == UNFINISHED]
-        for case, verdict in new.items():
+                new_verdicts |= self._verdicts_in_turn(unfinished, share)
+                unfinished = [case for case in unfinished if new_verdicts[case].failure == UNFINISHED]
+        for case, verdict in new_verdicts.items():
             if verdict.failure is not None and verdict.failure not in self._reported:
                 # The log key `grader/unscorable_share` shows later failures of this kind.
                 self._reported.add(verdict.failure)
                 message = "a comparison %s, and its answer is unscorable: %.80r against %.80r"
                 logger.warning(message, verdict.failure, *case)
-        return [new.get(case) or cast(Verdict, remembered[case]) for case in cases]
+        return [new_verdicts.get(case) or cast(Verdict, remembered[case]) for case in cases]
 
-    def _take_turn(self, cases: Sequence[Case], share: float) -> dict[Case, Verdict]:
+    def _verdicts_in_turn(self, cases: Sequence[Case], share: float) -> dict[Case, Verdict]:
         """Compares cases in parallel, each with a share of the limit."""
-        # A case that does not end loses only its share, so more of them are allowed for.
-        turn = _Turn(seconds=share * self._seconds, losses_left=LOST_LIMITS * self._size / share)
+        # A case that does not end takes only its share of the limit, so more of them are allowed for.
+        turn = _Turn(
+            seconds_per_case=share * self._full_limit_seconds,
+            unfinished_cases_left=MAX_UNFINISHED_PER_WORKER * self._size / share,
+        )
         with ThreadPoolExecutor(self._size, thread_name_prefix="grader") as threads:
             verdicts = threads.map(partial(self._verdict, turn=turn), cases)
             return dict(zip(cases, verdicts, strict=True))
 
     def _verdict(self, case: Case, turn: _Turn) -> Verdict:
         """Returns the verdict on a case, or the failure for which its turn was given up, and remembers the verdict."""
-        if turn.given_up:
-            return Verdict(None, turn.given_up)
-        # A line of JSON, `""` if the worker process has ended, or `None` if no line came in two minutes.
-        line = self._answer_of_worker(case, turn.seconds)
-        if line is None:
-            turn.given_up = STARVED
-            return Verdict(None, STARVED)
-        self._has_answered = self._has_answered or line != ""
-        # Such as [true, null] or [null, "raised ValueError"]; `null` if the comparison exceeded its limits.
-        reply = json.loads(line) if line else None
-        if reply is None:
-            verdict = Verdict(None, UNFINISHED)
-            # Too many cases that do not end would hold up the training, so the turn then ends for all other cases.
-            turn.losses_left -= 1
-            if turn.losses_left < 1:
-                turn.given_up = CROWDED_OUT
-        else:
-            is_equal, failure = reply
-            verdict = Verdict(is_equal, failure)
-        # A comparison that did not end is tried again, unless it has used the full limit. If the whole worker process
+        if turn.failure_of_remaining is not None:
+            return Verdict(None, turn.failure_of_remaining)
+        outcome = self._verdict_of_worker(case, turn.seconds_per_case)
+        if isinstance(outcome, Verdict):
+            self._remember(case, outcome)
+            return outcome
+        if outcome is _NoVerdict.NO_LINE_IN_TIME:
+            turn.failure_of_remaining = NO_PROCESSOR_TIME
+            return Verdict(None, NO_PROCESSOR_TIME)
+        verdict = Verdict(None, UNFINISHED)
+        # Too many cases that do not end would hold up the training, so the turn then ends for all other cases.
+        turn.unfinished_cases_left -= 1
+        if turn.unfinished_cases_left < 1:
+            turn.failure_of_remaining = TOO_MANY_UNFINISHED
+        # A case that did not end is tried again, unless it has exceeded the full limit. If the whole worker process
         # has ended, something else may have stopped it.
-        has_used_full_limit = line != "" and turn.seconds == self._seconds
-        if reply is not None or has_used_full_limit:
+        has_full_limit = turn.seconds_per_case == self._full_limit_seconds
+        if outcome is _NoVerdict.LIMIT_EXCEEDED and has_full_limit:
             self._remember(case, verdict)
         return verdict
 
-    def _answer_of_worker(self, case: Case, seconds: float) -> str | None:
-        """Sends a case to a free worker process and returns its line; `""` if the process has ended, `None` if no line
-        comes in time."""
+    def _verdict_of_worker(self, case: Case, seconds: float) -> Verdict | _NoVerdict:
+        """Sends a case to a free worker process and returns its verdict, or why there is none."""
         request = json.dumps([*case, seconds]) + "\n"
         # `None` if the free process is not running yet, or was ended.
-        worker = self._free.get()
-        line: str | None = ""
+        worker = self._free_workers.get()
+        line: str | _NoVerdict = _NoVerdict.WORKER_ENDED
         # An `OSError` means that the pipe is broken, or that the system cannot start a process.
         with contextlib.suppress(OSError):
             worker = worker or _Worker()
-            line = worker.ask(request, MAX_WAIT)
+            line = worker.reply_line(request, MAX_WAIT_SECONDS)
+        if isinstance(line, str):
+            self._free_workers.put(worker)
+            self._has_answered = True
+            # Such as [true, null] or [null, "raised ValueError"]; `null` if the comparison exceeded a limit.
+            reply = json.loads(line)
+            return _NoVerdict.LIMIT_EXCEEDED if reply is None else Verdict(*reply)
         # A process without a line has ended or hangs; the next case starts another.
-        self._free.put(worker if line else None)
-        if worker and not line:
+        self._free_workers.put(None)
+        if worker is not None:
             # If no process has answered so far, an error such as a missing package will stop every other one, too.
             exit_code = worker.end()
-            if exit_code == BROKEN and not self._has_answered:
+            if exit_code == ERROR_EXIT_CODE and not self._has_answered:
                 raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
         return line
 

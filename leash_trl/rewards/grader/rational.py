@@ -12,7 +12,7 @@ import re
 from fractions import Fraction
 
 
-MAX_LENGTH = 2_000  # characters of a formula
+MAX_CHARACTERS = 2_000  # of a formula
 MAX_BITS = 30_000  # bits of a power
 
 # 1 234.5 and 1,234,567 with equal marks between the groups; 1.234.567 only with two points
@@ -24,14 +24,14 @@ MIXED_NUMBER = re.compile(r"(\d+)(?: ?\\frac *\{ *(\d+) *\} *\{ *(\d+) *\}| (\d{
 NUMBER = re.compile(rf"(?:{MIXED_NUMBER.pattern}|(?:{GROUPED_DIGITS}|\d+(?:\.\d*)?|\.\d+){EXPONENT})(?!\.?\d)")
 WHOLE_NUMBER = re.compile(r"([+-]?) ?(\d{1,4000})\.?")  # - 12; with more digits Python reads no integer
 # Two numbers without a sign between them, as in 3 4, 2 \frac{1}{2} beside a mixed number, or x2; and 1/2x.
-AMBIGUOUS = re.compile(
+AMBIGUOUS_FORMULA = re.compile(
     r"\d *\)? +\(?(?:\d|\\frac\{\d)|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
 )
 SHORT_POWER = re.compile(r"\^(-?[\d.]+|\([^()]*\))")  # 2^10, 2^(x+1)
 SHORT_INDEX = re.compile(r"_(\w)")  # x_1
 ARITHMETIC = re.compile(r"[-+*/^\d\s(){}\[\]]+")  # a formula of whole numbers, signs and brackets: -(1+2)^3
 IMPLIED_PRODUCT = re.compile(r"(?<=\))\s*(?=[(\d])|(?<=\d)\s*(?=\()")  # between the brackets of (2)(3) and in 2(3)
-ROUND_BRACKETS = str.maketrans("{}[]", "()()")
+TO_ROUND_BRACKETS = str.maketrans("{}[]", "()()")
 FRACTION = re.compile(r"\\frac *\{([^{}]*)\} *\{([^{}]*)\}")  # \frac{1}{2}, without a fraction inside
 
 
@@ -72,7 +72,7 @@ def with_plain_numbers(text: str) -> str:
     if whole := WHOLE_NUMBER.fullmatch(text):
         sign, digits = whole.groups()
         return f"{sign}{int(digits)}"
-    if len(text) > MAX_LENGTH:
+    if len(text) > MAX_CHARACTERS:
         raise Unreadable
     # Braces keep an exponent and an index apart from the digits after them: x^2 becomes x^{2}.
     braced = SHORT_POWER.sub(r"^{\1}", text)
@@ -80,7 +80,7 @@ def with_plain_numbers(text: str) -> str:
     # Every number is written as a whole number or a fraction: 1,234 becomes 1234, and 0.5 becomes (\frac{1}{2}).
     plain = NUMBER.sub(lambda number: _as_formula(read_number(number[0])), braced)
     # Two numbers in a row, as in "3 4", or a product after a slash, as in 1/2x.
-    if AMBIGUOUS.search(plain):
+    if AMBIGUOUS_FORMULA.search(plain):
         raise Unreadable
     return plain
 
@@ -110,7 +110,7 @@ def rational_value(formula: str) -> Fraction | None:
     if not ARITHMETIC.fullmatch(text):
         return None
     # Python parses the formula, but does not evaluate it: 2^{-2}(3) becomes 2**(-2)*(3).
-    python_expression = text.strip().replace("^", "**").translate(ROUND_BRACKETS)
+    python_expression = text.strip().replace("^", "**").translate(TO_ROUND_BRACKETS)
     python_expression = IMPLIED_PRODUCT.sub("*", python_expression)
     try:
         return _value(ast.parse(python_expression, mode="eval").body)
@@ -136,9 +136,9 @@ def _value(node: ast.expr) -> Fraction:
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     """Returns a power with a whole exponent, unless it would have too many bits to be computed at once."""
-    size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    num_bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     # The square root of 2 is no fraction, and 9^{9^9} would fill the memory.
-    if exponent.denominator != 1 or abs(exponent) * size > MAX_BITS:
+    if exponent.denominator != 1 or abs(exponent) * num_bits > MAX_BITS:
         raise Unreadable
     return base ** int(exponent)
 

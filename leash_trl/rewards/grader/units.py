@@ -78,10 +78,10 @@ ABBREVIATED_UNITS = {
     "fps": "ft/s",
     "mpg": "mi/gal",
 }
-PERCENT = "percent 1"  # the dimension of % as `read_unit` returns it
+PERCENT_DIMENSION = "percent 1"  # the dimension of % as `read_unit` returns it
 
 # Pattern and replacement: daily is per day.
-RATES = [
+RATE_RESPELLINGS = [
     (re.compile(r"\bdaily\b", re.IGNORECASE), "per day"),
     (re.compile(r"\bannually\b", re.IGNORECASE), "per year"),
     (re.compile(r"\b(hour|week|month|year)ly\b", re.IGNORECASE), r"per \1"),
@@ -113,25 +113,25 @@ def read_unit(text: str) -> Unit | None:
     """
     # mph becomes mi/h, and "daily" becomes "per day".
     quotient = ABBREVIATED_UNITS.get(text.strip(' "').lower(), text)
-    for pattern, replacement in RATES:
+    for pattern, replacement in RATE_RESPELLINGS:
         quotient = pattern.sub(replacement, quotient)
     # "km/h", "km per hour" and "km an hour" have the parts km and the unit of time; km/h/s has three and is not read.
     parts = PER.split(quotient)
     if len(parts) > 2:
         return None
-    numerator = _read_power(parts[0])
+    numerator = _unit_or_its_power(parts[0])
     if len(parts) == 1:
         return numerator
     # "per hour" counts something without a unit, as in "50 per hour".
     if numerator is None and quotient.split()[0].lower() == "per":
         numerator = Unit("number", Fraction(1))
-    denominator = _read_power(parts[1])
+    denominator = _unit_or_its_power(parts[1])
     if numerator is None or denominator is None:
         return None
     return Unit(f"{numerator.dimension} / {denominator.dimension}", numerator.size / denominator.size)
 
 
-def _read_power(text: str) -> Unit | None:
+def _unit_or_its_power(text: str) -> Unit | None:
     """Returns a unit or its second or third power, such as `square feet`; `None` if the unit is not known."""
     # ^\circ becomes " degree ", and "sq." becomes "sq".
     text = DEGREE_SIGN.sub(" degree ", text.lower().replace(".", " "))
@@ -149,6 +149,6 @@ def _read_power(text: str) -> Unit | None:
     return Unit(f"{unit.dimension} {power}", unit.size**power)
 
 
-def times(formula: str, factor: Fraction) -> str:
+def product_formula(formula: str, factor: Fraction) -> str:
     r"""Returns the product of a formula and a number, as a formula."""
     return rf"({formula})*(\frac{{{factor.numerator}}}{{{factor.denominator}}})"

@@ -13,12 +13,18 @@ import functools
 import re
 from dataclasses import dataclass
 
-from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, statement, without_asides, word_runs
+from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, answer_sentences, without_asides, word_runs
 from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equal_in_order
 from leash_trl.rewards.grader.latex import normalized
-from leash_trl.rewards.grader.parsing import LIST_MARK, split_at, without_group_commas
+from leash_trl.rewards.grader.parsing import LIST_SEPARATOR, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
-from leash_trl.rewards.grader.units import ABBREVIATED_UNITS, RATES, UNIT_TABLE, FormulaComparison, read_unit
+from leash_trl.rewards.grader.units import (
+    ABBREVIATED_UNITS,
+    RATE_RESPELLINGS,
+    UNIT_TABLE,
+    FormulaComparison,
+    read_unit,
+)
 
 
 # Words that do not tell one quantity from another. What they do to a number is the matter of `commitment`.
@@ -146,7 +152,9 @@ RESPELLINGS = [
     (r"\bwpm\b", "words per minute"),
     (r"\bbpm\b", "beats per minute"),
 ]
-PHRASES = RATES + [(re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in RESPELLINGS]
+PHRASE_RESPELLINGS = RATE_RESPELLINGS + [
+    (re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in RESPELLINGS
+]
 SUFFIXES = ("ing", "ed", "es", "s", "e")
 # Pattern and replacement at the end of a stem; they apply one after another.
 STEM_ENDINGS = [
@@ -157,25 +165,27 @@ STEM_ENDINGS = [
     (re.compile(r"v$"), "f"),  # leav, the stem of "leaves"
     (re.compile(r"(?<=\w\w)([^\W\daeiou])\1$"), r"\1"),  # stopp, the stem of "stopped"
 ]
-MAX_ABBREVIATION = 3  # letters
-MAX_LENGTH = 1_000  # characters; longer texts are not read
+MAX_ABBREVIATION_LETTERS = 3
+MAX_CHARACTERS = 1_000  # longer texts are not read
 
 # In a marked text, angle quotes enclose words, and double quotes known units, such as "cm".
-DOTTED = re.compile(r"(?<![A-Za-z])([A-Za-z])\.([A-Za-z])(?:\.|(?![A-Za-z]))")  # a.m.
-LETTERS = re.compile(r"[^\W\d_]+")  # boys
+DOTTED_LETTERS = re.compile(r"(?<![A-Za-z])([A-Za-z])\.([A-Za-z])(?:\.|(?![A-Za-z]))")  # a.m.
+LETTER_RUN = re.compile(r"[^\W\d_]+")  # boys
 WORD_OR_CURRENCY = re.compile(r"[^\W\d_]|[$€£¥]")
-BEFORE_UNIT = re.compile(r"(?:^|[\d})])\s*(?:square|sq|cubic)?$", re.IGNORECASE)  # elsewhere no parser reads a unit
+# What stands before a unit: nothing, or a number. No parser reads a unit elsewhere.
+TEXT_BEFORE_UNIT = re.compile(r"(?:^|[\d})])\s*(?:square|sq|cubic)?$", re.IGNORECASE)
 CURRENCY = re.compile("[€£¥]")
 # A letter that names something, as in "Team A" and in degrees Celsius.
-LETTER_NAME = re.compile(r"(?:(?<=› )|(?<=\\circ)\s*\}?\s*)([A-Z])(?![\w(^_=+*/-])")
-SHORT_ASIDE = re.compile(r"(?<=[\d})])\s*\(([A-Za-z]{3})\)")  # 5 (max); longer words are words anywhere
-ASIDE = re.compile(r"\(((?:[^()\d]*[‹\"])[^()\d]*)\)")  # the brackets of "5 (maximum)", after its word is marked
-WORD_OR_SIGN = re.compile(r"[^\W\d_]+_?|[$€£¥¢°]")  # `_mark` writes a letter that is a name as "A_"
+LETTER_AS_NAME = re.compile(r"(?:(?<=› )|(?<=\\circ)\s*\}?\s*)([A-Z])(?![\w(^_=+*/-])")
+SHORT_WORD_IN_BRACKETS = re.compile(r"(?<=[\d})])\s*\(([A-Za-z]{3})\)")  # 5 (max); longer words are words anywhere
+# The brackets of "5 (maximum)", after its word is marked.
+WORDS_IN_BRACKETS = re.compile(r"\(((?:[^()\d]*[‹\"])[^()\d]*)\)")
+WORD_OR_SIGN = re.compile(r"[^\W\d_]+_?|[$€£¥¢°]")  # `_marked_word` writes a letter that is a name as "A_"
 PLURAL_ABBREVIATION = re.compile(r"[^aeiou]+s")  # pts, wks, pcs
 NAME_MARK = "*"
 SINGULAR_VERB = re.compile(r" (?:is|was|has|had|needs|gets|makes|gives|will|can|must)\b")  # after a subject
-UNIT_QUOTES = re.compile('"([^"]*)"')  # "cm"
-MARKED_WORDS = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
+UNIT_IN_QUOTES = re.compile('"([^"]*)"')  # "cm"
+MARKED_WORD_RUN = re.compile(r"((?:\s*‹[^›]*›)+\s*)")  # a run of words, such as "years older"
 MARKED_WORD = re.compile("‹([^›]*)›")  # one word
 MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 
@@ -202,13 +212,13 @@ def _is_same_word(word: str, other: str) -> bool:
     """Returns whether two words are the same, or one of them, such as "yr", abbreviates the other."""
     if word == other:
         return True
-    # `_mark` writes a letter that is a name as "A_".
+    # `_marked_word` writes a letter that is a name as "A_".
     short, long = sorted((word.rstrip("_"), other.rstrip("_")), key=len)
     # "yrs" may be the plural of "yr".
     if PLURAL_ABBREVIATION.fullmatch(short):
         short = short.removesuffix("s")
     # An abbreviation is shorter than its word, and begins with the same letter.
-    if len(short) > MAX_ABBREVIATION or len(short) == len(long) or short[0] != long[0]:
+    if len(short) > MAX_ABBREVIATION_LETTERS or len(short) == len(long) or short[0] != long[0]:
         return False
     # The letters of "yr" stand in "year" in the same order.
     letters_in_order = ".*".join(map(re.escape, short))
@@ -225,7 +235,7 @@ for _dimension, _size, unit_names in UNIT_TABLE:
 for synonyms in SYNONYMS:
     MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
 MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
-NO_NAMES = frozenset(map(_stem, COMMON_WORDS))
+STEMS_OF_COMMON_WORDS = frozenset(map(_stem, COMMON_WORDS))
 
 
 def _meaning(word: str) -> str:
@@ -249,26 +259,26 @@ class Item:
     """An item of an answer's list: its formulas, with their known units, and the words that stand beside them.
 
     Args:
-        names (`set[str]`): Meanings of the words.
-        units (`set[str]`): Meanings of the words and signs of the units.
-        subjects (`set[str]`): The names that are proper names, such as `tom`.
+        meanings (`set[str]`): Meanings of the words, such as `tom` and `appl`.
+        units (`set[str]`): Meanings of the words and signs of the units, such as `cm`.
+        proper_names (`set[str]`): Those of the meanings that are proper names, such as `tom`.
         formulas (`list[str]`): Formulas in the order of the text.
-        between (`list[str]`): Words between each formula and the next one, such as `to`.
+        words_between (`list[str]`): Words between each formula and the next one, such as `to`.
     """
 
-    names: set[str]
+    meanings: set[str]
     units: set[str]
-    subjects: set[str]
+    proper_names: set[str]
     formulas: list[str]
-    between: list[str]
+    words_between: list[str]
 
     def contradicts(self, other: "Item") -> bool:
         """Returns whether each of two items has a word that the other one lacks.
 
         A proper name contradicts only proper names: "Tom is 12" and "12 years old" may both hold.
         """
-        words = self.names  # such as {"tom", "appl"}
-        other_words = other.names
+        words = self.meanings  # such as {"tom", "appl"}
+        other_words = other.meanings
         # Two units, such as km and m, may be equal after they are converted, so they do not contradict each other. If
         # only one answer has a unit, its unit counts as a word.
         if not (self.units and other.units):
@@ -277,16 +287,16 @@ class Item:
         only_here = words - other_words
         only_there = other_words - words
         # A proper name may contradict another one, but no other word.
-        if not (self.subjects and other.subjects):
-            only_here -= self.subjects
-            only_there -= other.subjects
+        if not (self.proper_names and other.proper_names):
+            only_here -= self.proper_names
+            only_there -= other.proper_names
         # Each side must lack a word of the other. An abbreviation on one side may stand for a word of the other one.
-        return _lacks_some(only_there, of=only_here) and _lacks_some(only_here, of=only_there)
+        return _any_is_missing(only_here, among=only_there) and _any_is_missing(only_there, among=only_here)
 
 
-def _lacks_some(words: set[str], of: set[str]) -> bool:
-    """Returns whether words lack one of other words, or its abbreviation."""
-    return any(not any(_is_same_word(expected, word) for word in words) for expected in of)
+def _any_is_missing(words: set[str], among: set[str]) -> bool:
+    """Returns whether any of the words has neither itself nor its abbreviation among other words."""
+    return any(not any(_is_same_word(word, other) for other in among) for word in words)
 
 
 def _marked(text: str) -> str:
@@ -297,9 +307,9 @@ def _marked(text: str) -> str:
         ('‹Tom*› ‹has› 12 ‹apples›', '‹option› ‹A_› ', '15 "km"')
     """
     # a.m. becomes am.
-    text = DOTTED.sub(r"\1\2", text)
+    text = DOTTED_LETTERS.sub(r"\1\2", text)
     # 5 (max) becomes 5 ("max"), since a run of three letters such as max may be a product without quotes.
-    text = SHORT_ASIDE.sub(r' ("\1")', text)
+    text = SHORT_WORD_IN_BRACKETS.sub(r' ("\1")', text)
     # `normalized` puts the words of \text{...} in double quotes, so every second piece stood in quotes.
     pieces = text.split('"')
     for index, piece in enumerate(pieces):
@@ -309,25 +319,25 @@ def _marked(text: str) -> str:
     # The sign of 5€ becomes a word. Angle quotes enclose each word, and double quotes each unit.
     marked = CURRENCY.sub(r" ‹\g<0>› ", marked)
     # A letter after a marked word, as in "option A", becomes a name, which ends with an underscore.
-    marked = LETTER_NAME.sub(r"‹\1_› ", marked)
+    marked = LETTER_AS_NAME.sub(r"‹\1_› ", marked)
     # A unit in brackets, as in 12 ("kg"), becomes a word without brackets.
-    return ASIDE.sub(lambda aside: UNIT_QUOTES.sub(r"‹\1›", aside[1]), marked)
+    return WORDS_IN_BRACKETS.sub(lambda aside: UNIT_IN_QUOTES.sub(r"‹\1›", aside[1]), marked)
 
 
 def _with_marked_quotation(text: str) -> str:
     """Marks what stood in quotes: km is a unit, and boys is a word."""
-    return f' "{text.strip()}" ' if read_unit(text) else LETTERS.sub(_mark, text)
+    return f' "{text.strip()}" ' if read_unit(text) else LETTER_RUN.sub(_marked_word, text)
 
 
 def _with_marked_words(text: str) -> str:
     """Marks the words of a text that stood outside of quotes."""
     # From the last word on, because a mark moves only the words after it.
     for run in reversed(word_runs(text)):
-        text = text[: run.start()] + _mark(run) + text[run.end() :]
+        text = text[: run.start()] + _marked_word(run) + text[run.end() :]
     return text
 
 
-def _mark(run: re.Match[str]) -> str:
+def _marked_word(run: re.Match[str]) -> str:
     """Returns a word with its marks; a capital letter is a name, except for the article at the beginning."""
     word = run[0]
     before = run.string[: run.start()].rstrip()
@@ -335,7 +345,7 @@ def _mark(run: re.Match[str]) -> str:
     if word.lower() in JOINERS:
         return f" {word} "
     # A unit follows a number or begins the text. A word such as "percent" has no meaning, and is no unit here.
-    if read_unit(word) and _meaning(word) and BEFORE_UNIT.search(before):
+    if read_unit(word) and _meaning(word) and TEXT_BEFORE_UNIT.search(before):
         return f' "{word}" '
     # The A of "Team A" is a name, while a text may begin with the article A or with the pronoun I.
     if len(word) == 1 and word.isupper() and (before or word not in "AI"):
@@ -349,7 +359,8 @@ def _is_proper_name(run: re.Match[str]) -> bool:
     """Returns whether a word with a capital letter stands inside a sentence, or begins it as the subject of a verb."""
     # A name is a capital letter before small ones, and no unit, no word with a synonym, and no word such as "area".
     word = run[0]
-    if not (word[0].isupper() and word[1:].islower()) or _stem(word) in MEANINGS or _stem(word) in NO_NAMES:
+    is_capitalized = word[0].isupper() and word[1:].islower()
+    if not is_capitalized or _stem(word) in MEANINGS or _stem(word) in STEMS_OF_COMMON_WORDS:
         return False
     # Inside a sentence, a small letter stands before the word. "the number of Apples" has a plural, which is no name.
     is_inside = run.string[: run.start()].rstrip()[-1:].islower()
@@ -363,51 +374,51 @@ def _is_proper_name(run: re.Match[str]) -> bool:
 def _read_items(text: str) -> list[Item]:
     """Returns the items with formulas of the list that a normalized text is, or its only item."""
     # Of "3 boys and 4 girls", the parts are "3 boys" and "4 girls", with both words in angle quotes.
-    parts = split_at(_marked(without_group_commas(text)), LIST_MARK)
+    parts = split_at(_marked(without_group_commas(text)), LIST_SEPARATOR)
     items = [_read_item(part) for part in parts]
     return [item for item in items if item.formulas]
 
 
 @functools.lru_cache(maxsize=4096)
-def _claim(text: str) -> Item:
+def _as_one_item(text: str) -> Item:
     """Returns all words of an answer as one item, without its remarks, its reasons and what it denies."""
-    before_denial = NEGATION.split(without_asides(statement(text)))[0]
+    before_denial = NEGATION.split(without_asides(answer_sentences(text)))[0]
     return _read_item(_marked(without_group_commas(before_denial)))
 
 
 def _read_item(text: str) -> Item:
     """Returns an item of a marked text."""
     # Words stand in angle quotes, proper names with an asterisk, and units in double quotes. Of "Tom* has 12 apples",
-    # the names are {"tom", "appl"}, the stems of its words without fillers, and the subjects are {"tom"}.
-    names: set[str] = set()
-    subjects: set[str] = set()
+    # the meanings are {"tom", "appl"}, the stems of its words without fillers, and the proper names are {"tom"}.
+    meanings: set[str] = set()
+    proper_names: set[str] = set()
     for word in MARKED_WORD.findall(text):
-        meanings = _meanings(word.removesuffix(NAME_MARK))
-        names |= meanings
+        meanings_of_word = _meanings(word.removesuffix(NAME_MARK))
+        meanings |= meanings_of_word
         if word.endswith(NAME_MARK):
-            subjects |= meanings
+            proper_names |= meanings_of_word
     units: set[str] = set()
     for unit in MARKED_UNIT.findall(text):
         units |= _meanings(unit.strip('"').replace(r"\circ", "°"))
-    # Of "5 to 12", the formulas are ["5", "12"], and between them stands ["to"].
+    # Of "5 to 12", the formulas are ["5", "12"], and the words between them are ["to"].
     formulas: list[str] = []
-    between: list[str] = []
+    words_between: list[str] = []
     words = ""  # before the next formula
     # The pattern has a group, so every second part consists of words.
-    for index, part in enumerate(MARKED_WORDS.split(text)):
+    for index, part in enumerate(MARKED_WORD_RUN.split(text)):
         formula = part.strip(" =:.,;")
         if index % 2:
             words = " ".join(MARKED_WORD.findall(part)).lower()
         elif re.search(r"\w", formula):
             if formulas:
-                between.append(words)
+                words_between.append(words)
             formulas.append(formula)
-    return Item(names, units, subjects, formulas, between)
+    return Item(meanings, units, proper_names, formulas, words_between)
 
 
 def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
-    r"""Returns `False` if the words of two answers contradict each other, whether the numbers are equal that words
-    name one by one, and `None` for all other answers.
+    r"""Returns `False` if the words of two answers contradict each other. If words stand beside each of several
+    numbers, returns whether the numbers beside the same words are equal. Otherwise returns `None`.
 
     Example:
         >>> words_verdict("15 girls", "15 boys"), words_verdict("3 boys, 4 girls", "4 girls, 3 boys")
@@ -415,7 +426,7 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         >>> words_verdict("So there are 15.", "15 boys")
     """
     # The entries of a matrix are no quantities with words.
-    if max(len(answer), len(gold)) > MAX_LENGTH or r"\begin" in answer + gold:
+    if max(len(answer), len(gold)) > MAX_CHARACTERS or r"\begin" in answer + gold:
         return None
     # If one answer has no words, nothing contradicts the words of the other one: "15" equals "15 boys".
     if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
@@ -423,7 +434,7 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
     answer = _respelled(answer)
     gold = _respelled(gold)
     # First all words of each answer are compared, then those of each item of their lists.
-    if _claim(answer).contradicts(_claim(gold)):
+    if _as_one_item(answer).contradicts(_as_one_item(gold)):
         return False
     items = _read_items(answer)
     gold_items = _read_items(gold)
@@ -431,12 +442,13 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         return None
     same = functools.partial(_same_item, compare=compare)
     # The word between the numbers of "5 to 12" fixes their order, and so does "respectively" in a list.
-    has_same_order = len(items) == 1 and items[0].between and items[0].between == gold_items[0].between
+    words_between = items[0].words_between if len(items) == 1 else []
+    has_same_order = words_between and words_between == gold_items[0].words_between
     if has_same_order or ("respectively" in answer and "respectively" in gold):
         return equal_in_order(items, gold_items, same)
     # "3 boys, 4 girls" binds each number to a word, while "3, 4" is left to the comparison of values.
-    are_named = [bool(item.names or item.units) for item in items + gold_items]
-    if len(items) < 2 or not all(are_named):
+    have_words = [bool(item.meanings or item.units) for item in items + gold_items]
+    if len(items) < 2 or not all(have_words):
         return None
     return equal_in_any_order(items, gold_items, same)
 
@@ -444,7 +456,7 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
 def _respelled(text: str) -> str:
     """Returns a normalized text in which phrases of one meaning are written alike."""
     # "7:05 in the morning" becomes "7:05 am", and "60 wpm" becomes "60 words per minute".
-    for pattern, replacement in PHRASES:
+    for pattern, replacement in PHRASE_RESPELLINGS:
         text = pattern.sub(replacement, text)
     return normalized(MARKUP.sub("", text))
 

@@ -18,10 +18,16 @@ from leash_trl.rewards.grader.algebra import are_equivalent, parse_with_math_ver
 
 MEMORY_LIMIT_BYTES = 1_000_000_000
 # One of each kind: a number, a point, a set, an equation, a function with a complex number.
-TYPICAL = (r"2\sqrt{3}+\frac{1}{2}", r"(3,\frac{\pi}{2})", r"(-\infty,2]\cup[3,\infty)", "y=x^2+3x-6", r"\sin x-12i")
+WARM_UP_EXPRESSIONS = (
+    r"2\sqrt{3}+\frac{1}{2}",
+    r"(3,\frac{\pi}{2})",
+    r"(-\infty,2]\cup[3,\infty)",
+    "y=x^2+3x-6",
+    r"\sin x-12i",
+)
 
 
-def _serve(answers: IO[str]) -> None:
+def _answer_requests(answers: IO[str]) -> None:
     """Answers the lines of the input, one by one, until the input ends."""
     for line in sys.stdin:
         answer, gold, seconds = json.loads(line)
@@ -57,14 +63,14 @@ def main() -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     # math-verify is several times slower on the first formula of a kind, so the forked processes inherit a warm one.
-    for expression in TYPICAL:
+    for expression in WARM_UP_EXPRESSIONS:
         are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
     # A thread of the parent may have blocked the signal of the time limit, and this process inherits its mask.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     while True:
         child = os.fork()
         if child == 0:
-            _serve(answers)
+            _answer_requests(answers)
             os._exit(0)
         # The status is 0 if the input has ended. Otherwise the comparison exceeded a limit, and a new process takes
         # over.
