@@ -8,7 +8,7 @@ from written_runs import said, write_evaluation
 
 from leash_trl.comparison.page import FinishedEvaluation, paired_differences, seed_rows
 from leash_trl.comparison.run import ComparedRun, LengthRequest
-from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
@@ -22,8 +22,8 @@ def finished(name, evaluated, length_of, seed=0):
         arm=name,
         label=name,
         recipe={"length_of": length_of},
-        point={},
-        evaluation={},
+        grid_values={},
+        eval_options={},
         is_trained=True,
         folder=Path(name),
         seed=seed,
@@ -47,7 +47,7 @@ def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, measur
 
     file = tmp_path / "seeds.csv"
     file.write_text(csv(seeds))
-    assert read_comparison(file)["target_of"].tolist() == ["", controlled, controlled]
+    assert read_comparison_rows(file)["target_of"].tolist() == ["", controlled, controlled]
 
     differences = paired_differences(seeds, base, evaluations).set_index("column")["value"]
     assert differences["mean_tokens"] == 0
@@ -64,7 +64,7 @@ def test_a_model_that_does_not_think_has_a_mean_thinking_of_0(tmp_path, of_last_
             problems = [[{**said(20), "num_thinking_tokens": num_thinking_tokens}]] * 3
             folder = write_evaluation(tmp_path / f"{label}{seed}", label, {"gym": problems}, length_of="thinking")
             evaluations.append(finished(label, load_evaluated_run(folder), "thinking", seed))
-    base = evaluations[0].evaluated
+    base = evaluations[0].evaluated_run
     seeds = seed_rows(base, evaluations)
     assert seeds["mean_cost"].tolist() == [7, 7, 8, 0, of_last_seed]
 
@@ -93,7 +93,7 @@ def test_where_a_benchmark_has_no_correctness_arms_are_compared_by_reward(tmp_pa
             right = {"is_correct": True, "reward": reward}
             evaluated = two_benchmarks(tmp_path, f"{label}{seed}", right, {"reward": reward - 1.0})
             evaluations.append(finished(label, evaluated, "completion", seed))
-    base = evaluations[0].evaluated
+    base = evaluations[0].evaluated_run
     seeds = seed_rows(base, evaluations)
     assert seeds["measure"].unique().tolist() == ["reward"]
     assert seeds["score"].tolist() == [0.5, 0.5, 0.5, 0.0, 0.0]
@@ -115,7 +115,7 @@ def test_where_no_grade_is_that_of_all_benchmarks_tokens_are_still_compared(tmp_
         for seed in (0, 1):
             evaluated = two_benchmarks(tmp_path, f"{label}{seed}", {"is_correct": True}, {"reward": 0.5})
             evaluations.append(finished(label, evaluated, "completion", seed))
-    base = evaluations[0].evaluated
+    base = evaluations[0].evaluated_run
     seeds = seed_rows(base, evaluations)
     differences = paired_differences(seeds, base, evaluations)
     assert differences["column"].tolist() == ["mean_tokens"]

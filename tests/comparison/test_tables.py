@@ -9,17 +9,17 @@ import pytest
 from written_runs import evaluated, said, write_evaluation
 
 from leash_trl.comparison.tables import (
+    common_measure,
     comparison_markdown,
     comparison_rows,
-    measure_of,
-    measured,
-    read_comparison,
-    score_at_equal_length,
-    seed_row,
-    sentences_of,
-    settling,
+    comparison_sentences,
+    evaluation_columns,
+    read_comparison_rows,
+    result_columns,
+    score_gap_at_equal_length,
+    settling_columns,
 )
-from leash_trl.evaluation.intervals import mean_amount, mean_share
+from leash_trl.evaluation.intervals import mean_share, mean_unbounded
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
@@ -63,7 +63,7 @@ def cells(table):
 
 def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     written = (GYM / "compare_results.md").read_text(encoding="utf-8")
-    seeds = read_comparison(GYM / "compare_seeds.csv")
+    seeds = read_comparison_rows(GYM / "compare_seeds.csv")
     assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
 
 
@@ -82,7 +82,7 @@ def with_target(folder, problems):
 def seed(run, number=100, target=24, base=BASE):
     """The row of a seed that comes to 24 tokens at its seventh update."""
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
-    row = seed_row(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+    row = result_columns(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
     return {
         "name": "ALP",
         "seeds": str(number),
@@ -93,7 +93,7 @@ def seed(run, number=100, target=24, base=BASE):
 
 def test_a_seed_by_hand(run):
     accuracy = mean_share(np.array([0.5, 1.0]))
-    length = mean_amount(np.array([17.0, 33.0]))
+    length = mean_unbounded(np.array([17.0, 33.0]))
     expected = {
         "score": accuracy.value,
         "score_interval_low": accuracy.low,
@@ -140,7 +140,7 @@ def test_another_cost_than_tokens_has_its_mean_and_is_named_with_every_target(tm
         problems = [[{**said(40), "cost": cost}] for cost in costs]
         record = {"length_of": "costs.py:num_sentences", "target_length": 2}
         folder = write_evaluation(tmp_path, name, {"gym": problems}, **record)
-        row = seed_row(load_evaluated_run(folder), rows[0] if rows else BASE, 2, pd.Series(), pd.Series())
+        row = result_columns(load_evaluated_run(folder), rows[0] if rows else BASE, 2, pd.Series(), pd.Series())
         row["target_of"] = "" if name == "base" else "tool_calls"  # trained by another cost than it is evaluated by
         rows.append({"name": name, "seeds": str(len(rows)), **row, "generated_tokens": math.nan})
     table, _ = comparison_markdown(pd.DataFrame(rows)).split("\n\n", 1)
@@ -151,7 +151,7 @@ def test_another_cost_than_tokens_has_its_mean_and_is_named_with_every_target(tm
     assert leash["num_sentences [95 % interval over seeds]"] == "2 [0, 8.35]"
     assert base["num_sentences [95 % interval over seeds]"].startswith("3 [")
     assert (base["share within target"], leash["share within target"]) == ("0.500", "0.750")
-    _, sentence = sentences_of(comparison_rows(pd.DataFrame(rows)))
+    _, sentence = comparison_sentences(comparison_rows(pd.DataFrame(rows)))
     assert sentence.startswith("LEASH at 2 tool calls: ")
     assert sentence.endswith(", 2 [0, 8.35] num_sentences")
 
@@ -175,8 +175,8 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
         seed(run, 101),
     ]
     (tmp_path / "seeds.csv").write_text(csv(pd.DataFrame(rows)))
-    back = read_comparison(tmp_path / "seeds.csv")
-    assert {*back.columns} == {*read_comparison(GYM / "compare_seeds.csv").columns}
+    back = read_comparison_rows(tmp_path / "seeds.csv")
+    assert {*back.columns} == {*read_comparison_rows(GYM / "compare_seeds.csv").columns}
     assert back["length_control_kwargs.alpha"].tolist() == ["0.5", ""]
     assert back["score"].tolist() == [0.75, 0.75]
 
@@ -192,9 +192,9 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
 )
 def test_rewards_that_only_say_right_or_wrong_are_accuracies(tmp_path, run, rewards, measure):
     rewarded = [{**said(10, reward > 0), "reward": reward} for reward in rewards]
-    assert measure_of([run, evaluated(tmp_path, "rewarded", gym=[rewarded])]) == measure
+    assert common_measure([run, evaluated(tmp_path, "rewarded", gym=[rewarded])]) == measure
     undecided = [{**completion, "is_correct": None} for completion in rewarded]
-    assert measure_of([evaluated(tmp_path, "undecided", gym=[undecided])]) == "reward"
+    assert common_measure([evaluated(tmp_path, "undecided", gym=[undecided])]) == "reward"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_rewards_that_only_say_right_or_wrong_are_accuracies(tmp_path, run, rewa
     ],
 )
 def test_settling_by_hand(lengths, expected):
-    measures = settling(pd.Series(lengths, range(1, len(lengths) + 1)), 64)
+    measures = settling_columns(pd.Series(lengths, range(1, len(lengths) + 1)), 64)
     assert [*measures.values()] == pytest.approx(expected, nan_ok=True)
 
 
@@ -235,7 +235,7 @@ def test_intervals_of_rewards_over_seeds_stay_within_the_bounds_of_all_rewards(t
     def rated(label, *rewards):
         return evaluated(tmp_path, label, gym=[[{**said(10, None), "reward": reward}] for reward in rewards])
 
-    base = {"name": "base", "seeds": "", **measured(rated("base", 0.2, 0.4), "reward")}
+    base = {"name": "base", "seeds": "", **evaluation_columns(rated("base", 0.2, 0.4), "reward")}
     # means 0 and 1, the latter of rewards up to `high`
     first = seed(rated("first", 0.0, 0.0), 0, base=base)
     second = seed(rated("second", high, 2 - high), 1, base=base)
@@ -332,14 +332,14 @@ def curve(lengths, accuracies, seeds=(0, 1)):
     points = []
     for number, length in enumerate(lengths):
         scores = [of_seed[number] for of_seed in accuracies]
-        points.append(point("A", length, scores, np.exp([length] * 2), seeds).assign(point=length))
+        points.append(point("A", length, scores, np.exp([length] * 2), seeds).assign(method_at_target=length))
     return pd.concat(points)
 
 
 def test_score_at_equal_length_by_hand():
     tent = curve([0, 2, 1], [[0, 0, 1], [0, 0, 0.8]])
     # both cover 0.5 to 2. below the first tent lie 0.375 + 0.5, so its mean is 7/12, that of the other 0.8 of it
-    difference, shortest, longest = score_at_equal_length(tent, curve([0.5, 3], [[0, 0], [0.1, 0.1]]))
+    difference, shortest, longest = score_gap_at_equal_length(tent, curve([0.5, 3], [[0, 0], [0.1, 0.1]]))
     assert difference.value == pytest.approx((7 / 12 + 0.8 * 7 / 12 - 0.1) / 2)
     # standard deviation 13/60 / sqrt(2), over sqrt(2)
     assert difference.low == pytest.approx(difference.value - 12.7062 * 13 / 120, abs=1e-5)
@@ -350,4 +350,4 @@ def test_score_at_equal_length_by_hand():
 @pytest.mark.parametrize(("lengths", "seeds"), [([2, 4], (0, 1)), ([0, 1], (4, 5))])
 def test_where_curves_cannot_be_compared_there_is_no_number(lengths, seeds):
     flat = [[0, 0], [0, 0]]
-    assert score_at_equal_length(curve([0, 2], flat), curve(lengths, flat, seeds)) is None
+    assert score_gap_at_equal_length(curve([0, 2], flat), curve(lengths, flat, seeds)) is None

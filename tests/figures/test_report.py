@@ -19,9 +19,9 @@ from leash_trl.figures.report import (
     Section,
     changes_sentence,
     comparison_section,
-    completion_pairs,
+    completion_pair_blocks,
     evaluation_section,
-    final_numbers,
+    final_numbers_row,
     render,
     training_section,
     write_report,
@@ -130,7 +130,7 @@ def test_every_metric_of_a_benchmark_stands_beside_that_of_the_other_run(base_an
 
 def test_first_and_last_numbers_are_means_over_ten_batches():
     log = [{"step": length, "leash/mean_length": length} for length in range(1, 23)]
-    cells = final_numbers(curves_from_state({"log_history": log}, "run"))
+    cells = final_numbers_row(curves_from_state({"log_history": log}, "run"))
     assert [cells["first length"], cells["last length"]] == ["5.5", "17.5"]
 
 
@@ -144,7 +144,7 @@ def test_the_numbers_of_a_training_run_by_hand():
         "leash/generated_tokens": [1000, 2000, 3000],
     }
     log = pd.DataFrame(columns).to_dict("records")
-    cells = final_numbers(curves_from_state({"log_history": log}, "run"))
+    cells = final_numbers_row(curves_from_state({"log_history": log}, "run"))
     assert cells["steps"] == "3"
     assert cells["target"] == "46"
     assert cells["steps to target"] == "2"
@@ -152,13 +152,13 @@ def test_the_numbers_of_a_training_run_by_hand():
     assert cells["maximum λ"] == "0.6"
     assert cells["λ of last batch"] == "0.3"
     assert cells["last satisfaction"] == "40.0"
-    first_only = final_numbers(curves_from_state({"log_history": log[:1]}, "run"))
+    first_only = final_numbers_row(curves_from_state({"log_history": log[:1]}, "run"))
     assert first_only["steps to target"] == "never"
 
 
 def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
     log = [{"step": 2, "eval_leash/mean_length": 7.0}]
-    assert final_numbers(curves_from_state({"log_history": log}, "run"))["last length"] == "7.0"
+    assert final_numbers_row(curves_from_state({"log_history": log}, "run"))["last length"] == "7.0"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
 def test_targets_are_told_by_steps_if_all_prompts_have_them(rows, target, steps_to_target):
     columns = ["step", "leash/mean_length", "leash/target_length", "leash/common_target"]
     log = pd.DataFrame(rows, columns=columns).to_dict("records")
-    numbers = final_numbers(curves_from_state({"log_history": log}, "run"))
+    numbers = final_numbers_row(curves_from_state({"log_history": log}, "run"))
     assert (numbers["target"], numbers["steps to target"]) == (target, steps_to_target)
 
 
@@ -224,7 +224,7 @@ def test_the_headline_states_the_change_of_another_cost(base_and_shorter):
     rows = [("overall", "relative_tokens_change", 0.0, -0.1, 0.1), ("overall", "cost_change", -2.5, -3.0, -2.0)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
     base, shorter = base_and_shorter
-    shorter = replace(shorter, run=shorter.run | {"length_of": "tool_calls"})
+    shorter = replace(shorter, record=shorter.record | {"length_of": "tool_calls"})
     assert "tool calls -2.5 [-3, -2]" in changes_sentence(shorter, base, change)
 
 
@@ -247,7 +247,7 @@ def pairs_of(tmp_path):
         for label, completions in (("base", before), ("leash", after)):
             problems = [problem(index, completions[index], **row) for index, row in enumerate(fields)]
             folders.append(write_run(tmp_path / "pairs" / label, {"words": problems}, label))
-        return completion_pairs(load_evaluated_runs(folders))
+        return completion_pair_blocks(load_evaluated_runs(folders))
 
     return shown
 
@@ -293,7 +293,7 @@ def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
 def test_runs_without_a_common_problem_have_no_pairs(pairs_of, tmp_path, base_and_shorter):
     pairs_of([said(50)], [said(40)], {"solution": "12"})
     (run,) = load_evaluated_runs([tmp_path / "pairs" / "leash"])
-    assert completion_pairs([run, base_and_shorter[0]]) == []
+    assert completion_pair_blocks([run, base_and_shorter[0]]) == []
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
