@@ -29,12 +29,12 @@ class Bar(NamedTuple):
 
     Args:
         num_done (`int`), total (`int`): Number of updates or problems so far, and of all.
-        values (`dict[str, str]`): What is shown beside the bar.
+        shown_values (`dict[str, str]`): What is shown beside the bar, such as `{"length": "52"}`.
     """
 
     num_done: int
     total: int
-    values: dict[str, str]
+    shown_values: dict[str, str]
 
 
 def last_bar_by_unit(log: str) -> dict[str, Bar]:
@@ -42,7 +42,7 @@ def last_bar_by_unit(log: str) -> dict[str, Bar]:
 
     Example:
         >>> last_bar_by_unit("| 31/80 [01:33<02:27,  3.00s/update, length=52]")
-        {'update': Bar(num_done=31, total=80, values={'length': '52'})}
+        {'update': Bar(num_done=31, total=80, shown_values={'length': '52'})}
     """
     bars: dict[str, Bar] = {}
     for num_done, total, unit, postfix in BAR_PATTERN.findall(log):
@@ -89,7 +89,7 @@ def stage_in_words(unit: str, bar: Bar) -> str:
         >>> stage_in_words("update", Bar(31, 80, {"length": "52", "target": "46", "lambda": "0.1"}))
         'update 31 of 80, length 52 of 46, lambda 0.1'
     """
-    values = dict(bar.values)
+    values = dict(bar.shown_values)
     # Length and target are shown together, as "length 52 of 46".
     if "length" in values and "target" in values:
         values["length"] += f" of {values.pop('target')}"

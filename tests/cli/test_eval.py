@@ -114,7 +114,7 @@ def test_the_progress_bar_counts_the_problems_of_all_benchmarks(tmp_path, capsys
     assert "gym_stories_test (2 of 2)" in printed
     bar = last_bar_by_unit(printed)["problem"]
     assert (bar.num_done, bar.total) == (14, 14)  # 7 each
-    assert bar.values.keys() == {"accuracy", "tokens"}
+    assert bar.shown_values.keys() == {"accuracy", "tokens"}
 
 
 def test_another_checkpoint_is_another_run(tmp_path):

@@ -33,7 +33,7 @@ def test_the_bar_of_a_resumed_training_counts_only_what_it_does_itself(tmp_path,
     printed = capsys.readouterr().err
     (bar,) = last_bar_by_unit(printed).values()
     assert (bar.num_done, bar.total) == (51, 80)
-    assert bar.values == {"length": "52.34", "target": "46", "lambda": "0.125"}
+    assert bar.shown_values == {"length": "52.34", "target": "46", "lambda": "0.125"}
     # 29 updates of at least 0.2 seconds are left; as 51 updates in 0.2 seconds, they would take none
     minutes, seconds = re.findall(r"51/80 \[[\d:]+<(\d+):(\d+)", printed)[-1]
     assert 60 * int(minutes) + int(seconds) >= 5
@@ -47,7 +47,7 @@ def test_the_bar_names_another_cost_than_tokens(tmp_path, capsys):
     callback.on_log(arguments, state, TrainerControl(), logs={"leash/mean_length": 1.5})
     callback.training_bar.refresh()
     (bar,) = last_bar_by_unit(capsys.readouterr().err).values()
-    assert bar.values == {"tool_calls": "1.5"}
+    assert bar.shown_values == {"tool_calls": "1.5"}
 
 
 def test_of_several_bars_each_unit_counts_with_its_last_and_other_bars_not_at_all():
