@@ -378,7 +378,7 @@ def test_a_model_has_the_prompts_of_the_comparison_unless_another_training_saved
 
     def evaluation(**options):
         rival = {"train": False, "model_name_or_path": str(model), **options}
-        return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
+        return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].eval_options
 
     assert evaluation()["system_prompt"] == "You add."
     assert evaluation()["thinking_end"] == "[/T]"
