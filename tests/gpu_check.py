@@ -32,7 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, shrinking_rollout
-from leash_trl.cli.commands.plan import make_settings, parse_plan
+from leash_trl.cli.commands.plan import parse_plan, plan_settings
 from leash_trl.engines.cudnn_attention import is_cudnn_attention_faulty
 from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.dataset import gym_problems
@@ -283,7 +283,7 @@ def planned_gib(max_length):
         "max_completion_length": max_length,
     }
     arguments, _, training_args, model_args = parse_plan(words_of(options | STEP))
-    settings = make_settings(arguments, training_args, model_args)
+    settings = plan_settings(arguments, training_args, model_args)
     return plan.memory_table(settings)["training"].sum() / plan.GIB
 
 

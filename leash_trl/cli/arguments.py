@@ -20,12 +20,14 @@ from leash_trl.process import set_environment
 
 T = TypeVar("T")
 
-PACKAGE = Path(leash_trl.__file__).parent
+PACKAGE_FOLDER = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
-RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
+RECIPES_FOLDER = next(
+    folder for folder in (PACKAGE_FOLDER / "recipes", PACKAGE_FOLDER.parent / "recipes") if folder.is_dir()
+)
 DEFAULT_RECIPE = "gym/leash.yaml"
 # name and first sentence of an entry in a docstring, such as "beta (`float`): Weight of the KL term."
-ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
+DOCSTRING_ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -49,7 +51,7 @@ def load_recipe(name: str) -> dict[str, Any]:
     path = Path(name).expanduser()
     if not path.is_file():
         # such as {"gym/leash.yaml": Path("recipes/gym/leash.yaml")}
-        recipes = {recipe.relative_to(RECIPES).as_posix(): recipe for recipe in RECIPES.rglob("*.yaml")}
+        recipes = {recipe.relative_to(RECIPES_FOLDER).as_posix(): recipe for recipe in RECIPES_FOLDER.rglob("*.yaml")}
         recipe = recipes.get(name.removeprefix("recipes/"))
         if recipe is None:
             raise FileNotFoundError(f"--config {name}: no such file or recipe of the package: {', '.join(recipes)}")
@@ -84,7 +86,7 @@ class CommandParser(TrlParser):
         for dataclass_type in dataclass_types:
             # A field may be described in the docstrings of several classes; the subclass comes last and wins.
             for base in reversed(dataclass_type.__mro__):
-                self.helps.update(ENTRY.findall(base.__doc__ or ""))
+                self.helps.update(DOCSTRING_ENTRY.findall(base.__doc__ or ""))
         super().__init__(list(dataclass_types), allow_abbrev=False, **texts)
         # The parser converts a word by the type of its field, and `dict` alone would not read '{"low": 1024}'.
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))

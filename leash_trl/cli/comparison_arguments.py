@@ -19,7 +19,7 @@ from leash_trl.saved_recipe import field_as_mapping
 REWARD_FIELDS = ("reward_funcs", "reward_weights", "correctness_func")
 
 
-def merged_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+def checked_recipe(fields: dict[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the recipe of these fields and of `overrides`, which are checked already and replace them.
 
     Raises:

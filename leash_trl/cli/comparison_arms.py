@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.arguments import load_recipe
-from leash_trl.cli.comparison_arguments import evaluation_options, merged_recipe, prompt_endings_of
+from leash_trl.cli.comparison_arguments import checked_recipe, evaluation_options, prompt_endings_of
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
 from leash_trl.run_folder import model_path
@@ -18,8 +18,8 @@ from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 if TYPE_CHECKING:
     from leash_trl.cli.commands.compare import CompareArguments
 
-SECTIONS = ("base", "eval", "arms", "grid")
-ALWAYS_EVALUATED = "which in table and figure is the model before training, evaluated in every comparison"
+COMPARISON_SECTIONS = ("base", "eval", "arms", "grid")
+BASE_EXPLANATION = "which in table and figure is the model before training, evaluated in every comparison"
 MODEL_FIELDS = ("model_name_or_path", "model_revision")
 # options of evaluation that all arms must share, so that their results can be compared
 SHARED_OPTIONS = (
@@ -74,7 +74,7 @@ class Arm:
                 "trained; without training, set the options of the arm itself"
             )
         if self.label == BASE:
-            raise ValueError(f"{self.where}: label is {BASE!r}, {ALWAYS_EVALUATED}; give the arm another label")
+            raise ValueError(f"{self.where}: label is {BASE!r}, {BASE_EXPLANATION}; give the arm another label")
         check_no_seed(self.where, self.fields, self.grid, *self.evals.values())
 
 
@@ -85,7 +85,7 @@ class Comparison:
     Args:
         path (`str`), folder (`Path`): File of the comparison, for messages, and folder for the runs.
         arms (`list[Arm]`): The arms to run.
-        base (`dict`), grid (`dict`), evaluation (`dict`): What arms share: fields of a recipe, lists of values of
+        base (`dict`), grid (`dict`), eval_options (`dict`): What arms share: fields of a recipe, lists of values of
             fields, and options of evaluation.
         overrides (`Mapping[str, Any]`): Fields of the recipe that the command line sets for every arm.
     """
@@ -95,7 +95,7 @@ class Comparison:
     arms: list[Arm]
     base: Fields
     grid: Fields
-    evaluation: Fields
+    eval_options: Fields
     overrides: Mapping[str, Any]
 
 
@@ -119,22 +119,22 @@ def planned_runs(options: "CompareArguments", overrides: Mapping[str, Any]) -> l
         for arm in comparison.arms:
             # A seed that the user wrote twice counts once; a dict keeps the order, which a set would not.
             seeds = dict.fromkeys(options.seeds or range(arm.seeds))
-            for point in points_of_arm(comparison, arm):
+            for point in runs_without_seed(comparison, arm):
                 points.append(point)
                 runs_by_point.append(
                     [replace(point, seed=seed, folder=point.folder / f"seed-{seed}") for seed in seeds]
                 )
         # Rows of the table: two points of one arm need different labels, targets or settings.
         check_rows_differ(comparison, points)
-        check_same_model_and_work(comparison, points)
+        check_same_model_and_evaluation(comparison, points)
     # The model before training is that of all trained arms, as was checked above, and is evaluated with their options.
     first_trained = next(point for point in points if point.is_trained)
     base = ComparedRun(
         arm=BASE,
         label=BASE,
         recipe=first_trained.recipe,
-        point={},
-        evaluation=first_trained.evaluation,
+        grid_values={},
+        eval_options=first_trained.eval_options,
         is_trained=False,
         folder=comparison.folder / BASE,
     )
@@ -159,11 +159,11 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
     if "arms" not in sections:
         sections = {"base": sections, "arms": {Path(path).stem: None}}
     for name in sections:
-        if name not in SECTIONS:
+        if name not in COMPARISON_SECTIONS:
             raise ValueError(f"{path}: {name!r} is neither base, eval, arms nor grid; correct the name")
     fields_by_arm = sections["arms"] or {}
     if BASE in fields_by_arm:
-        raise ValueError(f"{path}: arms has {BASE!r}, {ALWAYS_EVALUATED}; rename or remove the arm")
+        raise ValueError(f"{path}: arms has {BASE!r}, {BASE_EXPLANATION}; rename or remove the arm")
     arms = []
     for name in options.arms or fields_by_arm:
         if name not in fields_by_arm:
@@ -184,10 +184,10 @@ def load_comparison(options: "CompareArguments", overrides: Mapping[str, Any]) -
         arms=arms,
         base=load_recipe(base) if isinstance(base, str) else base,  # text names a recipe
         grid=sections.get("grid") or {},
-        evaluation=sections.get("eval") or {},
+        eval_options=sections.get("eval") or {},
         overrides=overrides,
     )
-    check_no_seed(path, comparison.evaluation, comparison.grid, overrides)
+    check_no_seed(path, comparison.eval_options, comparison.grid, overrides)
     return comparison
 
 
@@ -201,13 +201,13 @@ def check_no_seed(where: str, *parts: Mapping[str, Any]) -> None:
             )
 
 
-def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
-    """Yields an arm at each point of its grid, as a run without a seed."""
+def runs_without_seed(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
+    """Yields a run without a seed for each point of an arm's grid."""
     grid = arm.grid
     fields_of_arm = arm.fields
     # The base and the common grid are about training; an arm that is not trained has options of evaluation instead.
     if arm.train:
-        grid = {**without_fields_of(arm, comparison.grid), **arm.grid}
+        grid = {**grid_without_fields_of(arm, comparison.grid), **arm.grid}
         fields_of_arm = {**comparison.base, **arm.fields}
         # An arm may have null for the default, which the configuration would refuse, so the field is removed.
         if fields_of_arm.get("length_of") is None:
@@ -220,20 +220,20 @@ def points_of_arm(comparison: Comparison, arm: Arm) -> Iterator[ComparedRun]:
         prompt_endings: PromptEndings | None = None
         variants: dict[str, Fields] = {}
         if arm.train:
-            recipe = merged_recipe(fields, comparison.overrides, arm.where)
-            evaluation = evaluation_options(recipe, comparison.evaluation, f"{comparison.path}: eval")
+            recipe = checked_recipe(fields, comparison.overrides, arm.where)
+            eval_options = evaluation_options(recipe, comparison.eval_options, f"{comparison.path}: eval")
             prompt_endings = prompt_endings_of(recipe)
             variants = read_variants(comparison, arm, recipe)
         else:
-            recipe, evaluation = settings_of_untrained_arm(comparison, arm, fields)
+            recipe, eval_options = settings_of_untrained_arm(comparison, arm, fields)
         # such as "leash-target_length-12"
         name = "-".join([arm.name, *(f"{field}-{value}" for field, value in point.items())])
         yield ComparedRun(
             arm=name,
             label=arm.label,
             recipe=recipe,
-            point=point,
-            evaluation=evaluation,
+            grid_values=point,
+            eval_options=eval_options,
             is_trained=arm.train,
             folder=comparison.folder / name,
             prompt_endings=prompt_endings,
@@ -256,7 +256,7 @@ def read_variants(comparison: Comparison, arm: Arm, recipe: Fields) -> dict[str,
                 f"{where}: target_length is {options['target_length']!r}, but a run is measured by the target of its "
                 "training; remove it"
             )
-        variants[variant] = evaluation_options(recipe, {**comparison.evaluation, **options}, where)
+        variants[variant] = evaluation_options(recipe, {**comparison.eval_options, **options}, where)
     # A run has an evaluation for each effort, such as "low", and each of these again for each variant: "low-forced".
     # An effort that has this very name would share the folder.
     efforts = field_as_mapping("efforts", recipe.get("efforts")) or {}
@@ -282,17 +282,17 @@ def settings_of_untrained_arm(comparison: Comparison, arm: Arm, fields: Fields) 
         "length_control_kwargs": None,  # "none" would refuse those of another method
         "min_accuracy": None,
     }
-    recipe = merged_recipe(recipe_fields, overrides={}, where=arm.where)
+    recipe = checked_recipe(recipe_fields, overrides={}, where=arm.where)
     # A model of its own that `leash train` saved has a recipe, from which `leash eval` takes the prompts.
     saved_recipe: Fields = {}
     if "model_name_or_path" in model:
         name_or_path = model_path(model["model_name_or_path"])
         saved_recipe = recipe_of_model(name_or_path, model.get("model_revision"))
-    options = {**comparison.evaluation, **fields}
+    options = {**comparison.eval_options, **fields}
     return recipe, evaluation_options(recipe, options, arm.where, model_has_recipe=bool(saved_recipe))
 
 
-def without_fields_of(arm: Arm, grid: Fields) -> Fields:
+def grid_without_fields_of(arm: Arm, grid: Fields) -> Fields:
     """Returns the part of the common grid whose fields the arm does not set itself."""
     # An entry of a mapping is named as in a grid: "length_control_kwargs.alpha".
     set_by_arm = set(arm.fields)
@@ -345,7 +345,7 @@ def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> 
     arms: dict[str, str] = {}
     for point in points:
         # Rows are told apart by label, target and the values of the grid, all of which the table shows.
-        row = repr((point.label, point.recipe.get("target_length"), point.point))
+        row = repr((point.label, point.recipe.get("target_length"), point.grid_values))
         other = arms.get(point.arm) or arms.get(row)
         if other is not None:
             raise ValueError(f"{comparison.path}: {point.arm!r} (label {point.label!r}) is also {other!r}; rename one")
@@ -353,7 +353,7 @@ def check_rows_differ(comparison: Comparison, points: Sequence[ComparedRun]) -> 
         arms[row] = point.arm
 
 
-def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
+def check_same_model_and_evaluation(comparison: Comparison, points: Sequence[ComparedRun]) -> None:
     """Raises `ValueError` if no arm is trained, if trained arms differ in their model or their evaluation, or if any
     arms differ in [`SHARED_OPTIONS`]."""
     trained = [point for point in points if point.is_trained]
@@ -365,10 +365,10 @@ def check_same_model_and_work(comparison: Comparison, points: Sequence[ComparedR
         # that is not trained may have another model, and options such as `prompt_ending`.
         if point.is_trained:
             check_settings_equal(comparison, MODEL_FIELDS, (first, first.recipe), (point, point.recipe))
-            names = [*first.evaluation, *point.evaluation]
-            check_settings_equal(comparison, names, (first, first.evaluation), (point, point.evaluation))
-        for options in (point.evaluation, *point.variants.values()):
-            check_settings_equal(comparison, SHARED_OPTIONS, (first, first.evaluation), (point, options))
+            names = [*first.eval_options, *point.eval_options]
+            check_settings_equal(comparison, names, (first, first.eval_options), (point, point.eval_options))
+        for options in (point.eval_options, *point.variants.values()):
+            check_settings_equal(comparison, SHARED_OPTIONS, (first, first.eval_options), (point, options))
 
 
 def check_settings_equal(

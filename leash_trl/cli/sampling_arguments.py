@@ -28,7 +28,7 @@ from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.metrics import OVERALL
-from leash_trl.evaluation.own_rewards import OwnRewards
+from leash_trl.evaluation.reward_grader import RewardGrader
 from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.reward_functions import (
     code_digests,
@@ -43,9 +43,10 @@ from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 logger = logging.getLogger(__name__)
 
-GRADERS = (["math_reward"], ["lenient_math_reward"])  # reward_funcs that the grader replaces, which also finds answers
+# values of reward_funcs that the grader replaces, which also finds answers
+GRADER_REWARD_FUNCS = (["math_reward"], ["lenient_math_reward"])
 # options that run.json records beside the settings of the plan: two runs that differ in one are different runs
-DETAILS = (
+RECORDED_ARGUMENTS = (
     "engine",
     "engine_kwargs",
     "dtype",
@@ -263,7 +264,7 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
             # Reward functions of the user may need no gold; without any, the data set decides (`None`).
-            needs_gold=arguments.reward_funcs in GRADERS if arguments.reward_funcs else None,
+            needs_gold=arguments.reward_funcs in GRADER_REWARD_FUNCS if arguments.reward_funcs else None,
         )
     for column, feature in problems.features.items():
         # The type of a list has the type of its items in `feature`.
@@ -302,7 +303,7 @@ def load_engine(
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
     # The result is not needed here: this raises if the tokenizer does not suit the decoding strategy.
-    plan.decoding.script_factory(tokenizer, plan.sampling.max_new_tokens)
+    plan.decoding.request_generator_factory(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -319,16 +320,16 @@ def default_reward_names(problems: dict[str, Dataset], references: list[str]) ->
     return list(names)
 
 
-def own_rewards_of(reward_names: list[str], arguments: SamplingArguments) -> OwnRewards | None:
+def reward_grader_of(reward_names: list[str], arguments: SamplingArguments) -> RewardGrader | None:
     """Returns the reward functions with these names, called as in training, or `None` if the grader behind math_reward
     replaces them, which also finds answers; raises `ValueError` if one of them cannot be found."""
     # The grader can replace math_reward only if no other function decides which answers are correct.
     decides_alone = arguments.correctness_func in (None, *reward_names)
-    if reward_names in GRADERS and decides_alone:
+    if reward_names in GRADER_REWARD_FUNCS and decides_alone:
         return None
     functions = find_reward_functions(reward_names)
     deciding = find_correctness_func(arguments.correctness_func, functions)
-    return OwnRewards(functions, arguments.reward_weights, deciding)
+    return RewardGrader(functions, arguments.reward_weights, deciding)
 
 
 def references_by_name(references: list[str], purpose: Purpose) -> dict[str, str]:
@@ -352,15 +353,15 @@ class PreparedRun:
         plan (`SamplingPlan`): Settings of the run.
         tokenizer (`PreTrainedTokenizerBase`): Tokenizer of the model.
         problems (`dict[str, Dataset]`): Problems of each data set, by the short names of the data sets.
-        own_rewards (`OwnRewards`): Reward functions that grade; `None` for the grader behind math_reward.
-        details (`dict`): What `run.json` records of the options in addition to the plan.
+        reward_grader (`RewardGrader`): Reward functions that grade; `None` for the grader behind math_reward.
+        recorded_options (`dict`): What `run.json` records of the options in addition to the plan.
     """
 
     plan: SamplingPlan
     tokenizer: Any
     problems: dict[str, Dataset]
-    own_rewards: OwnRewards | None
-    details: dict[str, Any]
+    reward_grader: RewardGrader | None
+    recorded_options: dict[str, Any]
 
 
 def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], purpose: Purpose) -> PreparedRun:
@@ -393,43 +394,48 @@ def prepare_run(arguments: SamplingArguments, references: Mapping[str, str], pur
             ", ".join(reward_names),
             ", ".join(trained_names),
         )
-    own_rewards = own_rewards_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
+    reward_grader = reward_grader_of(reward_names, arguments)  # `None` if the grader behind math_reward grades
     # Only the grader must be able to read the golds; the user's own functions may have golds of any form. A benchmark
     # with golds that it cannot read is refused, since without them it would be another benchmark.
-    if own_rewards is None:
+    if reward_grader is None:
         for name, rows in problems.items():
             problems[name] = with_readable_solutions(rows, references[name], drops_unreadable=purpose == "train")
-    details = recorded_details(arguments, plan, problems, reward_names=reward_names, own_rewards=own_rewards)
-    return PreparedRun(plan, tokenizer, problems=problems, own_rewards=own_rewards, details=details)
+    recorded_options = recorded_options_of(
+        arguments, plan, problems, reward_names=reward_names, reward_grader=reward_grader
+    )
+    return PreparedRun(
+        plan, tokenizer, problems=problems, reward_grader=reward_grader, recorded_options=recorded_options
+    )
 
 
-def recorded_details(
+def recorded_options_of(
     arguments: SamplingArguments,
     plan: SamplingPlan,
     problems: Mapping[str, Dataset],
     reward_names: list[str],
-    own_rewards: OwnRewards | None,
+    reward_grader: RewardGrader | None,
 ) -> dict[str, Any]:
     """Returns what `run.json` records of the options in addition to the plan: the suffix that prompts got, and digests
     of the user's code, among others."""
-    details = {name: getattr(arguments, name) for name in DETAILS}
-    # the suffix that was used, which may be a default
-    details["prompt_suffix"] = suffix_or_default(
+    recorded = {name: getattr(arguments, name) for name in RECORDED_ARGUMENTS}
+    # The suffix that was used, which may be a default. The reward functions decide on the default, so `columns`, by
+    # which the data would decide, are not needed.
+    recorded["prompt_suffix"] = suffix_or_default(
         arguments.prompt_suffix, find_reward_functions(reward_names), columns=()
     )
-    details["reward_funcs"] = None
-    if own_rewards is not None:
-        details["reward_funcs"] = reward_names
+    recorded["reward_funcs"] = None
+    if reward_grader is not None:
+        recorded["reward_funcs"] = reward_names
         # by module, so that a run is not resumed with other code
-        details["reward_code"] = code_digests([*own_rewards.functions, *own_rewards.correctness.unweighted_functions])
+        recorded["reward_code"] = code_digests(reward_grader.all_functions)
         # Reward functions may read any column, and `run.json` else has a fingerprint only of prompts and solutions.
-        details["reward_data"] = {
+        recorded["reward_data"] = {
             name: fingerprint(rows, sorted(rows.column_names)) for name, rows in problems.items()
         }
     cost_function = find_cost(plan.length_of).function
     if cost_function is not None:
-        details["cost_code"] = code_digests([cost_function])
-    return {name: value for name, value in details.items() if value is not None}
+        recorded["cost_code"] = code_digests([cost_function])
+    return {name: value for name, value in recorded.items() if value is not None}
 
 
 def sample_all(
@@ -450,20 +456,20 @@ def sample_all(
         prepared = prepare_run(arguments, named_references, purpose)
         problems = prepared.problems
         if baseline is not None:
-            sampling.check_same_problems(problems, baseline, prepared.details)
-    own_rewards = prepared.own_rewards
+            sampling.check_same_problems(problems, baseline, prepared.recorded_options)
+    reward_grader = prepared.reward_grader
     # `leash filter` keeps problems by how many of their completions are correct, so the rewards must show this. For
     # `leash eval` this is `None`: without correctness, it still measures lengths and rewards.
-    needed_rule = own_rewards.correctness if own_rewards is not None and purpose == "train" else None
+    needed_rule = reward_grader.correctness_rule if reward_grader is not None and purpose == "train" else None
     with lock_folder(folder), add_resume_hint(folder, f"run the same command again to resume from {folder}"):
         with errors_to_user_errors(model_name_or_path=model):
             run = sampling.run_record(model, arguments.revision, prepared.plan, problems, named_references)
             # how many problems of each data set the folder already holds, such as {"aime24": 30, "aime25": 12}
-            num_done = sampling.prepare_folder(folder, run | prepared.details, problems, prepared.plan)
+            num_done = sampling.prepare_folder(folder, run | prepared.recorded_options, problems, prepared.plan)
             remaining = {name: rows for name, rows in problems.items() if num_done[name] < len(rows)}
-            if own_rewards is not None:
+            if reward_grader is not None:
                 # Whether the rewards say which answers are correct also depends on those of stored completions.
-                own_rewards.observe_stored(list(sampling.stored_completions(folder, problems)))
+                reward_grader.observe_graded(list(sampling.stored_completions(folder, problems)))
             if needed_rule is not None:
                 needed_rule.check_known("leash filter")  # raises if they do not say it
             if remaining:
@@ -474,14 +480,14 @@ def sample_all(
             for name, rows in remaining.items():
                 bar.set_description_str(f"{name} ({[*problems].index(name) + 1} of {len(problems)})")
                 # A unit is a batch of problems, which the iteration samples, grades and writes before it continues.
-                units = sampling.sample_problems(engine, name, rows, prepared.plan, folder, own_rewards)
+                units = sampling.sample_in_units(engine, name, rows, prepared.plan, folder, reward_grader)
                 for _ in with_progress(units, bar):
                     # The rewards may show only after some units that they do not say which answers are correct.
                     if needed_rule is not None:
                         needed_rule.check_known("leash filter")
         # If they showed it late, the first units were still graded as correct or wrong.
-        if own_rewards is not None and not own_rewards.correctness.is_known:
-            sampling.forget_correctness(folder, problems)
+        if reward_grader is not None and not reward_grader.correctness_rule.is_known:
+            sampling.mark_correctness_unknown(folder, problems)
     return problems
 
 

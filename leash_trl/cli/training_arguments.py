@@ -52,7 +52,7 @@ class LeashScriptArguments(ScriptArguments):
 
 
 # fields that the short help shows: common ones of TRL, and all of ours
-SHOWN = {
+SHORT_HELP_FIELDS = {
     "help",
     "help_all",
     "config",
@@ -84,7 +84,7 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
     parser.add_argument(HELP_ALL, action="help", help="also show all options of TRL and transformers, and exit")
     # There are hundreds of options, most of which the short help leaves out.
     for action in parser._actions:
-        if not shows_all and action.dest not in SHOWN:
+        if not shows_all and action.dest not in SHORT_HELP_FIELDS:
             action.help = argparse.SUPPRESS
     return parser
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 import pandas as pd
 
 
-LAST_BATCHES = 10
+NUM_END_BATCHES = 10  # at each end of a log
 
 Curves = TypeVar("Curves", "pd.Series[float]", pd.DataFrame)
 
@@ -18,15 +18,15 @@ def first_and_last_batches(curves: Curves) -> tuple[Curves, Curves]:
         >>> first.tolist(), last.tolist()
         ([60.0, 50.0], [30.0, 20.0])
     """
-    size = min(LAST_BATCHES, max(1, len(curves) // 2))
+    size = min(NUM_END_BATCHES, max(1, len(curves) // 2))
     return curves.iloc[:size], curves.iloc[-size:]
 
 
-def first_at_target(mean_lengths: "pd.Series[float]", target: float) -> int | None:
+def first_step_at_target(mean_lengths: "pd.Series[float]", target: float) -> int | None:
     """Returns the step of the first batch whose mean length is at or below the target; `None` if there is none.
 
     Example:
-        >>> first_at_target(pd.Series([60.0, 46.0, 50.0], index=[1, 2, 3]), target=46)
+        >>> first_step_at_target(pd.Series([60.0, 46.0, 50.0], index=[1, 2, 3]), target=46)
         2
     """
     steps = mean_lengths.index[mean_lengths <= target]

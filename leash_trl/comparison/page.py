@@ -25,8 +25,8 @@ class FinishedEvaluation:
 
     Args:
         run (`ComparedRun`), request (`LengthRequest`): The run, and what this evaluation requested of its model.
-        evaluated (`EvaluatedRun`): Samples and metrics.
-        lengths (`pd.Series`): Mean lengths of training batches, in the unit of `length_of`.
+        evaluated_run (`EvaluatedRun`): Samples and metrics.
+        mean_lengths (`pd.Series`): Mean lengths of training batches, in the unit of `length_of`.
         multipliers (`pd.Series`): Penalty coefficient lambda.
         accuracies (`pd.Series`): Share of correct completions of training batches.
         generated_tokens (`pd.Series`): Number of tokens that the training had generated, for all requests.
@@ -34,8 +34,8 @@ class FinishedEvaluation:
 
     run: ComparedRun
     request: LengthRequest
-    evaluated: EvaluatedRun
-    lengths: "pd.Series[float]"
+    evaluated_run: EvaluatedRun
+    mean_lengths: "pd.Series[float]"
     multipliers: "pd.Series[float]"
     accuracies: "pd.Series[float]"
     generated_tokens: "pd.Series[float]"
@@ -43,43 +43,45 @@ class FinishedEvaluation:
 
 def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> pd.DataFrame:
     """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
-    measure = tables.measure_of([base, *(evaluation.evaluated for evaluation in evaluations)])
-    base_row = tables.measured(base, measure)
+    measure = tables.common_measure([base, *(evaluation.evaluated_run for evaluation in evaluations)])
+    base_row = tables.evaluation_columns(base, measure)
     # If a training limited something else than tokens, the column `target_of` says what each of them limited.
-    counts_tokens = all(evaluation.run.length_of == "completion" for evaluation in evaluations)
-    # The column stands before the score, since all columns from there on are numbers.
-    base_target = {} if counts_tokens else {"target_of": ""}
-    rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base_target, **base_row}]
-    for evaluation in evaluations:
-        run = evaluation.run
-        results = tables.seed_row(
-            evaluation.evaluated,
-            base_row,
-            target_length=evaluation.request.target_length,
-            mean_lengths=run.lengths_since_change(evaluation.lengths),
-            multipliers=evaluation.multipliers,
-        )
-        target = {} if counts_tokens else {"target_of": run.length_of}
-        # Arguments of the template change the model's behavior by themselves, and the base was evaluated without them,
-        # so the change is not that of the training.
-        if evaluation.request.template_kwargs:
-            results |= tables.NO_CHANGE
-        # The last value of a count that only rises; there are none if the run trained no model.
-        num_generated = int(max(evaluation.generated_tokens, default=0))
-        row = {
-            "name": evaluation.request.named(run.label),
-            "seeds": str(run.seed),
-            **target,
-            **results,
-            "generated_tokens": num_generated,
-        }
-        # The settings in which rows of the same name differ, such as {"lambda_lr": "0.05"}. The target is not among
-        # them, since it has a column already.
-        row.update({name: str(value) for name, value in run.point.items() if name != "target_length"})
-        if evaluation.request.effort is not None:
-            row["effort"] = evaluation.request.effort
-        rows.append(row)
+    has_target_of = any(evaluation.run.length_of != "completion" for evaluation in evaluations)
+    base_names = {"name": BASE, "seeds": ""}
+    if has_target_of:
+        base_names["target_of"] = ""
+    rows = [{**base_names, **base_row}]
+    rows.extend(_seed_row(evaluation, base_row, has_target_of) for evaluation in evaluations)
     return pd.DataFrame(rows)
+
+
+def _seed_row(evaluation: FinishedEvaluation, base_row: dict[str, Any], has_target_of: bool) -> dict[str, Any]:
+    """Returns the row of `seeds.csv` for one evaluation; `base_row` has the results of the model before training."""
+    run = evaluation.run
+    request = evaluation.request
+    row = {"name": request.name_with_variant(run.label), "seeds": str(run.seed)}
+    # This column stands before the score, since all columns from there on are numbers.
+    if has_target_of:
+        row["target_of"] = run.length_of
+    results = tables.result_columns(
+        evaluation.evaluated_run,
+        base_row,
+        target_length=request.target_length,
+        mean_lengths=run.lengths_since_target_change(evaluation.mean_lengths),
+        multipliers=evaluation.multipliers,
+    )
+    # Arguments of the template change the model's behavior by themselves, and the base was evaluated without them, so
+    # the change is not that of the training.
+    if request.template_kwargs:
+        results |= tables.NAN_CHANGE_COLUMNS
+    # The last value of a count that only rises; there are none if the run trained no model.
+    results["generated_tokens"] = int(max(evaluation.generated_tokens, default=0))
+    # The settings in which rows of the same name differ, such as {"lambda_lr": "0.05"}. The target is not among them,
+    # since it has a column already.
+    settings = {field: str(value) for field, value in run.grid_values.items() if field != "target_length"}
+    if request.effort is not None:
+        settings["effort"] = request.effort
+    return {**row, **results, **settings}
 
 
 def accuracies_by_method(
@@ -91,7 +93,7 @@ def accuracies_by_method(
     `seeds` is the result of [`seed_rows`] for the same evaluations.
     """
     # By method and settings, such as {"LEASH, lambda_lr 0.05": [...]}, with a curve for each seed.
-    accuracies_by_words: dict[str, list[pd.Series[float]]] = {}
+    curves_by_method: dict[str, list[pd.Series[float]]] = {}
     # The first row is the base, which has no evaluation here.
     for row, evaluation in zip(seeds[1:].to_dict("records"), evaluations, strict=True):
         accuracies = evaluation.accuracies
@@ -100,8 +102,8 @@ def accuracies_by_method(
         # Both are indexed by policy update; the curve is indexed by the tokens generated until that update.
         num_generated = evaluation.generated_tokens.reindex(accuracies.index)
         curve = accuracies.set_axis(num_generated)
-        accuracies_by_words.setdefault(tables.in_words(row), []).append(curve)
-    return accuracies_by_words
+        curves_by_method.setdefault(tables.method_with_settings(row), []).append(curve)
+    return curves_by_method
 
 
 def paired_differences(
@@ -116,8 +118,8 @@ def paired_differences(
     """
     # For each point its evaluated runs by seed, such as {"LEASH at 46": {0: ..., 1: ...}}.
     runs_by_point: dict[str, dict[int | None, EvaluatedRun]] = {}
-    for point, evaluation in zip(tables.points_of(seeds), evaluations, strict=True):
-        runs_by_point.setdefault(point, {})[evaluation.run.seed] = evaluation.evaluated
+    for point, evaluation in zip(tables.methods_at_targets(seeds), evaluations, strict=True):
+        runs_by_point.setdefault(point, {})[evaluation.run.seed] = evaluation.evaluated_run
     reference, points = tables.compared_points(seeds)
     # The metric of `mean_changes` for each column; that of the score is `accuracy_change` or `reward_change`.
     metrics = {"score": f"{seeds['measure'].iloc[0]}_change", "mean_tokens": "tokens_change"}
@@ -139,17 +141,16 @@ def paired_differences(
     return pd.DataFrame(rows, columns=["point", "column", "value", "low", "high"])
 
 
-def truncated_shares(
+def truncated_shares_by_arm(
     base_run: ComparedRun, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
 ) -> dict[str, float]:
-    """Returns the mean share of truncated completions of the base and of each trained arm, by label. Arms that are not
-    trained, and variants, may be cut on purpose."""
+    """Returns the mean share of truncated completions of the base and of each trained arm, by label."""
     shares_by_label = {base_run.label: [base.estimate("truncated_rate").value]}
     for evaluation in evaluations:
         # Arms that are not trained, and variants, may cut completions on purpose.
         if evaluation.run.is_trained and evaluation.request.variant is None:
             shares = shares_by_label.setdefault(evaluation.run.label, [])
-            shares.append(evaluation.evaluated.estimate("truncated_rate").value)
+            shares.append(evaluation.evaluated_run.estimate("truncated_rate").value)
     return {label: fmean(shares) for label, shares in shares_by_label.items()}
 
 
@@ -170,7 +171,7 @@ def page_text(
             evaluations of the other finished runs.
         seeds (`DataFrame`), differences (`DataFrame`): The results of [`seed_rows`] and [`paired_differences`].
     """
-    options = runs[0].evaluation
+    options = runs[0].eval_options
     # The largest number is that of all benchmarks together.
     num_problems = base.results["num_problems"].max()
     benchmarks = ", ".join(options["benchmarks"])
@@ -188,7 +189,7 @@ def page_text(
     missing = ", ".join(run.name for run in runs if not run.is_done())
     if missing:
         paragraphs.append(f"Missing: {missing}.")
-    warning = truncation_warning(truncated_shares(runs[0], base, evaluations))
+    warning = truncation_warning(truncated_shares_by_arm(runs[0], base, evaluations))
     if warning:
         paragraphs.append(warning)
     paragraphs.append(tables.comparison_markdown(seeds, differences))

@@ -17,11 +17,11 @@ from leash_trl.run_folder import newest_trainer_state
 
 SECONDS_BETWEEN_READINGS = 1.0
 SECONDS_BETWEEN_LINES = 180.0  # in a file; on a terminal the lines are renewed with every reading
-TAIL = 2**16  # bytes at the end of a log, which hold its last bar
+TAIL_BYTES = 2**16  # bytes at the end of a log, which hold its last bar
 
-UPDATE = "update"  # unit of the bar of leash train; that of leash eval is "problem"
+UPDATE_UNIT = "update"  # unit of the bar of leash train; that of leash eval is "problem"
 # the end of a bar, such as "| 31/80 [01:33<02:27,  3.00s/update, length=52, target=46]"
-BAR = re.compile(r"\| (\d+)/(\d+) \[[\d:]+<[^,]*, +[\d.?]+(?:s/)?(update|problem)(?:/s)?(?:, ([^\]]*))?\]")
+BAR_PATTERN = re.compile(r"\| (\d+)/(\d+) \[[\d:]+<[^,]*, +[\d.?]+(?:s/)?(update|problem)(?:/s)?(?:, ([^\]]*))?\]")
 
 
 class Bar(NamedTuple):
@@ -29,23 +29,23 @@ class Bar(NamedTuple):
 
     Args:
         num_done (`int`), total (`int`): Number of updates or problems so far, and of all.
-        values (`dict[str, str]`): What is shown beside the bar.
+        shown_values (`dict[str, str]`): What is shown beside the bar, such as `{"length": "52"}`.
     """
 
     num_done: int
     total: int
-    values: dict[str, str]
+    shown_values: dict[str, str]
 
 
-def last_bars(log: str) -> dict[str, Bar]:
+def last_bar_by_unit(log: str) -> dict[str, Bar]:
     """Returns the last bar of each unit in the text of a log; the bar that was written last is the last entry.
 
     Example:
-        >>> last_bars("| 31/80 [01:33<02:27,  3.00s/update, length=52]")
-        {'update': Bar(num_done=31, total=80, values={'length': '52'})}
+        >>> last_bar_by_unit("| 31/80 [01:33<02:27,  3.00s/update, length=52]")
+        {'update': Bar(num_done=31, total=80, shown_values={'length': '52'})}
     """
     bars: dict[str, Bar] = {}
-    for num_done, total, unit, postfix in BAR.findall(log):
+    for num_done, total, unit, postfix in BAR_PATTERN.findall(log):
         # "length=52, target=46" becomes {"length": "52", "target": "46"}; the postfix may be empty.
         values = dict(value.split("=", 1) for value in postfix.split(", ") if value)
         # A key that is removed first becomes the last one of the dict.
@@ -72,10 +72,10 @@ class RunProgress:
 
     def read_log(self) -> None:
         """Reads the end of the log."""
-        bars = last_bars(text_at_end(self.run.folder / LOG_FILE))
-        if UPDATE in bars:
-            self.num_done = bars[UPDATE].num_done
-            self.total = bars[UPDATE].total
+        bars = last_bar_by_unit(text_at_end(self.run.folder / LOG_FILE))
+        if UPDATE_UNIT in bars:
+            self.num_done = bars[UPDATE_UNIT].num_done
+            self.total = bars[UPDATE_UNIT].total
         if bars:
             # The bar that was written last says what the run does now.
             unit, bar = [*bars.items()][-1]
@@ -89,11 +89,11 @@ def stage_in_words(unit: str, bar: Bar) -> str:
         >>> stage_in_words("update", Bar(31, 80, {"length": "52", "target": "46", "lambda": "0.1"}))
         'update 31 of 80, length 52 of 46, lambda 0.1'
     """
-    values = dict(bar.values)
+    values = dict(bar.shown_values)
     # Length and target are shown together, as "length 52 of 46".
     if "length" in values and "target" in values:
         values["length"] += f" of {values.pop('target')}"
-    stage = UPDATE if unit == UPDATE else f"evaluation, {unit}"
+    stage = UPDATE_UNIT if unit == UPDATE_UNIT else f"evaluation, {unit}"
     parts = [f"{stage} {bar.num_done} of {bar.total}"]
     parts.extend(f"{name} {value}" for name, value in values.items())
     return ", ".join(parts)
@@ -104,7 +104,7 @@ def text_at_end(file: Path) -> str:
     if not file.is_file():
         return ""
     with open(file, "rb") as log:
-        log.seek(max(0, file.stat().st_size - TAIL))
+        log.seek(max(0, file.stat().st_size - TAIL_BYTES))
         return log.read().decode("utf-8", errors="replace")
 
 

@@ -21,13 +21,13 @@ from typing import NamedTuple
 
 Commands = Callable[[], Iterable[list[str]]]
 
-GRACE = 30  # seconds between SIGTERM and SIGKILL
+SECONDS_BEFORE_KILL = 30  # seconds between SIGTERM and SIGKILL
 LONGEST_CAUSE = 300  # characters
 # names, or their beginnings, of variables by which children would draw no bars, or others than progress is read from
-BAR_VARIABLES = ("TQDM_", "TRANSFORMERS_VERBOSITY")
+BAR_VARIABLE_PREFIXES = ("TQDM_", "TRANSFORMERS_VERBOSITY")
 
 # the line of an exception below its traceback, or the error line of a `leash` command
-CAUSE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
+CAUSE_PATTERN = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
 
 
 class EndedJob(NamedTuple):
@@ -44,7 +44,7 @@ class EndedJob(NamedTuple):
     seconds: float
 
 
-def run_all(
+def run_jobs(
     jobs: Mapping[Path, Commands], devices: Sequence[str | None], seconds_between: float | None = None
 ) -> Iterator[EndedJob | None]:
     """Runs jobs and yields each job when it ends. A failed job does not stop the others.
@@ -66,7 +66,7 @@ def run_all(
     pool = ThreadPoolExecutor(len(devices))
     try:
         running = {
-            pool.submit(_run, log_file, commands, free_devices, lifeline) for log_file, commands in jobs.items()
+            pool.submit(_run_job, log_file, commands, free_devices, lifeline) for log_file, commands in jobs.items()
         }
         while running:
             ended, running = wait(running, seconds_between, FIRST_COMPLETED)
@@ -82,12 +82,12 @@ def run_all(
         os.close(lifeline)
 
 
-def _run(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | None], lifeline: int) -> EndedJob:
+def _run_job(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | None], lifeline: int) -> EndedJob:
     """Runs commands one after the other on free devices until one fails."""
     start = time.monotonic()
     exit_code = 0  # of a job without commands
     devices = free_devices.get()  # waits until a job puts its devices back
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(BAR_VARIABLES)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(BAR_VARIABLE_PREFIXES)}
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as log:
         if devices is not None:
@@ -106,13 +106,13 @@ def _run(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | Non
     return EndedJob(log_file, exit_code, seconds=time.monotonic() - start)
 
 
-def cause(log_file: Path) -> str:
+def cause_of_failure(log_file: Path) -> str:
     """Returns why a command failed, by its log: the last exception or error line between progress bars, else the last
     line."""
     text = log_file.read_text(encoding="utf-8", errors="replace")
     lines = re.split(r"[\r\n]", text.strip())  # a progress bar ends with a carriage return
     # of the two groups of a match, one is empty
-    causes = [exception or error_line for exception, error_line in CAUSE.findall(text)]
+    causes = [exception or error_line for exception, error_line in CAUSE_PATTERN.findall(text)]
     last = causes[-1] if causes else lines[-1]
     return last.strip()[:LONGEST_CAUSE]
 
@@ -121,7 +121,7 @@ def _end_with_parent() -> None:
     """Waits until the parent process has ended, and then ends the process group of this one."""
     os.read(sys.stdin.fileno(), 1)  # returns when the parent's end of the pipe is closed
     os.killpg(0, signal.SIGTERM)
-    time.sleep(GRACE)  # torchrun first ends its workers, which are not in this process group
+    time.sleep(SECONDS_BEFORE_KILL)  # torchrun first ends its workers, which are not in this process group
     os.killpg(0, signal.SIGKILL)
 
 

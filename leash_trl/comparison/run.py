@@ -30,7 +30,7 @@ RUN_RECIPE_FILE = "recipe.yaml"
 DIGESTS_FILE = "digests.yaml"  # of what recipe and evaluation name
 BASE = "base"  # name of the model before training in a comparison
 NOT_SET = "not set"
-EVALUATION = "eval"  # folder and file of the evaluation; if there are several, the beginning of their names
+EVALUATION_NAME = "eval"  # folder and file of the evaluation; if there are several, the beginning of their names
 
 
 class LengthRequest(NamedTuple):
@@ -50,7 +50,7 @@ class LengthRequest(NamedTuple):
     template_kwargs: Mapping[str, Any] = MappingProxyType({})
     variant: str | None = None
 
-    def named(self, name: str) -> str:
+    def name_with_variant(self, name: str) -> str:
         """Returns the name of a run or an arm in this evaluation."""
         return name if self.variant is None else f"{name}, {self.variant}"
 
@@ -71,7 +71,7 @@ class PromptEndings:
     effort_suffix: str | None
     template_states_effort: bool
 
-    def text(self, folder: Path, request: LengthRequest) -> str:
+    def ending_for(self, folder: Path, request: LengthRequest) -> str:
         """Returns the text at the end of prompts: the effort, and the suffix of the method in the state that the
         training in the folder left."""
         from leash_trl.completions.prompts import effort_text
@@ -95,9 +95,9 @@ class ComparedRun:
     Args:
         arm (`str`): Name of the arm with its point, such as `leash-target_length-12`.
         label (`str`): Name of the arm in table and figure, the same at all points.
-        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of the recipe, and the fields of the grid, which
-            are among them.
-        evaluation (`dict[str, Any]`): Options of `leash eval`.
+        recipe (`dict[str, Any]`), grid_values (`dict[str, Any]`): Fields of the recipe, and those of them that the
+            grid sets, such as `{"lambda_lr": 0.05}`.
+        eval_options (`dict[str, Any]`): Options of `leash eval`.
         variants (`dict[str, dict[str, Any]]`): Options of further evaluations of the same model, by their names.
         is_trained (`bool`): Whether the run trains a model.
         folder (`Path`): Folder of the run.
@@ -108,8 +108,8 @@ class ComparedRun:
     arm: str
     label: str
     recipe: dict[str, Any]
-    point: dict[str, Any]
-    evaluation: dict[str, Any]
+    grid_values: dict[str, Any]
+    eval_options: dict[str, Any]
     is_trained: bool
     folder: Path
     seed: int | None = None
@@ -127,8 +127,8 @@ class ComparedRun:
         per effort, and all of them again for each variant."""
         # By the folder of the evaluation, "eval" or, for an effort, such as "eval-low".
         if not self.is_trained:
-            return {EVALUATION: LengthRequest()}
-        requests = {EVALUATION: LengthRequest(target_length=self.recipe.get("target_length"))}
+            return {EVALUATION_NAME: LengthRequest()}
+        requests = {EVALUATION_NAME: LengthRequest(target_length=self.recipe.get("target_length"))}
         # Such as {"low": 64, "high": 256}, the target of each effort.
         efforts = field_as_mapping("efforts", self.recipe.get("efforts"))
         if efforts:
@@ -138,7 +138,9 @@ class ComparedRun:
             )
             requests = {}
             for effort, target in efforts.items():
-                requests[f"{EVALUATION}-{effort}"] = LengthRequest(effort, target, template_kwargs.get(effort, {}))
+                requests[f"{EVALUATION_NAME}-{effort}"] = LengthRequest(
+                    effort, target, template_kwargs.get(effort, {})
+                )
         # The loop runs over a copy, since it adds entries such as "eval-low-greedy".
         for folder, request in [*requests.items()]:
             for variant in self.variants:
@@ -147,7 +149,7 @@ class ComparedRun:
 
     def evaluation_file(self, variant: str | None) -> str:
         """Returns the name of the file with the options of an evaluation."""
-        return f"{EVALUATION}.yaml" if variant is None else f"{EVALUATION}-{variant}.yaml"
+        return f"{EVALUATION_NAME}.yaml" if variant is None else f"{EVALUATION_NAME}-{variant}.yaml"
 
     @property
     def last_target_change(self) -> int:
@@ -166,7 +168,7 @@ class ComparedRun:
         kwargs = field_as_mapping("length_control_kwargs", self.recipe.get("length_control_kwargs")) or {}
         return kwargs.get("multiplier_per")
 
-    def lengths_since_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
+    def lengths_since_target_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
         """Returns those mean lengths of training batches, indexed by policy update, that come after the last change of
         the target, indexed by the number of updates since then."""
         since_change = lengths.loc[self.last_target_change + 1 :]
@@ -176,13 +178,14 @@ class ComparedRun:
         """Returns whether all results of the run exist."""
         return all((self.folder / name / "results.json").is_file() for name in self.requests)
 
-    def claim(self) -> dict[str, dict[str, Any]]:
-        """Returns the content of the files of the run: recipe, evaluation, and digests of what the two name."""
+    def identifying_files(self) -> dict[str, dict[str, Any]]:
+        """Returns the content of the files that identify the run, by file name: recipe, evaluation, and digests of
+        what the two name."""
         recipe = {**self.recipe, "seed": self.seed} if self.is_trained else {"train": False}
-        claim = {RUN_RECIPE_FILE: recipe, DIGESTS_FILE: self._digests()}
-        for variant, options in [(None, self.evaluation), *self.variants.items()]:
-            claim[self.evaluation_file(variant)] = options
-        return claim
+        files = {RUN_RECIPE_FILE: recipe, DIGESTS_FILE: self._digests()}
+        for variant, options in [(None, self.eval_options), *self.variants.items()]:
+            files[self.evaluation_file(variant)] = options
+        return files
 
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
@@ -195,9 +198,9 @@ class ComparedRun:
         # The names are words of an error message, such as "the data of train.jsonl changed".
         digests: dict[str, str] = {}
         digests[f"the model {model}"] = str(weights)
-        for path in self._data_paths():
+        for path in self._local_data_paths():
             digests[f"the data of {path}"] = content_digest(path)
-        for module, code_digest in code_digests(self._code()).items():
+        for module, code_digest in code_digests(self._code_objects()).items():
             digests[f"the code of {module}"] = code_digest
         return digests
 
@@ -206,21 +209,21 @@ class ComparedRun:
         """The fields of the recipe that decide the result of the run: none if it trains no model."""
         return self.recipe if self.is_trained else {}
 
-    def _data_paths(self) -> list[Path]:
+    def _local_data_paths(self) -> list[Path]:
         """Returns the local files and folders of training and evaluation."""
         from leash_trl.data.sources import parse_reference
 
         fields = self._training_fields
         # The parts of a mixture, as TRL's `datasets` lists them.
         paths = [Path(str(part.get("data_files") or part["path"])) for part in fields.get("datasets") or []]
-        for name in (fields.get("dataset_name"), *self.evaluation["benchmarks"]):
+        for name in (fields.get("dataset_name"), *self.eval_options["benchmarks"]):
             path = parse_reference(name).path if name else None
             # A data set on the Hub has no local path.
             if path is not None:
                 paths.append(path)
         return paths
 
-    def _code(self) -> list[Any]:
+    def _code_objects(self) -> list[Any]:
         """Returns the classes of the method, the reward functions and the function that counts the cost."""
         from leash_trl.length_control.methods import find_method
         from leash_trl.reward_functions import find_correctness_func, find_reward_functions
@@ -230,20 +233,21 @@ class ComparedRun:
         # A method may inherit code, also from another module of the user.
         code: list[Any] = [base for base in method.__mro__ if base is not object]
         # Training and evaluation have the same fields for rewards and cost, and may have different values.
-        for settings in (fields, self.evaluation):
+        for settings in (fields, self.eval_options):
             rewards = find_reward_functions(settings.get("reward_funcs") or [])
             code += [*rewards, find_correctness_func(settings.get("correctness_func"), rewards)]
             code.append(find_cost(settings.get("length_of") or "completion").function)
         # Reward models are names, which have no code, and `correctness_func` and a cost may be None.
         return [part for part in code if callable(part)]
 
-    def check_claim(self, claim: dict[str, dict[str, Any]]) -> None:
+    def check_holds_this_run(self, identifying_files: dict[str, dict[str, Any]]) -> None:
         """Raises `TrainingError` if the folder holds another run, which this one would otherwise resume.
 
         Args:
-            claim (`dict[str, dict[str, Any]]`): Content of the files of this run, as [`claim`] returns it.
+            identifying_files (`dict[str, dict[str, Any]]`): Content of the files of this run, by file name, as
+                [`identifying_files`] returns it.
         """
-        for file_name, fields in claim.items():
+        for file_name, fields in identifying_files.items():
             file = self.folder / file_name
             # A file that the run did not write yet cannot differ.
             if not file.is_file():
@@ -284,14 +288,14 @@ class ComparedRun:
         """Returns the command that evaluates the trained model, or the model that is not trained, into a folder."""
         model = str(self.folder) if self.is_trained else self.recipe["model_name_or_path"]
         command = ["leash_trl", "eval", "--config", str(self.folder / self.evaluation_file(request.variant))]
-        command += ["--model_name_or_path", model, f"--label={request.named(self.name)}"]
+        command += ["--model_name_or_path", model, f"--label={request.name_with_variant(self.name)}"]
         revision = self.recipe.get("model_revision")
         if revision and not self.is_trained:
             command += ["--revision", revision]
         command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
         # The options in the file above. An option of the command replaces that of the file: arguments of the template
         # are merged, therefore, and target and prompt ending are added only if the file does not have them.
-        options = self.evaluation if request.variant is None else self.variants[request.variant]
+        options = self.eval_options if request.variant is None else self.variants[request.variant]
         if request.template_kwargs:
             common_kwargs = field_as_mapping("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
             command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
@@ -300,5 +304,5 @@ class ComparedRun:
         if has_target and "target_length" not in options:
             command.append(f"--target_length={request.target_length}")
         if self.prompt_endings is not None and "prompt_ending" not in options:
-            command.append(f"--prompt_ending={self.prompt_endings.text(self.folder, request)}")
+            command.append(f"--prompt_ending={self.prompt_endings.ending_for(self.folder, request)}")
         return command

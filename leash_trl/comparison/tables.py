@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from leash_trl.comparison.curves import first_at_target
+from leash_trl.comparison.curves import first_step_at_target
 from leash_trl.completions.costs import cost_label
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
@@ -21,18 +21,18 @@ from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import format_cost, format_tokens, markdown, with_interval
 
 
-WINDOW = 10  # number of training batches in a running mean, since single batches are too noisy
-NEAR_TARGET = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
+RUNNING_MEAN_BATCHES = 10  # number of training batches in a running mean, since single batches are too noisy
+NEAR_TARGET_DISTANCE = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
 GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
 LOSS_WEIGHT = 5.0
 DIFFERENCES_FILE = "differences.csv"  # in the folder of a comparison
 # columns of a comparison's files without an interval, and their metrics
-SHARES_AND_QUANTILES = {
+METRIC_BY_COLUMN = {
     "p95_tokens": "p95_tokens",
     "truncated_rate": "truncated_rate",
     "satisfaction_rate": "within_target",
 }
-LAST_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
+LAST_FIXED_COLUMN = "generated_tokens"  # last fixed column of a comparison's files; the fields of its grid follow
 
 # a sentence, and a list of terms, a line each
 COMPARISON_LEGEND = (
@@ -65,10 +65,10 @@ EQUAL_LENGTH_LEGEND = (
 
 Row = dict[str, Any]
 Table = tuple[pd.DataFrame, str]
-"""A table of text and the words below it."""
+"""A table of text, and its legend."""
 
 
-def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
+def settling_columns(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
     """Measures how training reached the target and stayed near it; NaN where this is not defined.
 
     `mean_lengths` has the mean length of each batch, indexed by the number of optimizer steps since the target last
@@ -77,36 +77,36 @@ def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, 
     batch at or below the target on; `overshoot`, the largest distance of a running mean below the target; and
     `steps_to_target`, the step of that first batch. Distances are relative to the target.
     """
-    measures = {
+    columns = {
         "settling_error": math.nan,
         "near_target_share": math.nan,
         "overshoot": math.nan,
         "steps_to_target": math.nan,
     }
     if target_length is None or mean_lengths.empty:
-        return measures
+        return columns
     last_quarter = mean_lengths.iloc[-max(1, len(mean_lengths) // 4) :]
-    measures["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
-    first_reached = first_at_target(mean_lengths, target_length)  # a step, or None if the target was not reached
+    columns["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
+    first_reached = first_step_at_target(mean_lengths, target_length)  # a step, or None if the target was not reached
     if first_reached is not None:
         # Running means relative to the target: a mean of 1 is at the target.
         relative_means = _running_means(mean_lengths.loc[first_reached:]) / target_length
-        is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET
+        is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET_DISTANCE
         # The overshoot counts windows of the whole run, since a window may begin before the target was reached.
         shortest = _running_means(mean_lengths).min()
-        measures["near_target_share"] = float(is_near.mean())
-        measures["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
-        measures["steps_to_target"] = first_reached
-    return measures
+        columns["near_target_share"] = float(is_near.mean())
+        columns["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
+        columns["steps_to_target"] = first_reached
+    return columns
 
 
 def _running_means(lengths: pd.Series) -> np.ndarray:
     """Returns the means of all windows of ten batches; of fewer batches, their mean."""
-    window = min(WINDOW, len(lengths))
+    window = min(RUNNING_MEAN_BATCHES, len(lengths))
     return np.convolve(lengths.to_numpy(), np.full(window, 1 / window), mode="valid")
 
 
-def measure_of(runs: Sequence[EvaluatedRun]) -> str:
+def common_measure(runs: Sequence[EvaluatedRun]) -> str:
     """Returns by which measure to compare runs: `"accuracy"` if the correctness of every benchmark is known, and
     rewards are 1 for correct completions and negative, or 0, for all others; otherwise `"reward"`."""
     # The different rewards of all completions; none if the grader of answers decided correctness.
@@ -129,17 +129,17 @@ def _only_say_right_or_wrong(rewards: set[float]) -> bool:
     return max(other_rewards) < 0 and 1 in rewards
 
 
-def measured(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVERALL) -> dict[str, Any]:
+def evaluation_columns(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVERALL) -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and its
     tokens. Another cost than tokens also has its name and its mean, and rewards have their bounds."""
-    length_of = run.run["length_of"]  # "completion" is the number of tokens
+    length_of = run.record["length_of"]  # "completion" is the number of tokens
     has_other_cost = length_of != "completion"
     row: dict[str, Any] = {"measure": measure}
     if has_other_cost:
         row["length_of"] = length_of
     row.update(_interval_columns("score", run.estimate(measure, benchmark)))
     row.update(_interval_columns("mean_tokens", run.estimate("tokens", benchmark)))
-    for column, metric in SHARES_AND_QUANTILES.items():
+    for column, metric in METRIC_BY_COLUMN.items():
         row[column] = run.estimate(metric, benchmark).value
     if has_other_cost:
         # An evaluation reports all other costs as the metric "cost".
@@ -153,27 +153,24 @@ def measured(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVER
     return row
 
 
-def seed_row(
+def result_columns(
     run: EvaluatedRun, base: Row, target_length: float | None, mean_lengths: pd.Series, multipliers: pd.Series
 ) -> dict[str, Any]:
     """Returns the columns of `seeds.csv` for one trained model, without names, training tokens and grid.
 
-    `base` is the result of [`measured`] before training, and `multipliers` is lambda by step; for the others, see
-    [`settling`].
+    `base` is the result of [`evaluation_columns`] before training, and `multipliers` is lambda by step; for the other
+    arguments see [`settling_columns`].
     """
-    row = measured(run, base["measure"])
-    measures = settling(mean_lengths, target_length)
-    return {
-        **row,
-        **_against_base(row, base),
-        "target_length": math.nan if target_length is None else target_length,
-        **measures,
-        # Rows of several seeds have the largest error of a seed here, and the number of seeds that reached the target.
-        "worst_settling_error": measures["settling_error"],
-        "num_reached": 0 if math.isnan(measures["steps_to_target"]) else 1,
-        "lambda_end": float(multipliers.iloc[-1]) if len(multipliers) else math.nan,
-        "lambda_peak": float(multipliers.max()),
-    }
+    row = evaluation_columns(run, base["measure"])
+    row.update(_change_columns(row, base))
+    row["target_length"] = math.nan if target_length is None else target_length
+    row.update(settling_columns(mean_lengths, target_length))
+    # Rows of several seeds have the largest error of a seed here, and the number of seeds that reached the target.
+    row["worst_settling_error"] = row["settling_error"]
+    row["num_reached"] = 0 if math.isnan(row["steps_to_target"]) else 1
+    row["lambda_end"] = float(multipliers.iloc[-1]) if len(multipliers) else math.nan
+    row["lambda_peak"] = float(multipliers.max())
+    return row
 
 
 def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
@@ -186,16 +183,17 @@ def _interval_columns(name: str, estimate: Estimate) -> dict[str, float]:
     }
 
 
-def estimate_of(row: Row, name: str) -> Estimate:
+def estimate_in_row(row: Row, name: str) -> Estimate:
     """Returns a number of a comparison's row with its interval; NaN if the comparison has no such column."""
     columns = (name, f"{name}_interval_low", f"{name}_interval_high")
     return Estimate(*(row.get(column, math.nan) for column in columns))
 
 
-NO_CHANGE = {"token_change": math.nan, "efficiency_score": math.nan}  # of a row that cannot be compared with the base
+# the result of `_change_columns` for a row that cannot be compared with the base
+NAN_CHANGE_COLUMNS = {"token_change": math.nan, "efficiency_score": math.nan}
 
 
-def _against_base(row: Row, base: Row) -> dict[str, float]:
+def _change_columns(row: Row, base: Row) -> dict[str, float]:
     r"""Returns the change of tokens from the base and the accuracy-efficiency score (AES), dimensionless.
 
     $$ \mathrm{AES} = \frac{L_0 - L}{L_0} + \beta \frac{A - A_0}{A_0} $$
@@ -216,26 +214,27 @@ def _against_base(row: Row, base: Row) -> dict[str, float]:
     }
 
 
-def read_comparison(path: str | Path) -> pd.DataFrame:
+def read_comparison_rows(path: str | Path) -> pd.DataFrame:
     """Reads a comparison's `seeds.csv` or `table.csv`, with numbers as floats and the fields of the grid as text."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    numbers = rows.loc[:, "score":LAST_COLUMN].apply(pd.to_numeric).astype(float)  # an empty cell becomes NaN
+    numbers = rows.loc[:, "score":LAST_FIXED_COLUMN].apply(pd.to_numeric).astype(float)  # an empty cell becomes NaN
     return rows.assign(**numbers)
 
 
 def grid_fields(columns: Iterable[str]) -> list[str]:
     """Returns the fields of a comparison's grid except the target, which are the columns after the fixed ones."""
     names = list(columns)
-    if LAST_COLUMN not in names:
+    if LAST_FIXED_COLUMN not in names:
         return []
-    return names[names.index(LAST_COLUMN) + 1 :]
+    return names[names.index(LAST_FIXED_COLUMN) + 1 :]
 
 
-def in_words(row: Row) -> str:
+def method_with_settings(row: Row) -> str:
     """Describes method and settings of a comparison's row, without its target.
 
     Example:
-        >>> in_words({"name": "ALP", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
+        >>> row = {"name": "ALP", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""}
+        >>> method_with_settings(row)
         'ALP, alpha 0.5'
     """
     words = [row["name"]]
@@ -255,7 +254,7 @@ def _short_name(field: str) -> str:
 def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     """Returns the base and each point of a comparison, with means over its seeds, in the columns of `table.csv`.
 
-    `seeds` is a frame of [`read_comparison`], whose first row is the base.
+    `seeds` is a frame of [`read_comparison_rows`], whose first row is the base.
     """
     base, *_ = seeds.to_dict("records")
     trained = seeds[1:]
@@ -265,7 +264,7 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     rows = [base]
     # Rows with the same method, target and settings are the seeds of a point. The target may be NaN.
     for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
-        means = point.loc[:, "score":LAST_COLUMN].drop(columns="target_length").mean(numeric_only=True)
+        means = point.loc[:, "score":LAST_FIXED_COLUMN].drop(columns="target_length").mean(numeric_only=True)
         # Text, such as the settings, and the target are equal in all rows of the point.
         row = {**point.iloc[0], **means}
         # These columns are not means over the seeds.
@@ -280,7 +279,7 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
                 row |= _interval_columns("mean_cost", mean_over_seeds(point["mean_cost"]))
         # Change and AES are those of the means. They are NaN for a point that must not be compared with the base.
         if point["token_change"].notna().any():
-            row |= _against_base(row, base)
+            row |= _change_columns(row, base)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -288,8 +287,8 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
 def comparison_markdown(seeds: pd.DataFrame, differences: pd.DataFrame | None = None) -> str:
     """Returns [`comparison_tables`] as Markdown."""
     paragraphs = []
-    for frame, words in comparison_tables(seeds, differences):
-        paragraphs.extend([markdown(frame), words])
+    for frame, legend in comparison_tables(seeds, differences):
+        paragraphs.extend([markdown(frame), legend])
     return "\n\n".join(paragraphs)
 
 
@@ -303,13 +302,12 @@ def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame | None = No
             hand.
     """
     tables: list[Table] = [(_methods_table(comparison_rows(seeds)), COMPARISON_LEGEND)]
-    # `point` has method, settings and target, such as "ALP, alpha 0.5 at 46", and `words` only method and settings.
-    trained = seeds[1:].assign(point=points_of(seeds))
-    trained["words"] = [in_words(row) for row in seeds[1:].to_dict("records")]
+    trained = seeds[1:].assign(method_at_target=methods_at_targets(seeds))  # such as "ALP, alpha 0.5 at 46"
+    trained["method_with_settings"] = [method_with_settings(row) for row in seeds[1:].to_dict("records")]
     tables.extend(_difference_tables(trained, compared_points(seeds), differences))
     # Scores at equal length need intervals over seeds, so points of a single seed are left out.
-    repeated = trained[trained["point"].duplicated(keep=False)]
-    if repeated["point"].nunique() > 1:
+    repeated = trained[trained["method_at_target"].duplicated(keep=False)]
+    if repeated["method_at_target"].nunique() > 1:
         tables.extend(_equal_length_tables(repeated))
     return tables
 
@@ -323,30 +321,30 @@ class ComparedPoints(NamedTuple):
 
 def compared_points(seeds: pd.DataFrame) -> ComparedPoints:
     """Returns the first point and the others; of a comparison with one point, the base and this point."""
-    first, *others = dict.fromkeys(points_of(seeds))
+    first, *others = dict.fromkeys(methods_at_targets(seeds))
     if not others:
         return ComparedPoints(reference=seeds["name"].iloc[0], others=[first])
     return ComparedPoints(first, others)
 
 
-def points_of(seeds: pd.DataFrame) -> list[str]:
+def methods_at_targets(seeds: pd.DataFrame) -> list[str]:
     """Returns the point of each row of a comparison without the base: method and settings, and the target, with its
     unit if it is not tokens."""
     points = []
     for row in seeds[1:].to_dict("records"):
-        point = in_words(row)  # such as "ALP, alpha 0.5", to which " at 46" is added
-        if target := target_in_words(row):
+        point = method_with_settings(row)  # such as "ALP, alpha 0.5", to which " at 46" is added
+        if target := target_text(row):
             point += f" at {target}"
         points.append(point)
     return points
 
 
-def target_in_words(row: Row) -> str:
+def target_text(row: Row) -> str:
     """Returns the target of a comparison's row, with its unit if training counted something else than tokens; empty
     without a target.
 
     Example:
-        >>> target_in_words({"target_length": 3.0, "target_of": "tool_calls"})
+        >>> target_text({"target_length": 3.0, "target_of": "tool_calls"})
         '3 tool calls'
     """
     if math.isnan(row["target_length"]):
@@ -356,26 +354,26 @@ def target_in_words(row: Row) -> str:
     return f"{target} {cost_label(target_of)}" if isinstance(target_of, str) else target
 
 
-def sentences_of(rows: pd.DataFrame) -> list[str]:
+def comparison_sentences(rows: pd.DataFrame) -> list[str]:
     """Returns a sentence on score, tokens and any other cost of each row of [`comparison_rows`], the base first."""
-    # The first row is the base, which `points_of` leaves out.
-    points = [rows["name"].iloc[0], *points_of(rows)]
+    # The first row is the base, which `methods_at_targets` leaves out.
+    points = [rows["name"].iloc[0], *methods_at_targets(rows)]
     sentences = []
     for point, row in zip(points, rows.to_dict("records"), strict=True):
-        score = with_interval(estimate_of(row, "score"), "{:.3f}".format)
-        tokens = with_interval(estimate_of(row, "mean_tokens"), format_tokens)
+        score = with_interval(estimate_in_row(row, "score"), "{:.3f}".format)
+        tokens = with_interval(estimate_in_row(row, "mean_tokens"), format_tokens)
         # Such as "LEASH at 46: accuracy 0.512 [0.480, 0.544], 45.2 [43.9, 46.5] tokens".
         sentence = f"{point}: {row['measure']} {score}, {tokens} tokens"
         # The column `length_of` names another cost that the evaluation measured.
         if "length_of" in row:
-            cost = with_interval(estimate_of(row, "mean_cost"), partial(format_cost, length_of=row["length_of"]))
+            cost = with_interval(estimate_in_row(row, "mean_cost"), partial(format_cost, length_of=row["length_of"]))
             sentence += f", {cost} {cost_label(row['length_of'])}"
         sentences.append(sentence)
     return sentences
 
 
 # columns of a comparison's table after those with intervals
-CELLS = {
+CELL_FORMATS = {
     "p95 of tokens": "{p95_tokens:.0f}",
     "truncated rate": "{truncated_rate:.1%}",
     "change of tokens": "{token_change:+.1%}",
@@ -395,7 +393,7 @@ def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
 
     `rows` is the result of [`comparison_rows`].
     """
-    targets = [target_in_words(row) for row in rows.to_dict("records")]
+    targets = [target_text(row) for row in rows.to_dict("records")]
     settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
     settings.insert(0, "target", targets)
     # For each setting, whether rows have different values; only these settings have a column.
@@ -425,13 +423,13 @@ def _row_cells(row: Row) -> dict[str, str]:
     )  # there may be no other cost than tokens
     cells = {
         "seeds": str(num_seeds) if num_seeds else "",
-        "score": with_interval(estimate_of(row, "score"), "{:.3f}".format),
-        "mean_tokens": with_interval(estimate_of(row, "mean_tokens"), "{:.1f}".format),
-        "mean_cost": with_interval(estimate_of(row, "mean_cost"), format_mean_cost),
+        "score": with_interval(estimate_in_row(row, "score"), "{:.3f}".format),
+        "mean_tokens": with_interval(estimate_in_row(row, "mean_tokens"), "{:.1f}".format),
+        "mean_cost": with_interval(estimate_in_row(row, "mean_cost"), format_mean_cost),
     }
-    # A format in `CELLS`, such as "{millions:.2f} M", names the columns that it shows.
-    numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_COLUMN] / 1e6}
-    for name, form in CELLS.items():
+    # A format in `CELL_FORMATS`, such as "{millions:.2f} M", names the columns that it shows.
+    numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_FIXED_COLUMN] / 1e6}
+    for name, form in CELL_FORMATS.items():
         cell = form.format(**numbers)
         # A number that is not defined is NaN, which `format` writes as "nan".
         cells[name] = "" if "nan" in cell else cell
@@ -477,7 +475,7 @@ def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd
                 cells[row.point] = with_interval(estimate, formats[column]) + row.mark
             columns[f"{name} over {sample}"] = cells
     # A cell such as "4, 12": for the difference of scores, and for that of tokens.
-    seeds_needed = over_seeds.groupby("point")["needed"].agg(", ".join)
+    seeds_needed = over_seeds.groupby("point")["num_needed"].agg(", ".join)
     columns[f"seeds needed ({', '.join(names.values())})"] = seeds_needed.to_dict()
     table = pd.DataFrame(columns, index=compared.others, dtype=object)
     # A point may have no difference, and a column none of any point.
@@ -489,10 +487,10 @@ def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd
 def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints, columns: Sequence[str]) -> pd.DataFrame:
     """Returns the differences of these columns from the reference of those points that, like it, have several seeds.
 
-    The result has the columns `point`, `column`, `value`, `low` and `high`, `needed`, the number of seeds that would
-    find the difference, and `mark`, which says whether it is significant.
+    The result has the columns `point`, `column`, `value`, `low` and `high`, `num_needed`, the number of seeds that
+    would find the difference, and `mark`, which says whether it is significant.
     """
-    seeds_by_point = dict(list(seeds.groupby("point")))
+    seeds_by_point = dict(list(seeds.groupby("method_at_target")))
     # The base has no seeds. If it is the reference, there are no rows of it, and so no differences.
     reference_seeds = seeds_by_point.get(compared.reference, seeds[:0])
     rows = []
@@ -503,35 +501,35 @@ def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints, colum
             # A variance needs two seeds.
             if min(len(values), len(reference_values)) < 2:
                 continue
-            estimate, p_value = intervals.welch(values, reference_values)
-            num_needed = intervals.seeds_needed(estimate.value, values.var(), reference_values.var())
+            estimate, p_value = intervals.welch_test(values, reference_values)
+            num_needed = intervals.num_seeds_needed(estimate.value, values.var(), reference_values.var())
             rows.append((point, column, *estimate, f"{num_needed:,.0f}", p_value))
-    differences = pd.DataFrame(rows, columns=["point", "column", "value", "low", "high", "needed", "p_value"])
+    differences = pd.DataFrame(rows, columns=["point", "column", "value", "low", "high", "num_needed", "p_value"])
     # All differences are one family of tests, in which a false rejection has a probability of at most 5 %.
-    is_significant = intervals.holm(differences["p_value"])
+    is_significant = intervals.holm_rejections(differences["p_value"])
     return differences.assign(mark=np.where(is_significant, " *", ""))
 
 
 def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:
     """Compares every curve with the first one. A curve joins the points of the same method and settings, or of the
     same method if it has no target."""
-    # The curve of each row: its method and settings or, without a target, its method, whose settings make the curve.
-    names = seeds["words"].where(seeds["target_length"].notna(), seeds["name"])
+    # The name of each row's curve. Points with targets are joined over their targets, for each method with its
+    # settings. Points without targets are joined over their settings, for each method.
+    names = seeds["method_with_settings"].where(seeds["target_length"].notna(), seeds["name"])
     # A curve needs at least two points.
-    curves = {name: points for name, points in seeds.groupby(names, sort=False) if points["point"].nunique() > 1}
+    curves = {name: part for name, part in seeds.groupby(names, sort=False) if part["method_at_target"].nunique() > 1}
     if len(curves) < 2:
         return []
     reference, *others = curves
     heading = f"{seeds['measure'].iloc[0]} minus that of {reference} [95 % interval]"
     rows = []
     for name in others:
-        gap = score_at_equal_length(curves[name], curves[reference])
-        # Seeds differ, or the curves have no range of lengths in common.
-        if gap is None:
+        gap = score_gap_at_equal_length(curves[name], curves[reference])
+        if gap is None:  # Seeds differ, or the curves have no range of lengths in common.
             rows.append({"method": name, heading: "n/a", "tokens": ""})
             continue
         cell = with_interval(gap.difference, "{:+.3f}".format)
-        rows.append({"method": name, heading: cell, "tokens": f"{gap.shortest:.1f} to {gap.longest:.1f}"})
+        rows.append({"method": name, heading: cell, "tokens": f"{gap.fewest_tokens:.1f} to {gap.most_tokens:.1f}"})
     return [(pd.DataFrame(rows), EQUAL_LENGTH_LEGEND)]
 
 
@@ -540,11 +538,11 @@ class ScoreGap(NamedTuple):
     which this holds."""
 
     difference: Estimate
-    shortest: float
-    longest: float
+    fewest_tokens: float
+    most_tokens: float
 
 
-def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap | None:
+def score_gap_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap | None:
     r"""Returns by how much the score of the first method is higher at equal length, and the range of tokens compared.
 
     $$ d_s = \frac{1}{\log b - \log a} \int_{\log a}^{\log b} (A_s - B_s) \, d \log T, \qquad
@@ -554,12 +552,13 @@ def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap
     [a, b] is the range of tokens that the curves of both methods cover for every seed. The integral is computed
     exactly.
 
-    Each frame has one row per point and seed of a method, with columns `point`, `seeds`, `score` and `mean_tokens`.
+    Each frame has one row per point and seed of a method, with columns `method_at_target`, `seeds`, `score`
+    and `mean_tokens`.
     The result is `None` if points have different seeds, or if there is no range that all curves cover.
     """
     points = pd.concat([first.assign(method="first"), second.assign(method="second")])
     # The seeds of each point, such as ("0", "1").
-    seeds_of_points = points.groupby("point")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
+    seeds_of_points = points.groupby("method_at_target")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
     # A method has a curve for each seed. All curves cover the range from the longest of their shortest lengths to the
     # shortest of their longest.
     log_tokens = np.log(points["mean_tokens"]).groupby([points["method"], points["seeds"]])
@@ -572,7 +571,9 @@ def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> ScoreGap
         # The groups are sorted, "first" before "second".
         first_score, second_score = (_mean_score(curve, low, high) for _, curve in points_of_seed.groupby("method"))
         differences.append(first_score - second_score)
-    return ScoreGap(mean_over_seeds(differences, lowest=-math.inf), shortest=math.exp(low), longest=math.exp(high))
+    return ScoreGap(
+        mean_over_seeds(differences, lowest=-math.inf), fewest_tokens=math.exp(low), most_tokens=math.exp(high)
+    )
 
 
 def _mean_score(curve: pd.DataFrame, low: float, high: float) -> float:

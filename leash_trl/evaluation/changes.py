@@ -10,7 +10,7 @@ import pandas as pd
 from leash_trl.completions.costs import COST_COLUMN, cost_column, name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
-from leash_trl.evaluation.runs import GRADED_AGAIN, EvaluatedRun, reward_bounds
+from leash_trl.evaluation.runs import HOW_TO_GRADE_AGAIN, EvaluatedRun, reward_bounds
 
 
 PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
@@ -36,13 +36,14 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    # Of each pair of runs, by benchmark, a row per problem, such as {"num_tokens": 90.5, "num_tokens_base": 210.0}.
-    means_of_runs = [paired_means(run, baseline) for run, baseline in runs]
+    # For each pair of runs, a frame for each benchmark. Its rows are problems, such as
+    # {"num_tokens": 90.5, "num_tokens_base": 210.0}.
+    means_of_runs = [paired_means_by_benchmark(run, baseline) for run, baseline in runs]
     all_runs = [*itertools.chain(*runs)]
-    # If k differs between runs, the smallest one is assumed, with which intervals are widest.
-    num_samples = len(runs) * min(run.run["num_samples"] for run in all_runs)
-    bounds = reward_bounds(*(run.samples for run in all_runs))
-    benchmarks = all_runs[0].run["benchmarks"]  # such as {"aime24": {"num_problems": 30, ...}}
+    # If the number of samples differs between runs, the smallest one is assumed, with which intervals are widest.
+    samples_per_problem = len(runs) * min(run.record["num_samples"] for run in all_runs)
+    reward_range = reward_bounds(*(run.samples for run in all_runs))
+    benchmarks = all_runs[0].record["benchmarks"]  # such as {"aime24": {"num_problems": 30, ...}}
     pairs_by_benchmark = {}
     metrics = {}
     num_problems = {}
@@ -51,14 +52,14 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
         rows = pd.concat([means[name] for means in means_of_runs], join="inner")
         # A problem that several seeds have in common becomes a single row.
         pairs_by_benchmark[name] = rows.groupby(PROBLEM_KEY, sort=False).mean()
-        metrics[name] = change_metrics([pairs_by_benchmark[name]], num_samples, bounds)
+        metrics[name] = change_metrics([pairs_by_benchmark[name]], samples_per_problem, reward_range)
         num_problems[name] = NumProblems(benchmark["num_problems"], len(pairs_by_benchmark[name]))
     # Not the mean of the metrics above: the overall change of tokens is a ratio of means over benchmarks.
-    metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], num_samples, bounds)
-    return results_frame(metrics, num_problems, num_samples)
+    metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], samples_per_problem, reward_range)
+    return results_frame(metrics, num_problems, samples_per_problem)
 
 
-def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.DataFrame]:
+def paired_means_by_benchmark(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.DataFrame]:
     """Returns for each benchmark a row for each problem that is graded in both runs: its means in the run and, in
     columns that end in `_base`, in the baseline. What a run does not know of a whole benchmark has no columns.
 
@@ -67,15 +68,15 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.Data
             common.
     """
     both = f"{run.label!r} and its baseline {baseline.label!r}"
-    means = problem_means(run)
-    base_means = problem_means(baseline)
+    means = means_by_problem(run)
+    base_means = means_by_problem(baseline)
     # Keys of problems that only one of the runs has, such as ("aime24", "60", "204").
     unpaired = {*means.index} ^ {*base_means.index}
     if unpaired:
         raise ValueError(f"{both} differ in {len(unpaired)} problems, such as {min(unpaired)}; evaluate the same ones")
     # Costs of two kinds, such as tool calls and turns, have no difference. The file of a cost function may be in
     # another folder now.
-    if name_without_path(run.run["length_of"]) != name_without_path(baseline.run["length_of"]):
+    if name_without_path(run.record["length_of"]) != name_without_path(baseline.record["length_of"]):
         means = means.drop(columns=COST_COLUMN, errors="ignore")
     pairs_by_benchmark = {}
     for name in run.benchmarks:
@@ -87,16 +88,16 @@ def paired_means(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.Data
         # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
         pairs_by_benchmark[name] = pairs.dropna()
         if pairs_by_benchmark[name].empty:
-            raise ValueError(f"{both} have no problem graded in both of {name}; {GRADED_AGAIN}")
+            raise ValueError(f"{both} have no problem graded in both of {name}; {HOW_TO_GRADE_AGAIN}")
     return pairs_by_benchmark
 
 
-def problem_means(run: EvaluatedRun) -> pd.DataFrame:
+def means_by_problem(run: EvaluatedRun) -> pd.DataFrame:
     """Returns the means over the completions of each problem, indexed by `PROBLEM_KEY`; NaN where none is graded.
     `cost` is another cost than tokens that the target limits, such as thinking."""
-    samples = keyed_samples(run)
+    samples = samples_with_text_keys(run)
     columns = ["num_tokens"]
-    length_of = run.run["length_of"]
+    length_of = run.record["length_of"]
     if length_of != "completion":
         # Thinking, which counts tokens, has a column of its own.
         samples[COST_COLUMN] = samples[cost_column(length_of)]
@@ -105,20 +106,22 @@ def problem_means(run: EvaluatedRun) -> pd.DataFrame:
     return samples.groupby(PROBLEM_KEY, sort=False)[columns].mean()
 
 
-def keyed_samples(run: EvaluatedRun) -> pd.DataFrame:
+def samples_with_text_keys(run: EvaluatedRun) -> pd.DataFrame:
     """Returns the samples of a run with texts in all columns of `PROBLEM_KEY`."""
     samples = run.samples.astype(dict.fromkeys(PROBLEM_KEY, str))
-    return samples.fillna({"solution": ""})  # problems of own rewards may have none, and NaN is no key
+    return samples.fillna({"solution": ""})  # a problem for reward functions may have none, and NaN is no key
 
 
-def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds: tuple[float, float]) -> list[Metric]:
+def change_metrics(
+    benchmarks: Sequence[pd.DataFrame], samples_per_problem: int, reward_range: tuple[float, float]
+) -> list[Metric]:
     """Returns the changes of the means over some benchmarks, of the columns that all of them have.
 
     Args:
         benchmarks (`Sequence[pd.DataFrame]`): For each benchmark a row per problem, with its means in the run and, in
             columns that end in `_base`, in the baseline.
-        num_samples (`int`): k, completions per problem.
-        bounds (`tuple[float, float]`): Smallest and largest possible reward.
+        samples_per_problem (`int`): k, completions per problem.
+        reward_range (`tuple[float, float]`): Smallest and largest possible reward.
     """
 
     def differences(column: str) -> list[np.ndarray]:
@@ -130,19 +133,19 @@ def change_metrics(benchmarks: Sequence[pd.DataFrame], num_samples: int, bounds:
     # A column, the metric of its changes, and the smallest and largest value of a completion.
     bounded_columns = [
         ("is_correct", "accuracy_change", (0, 1)),
-        ("reward", "reward_change", bounds),
+        ("reward", "reward_change", reward_range),
     ]
     for column, name, (low, high) in bounded_columns:
         if column in columns:
             estimates = [
-                intervals.mean_bounded_difference(gaps, low=low, high=high, num_samples=num_samples)
+                intervals.mean_bounded_difference(gaps, low=low, high=high, samples_per_problem=samples_per_problem)
                 for gaps in differences(column)
             ]
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     # Differences of lengths and costs have no bounds.
     for column, name in (("num_tokens", "tokens_change"), (COST_COLUMN, "cost_change")):
         if column in columns:
-            estimates = [intervals.mean_amount(gaps, lowest=-math.inf) for gaps in differences(column)]
+            estimates = [intervals.mean_unbounded(gaps, lowest=-math.inf) for gaps in differences(column)]
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]
     base_lengths = [pairs["num_tokens_base"].to_numpy() for pairs in benchmarks]

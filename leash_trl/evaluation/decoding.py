@@ -1,6 +1,6 @@
 """Decoding strategies: plain sampling and s1's budget forcing.
 
-A strategy creates one script per completion, a generator that sends requests to the engine and returns the completion.
+A strategy creates a generator for each completion, which sends requests to the engine and returns the completion.
 """
 
 import hashlib
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 # A generator that yields requests, receives what the engine generated for them, and returns the completion.
-Script: TypeAlias = Generator[Request, Generation, Generation]
+RequestGenerator: TypeAlias = Generator[Request, Generation, Generation]
 
 
 @dataclass(frozen=True)
 class DecodingStrategy:
     """Plain decoding, which samples each completion in one request; for models that stop by themselves.
 
-    To write another strategy, subclass this one as a frozen dataclass with a `name` and a `script`; the fields are its
-    parameters.
+    To write another strategy, subclass this one as a frozen dataclass with a `name` and a
+    `request_generator_factory`; the fields are its parameters.
     """
 
     name: ClassVar[str] = "plain"
 
-    def script_factory(
+    def request_generator_factory(
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
-    ) -> Callable[[Sequence[int], int], Script]:
-        """Returns a function that creates the script of a completion from the token ids of its prompt and its seed.
+    ) -> Callable[[Sequence[int], int], RequestGenerator]:
+        """Returns a function that creates the generator of a completion from the token ids of its prompt and its seed.
         Completions end at `max_new_tokens`.
 
         The default samples the completion in one request.
@@ -42,39 +42,39 @@ class DecodingStrategy:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
         """
 
-        def script(prompt_ids: Sequence[int], seed: int) -> Script:
-            return answer_script(prompt_ids, [], seed, max_new_tokens)
+        def requests(prompt_ids: Sequence[int], seed: int) -> RequestGenerator:
+            return answer_requests(prompt_ids, [], seed, max_new_tokens)
 
-        return script
+        return requests
 
     def to_dict(self) -> dict[str, Any]:
         """Returns name and parameters for the record of a run."""
         return {"name": self.name, **asdict(self)}
 
-    def complete(
+    def generate_completions(
         self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
     ) -> list[Generation]:
         """Returns one completion per prompt, in their order, including inserted tokens. The result is deterministic.
 
-        In each round, the engine generates for all scripts that are not done yet.
+        In each round, the engine generates for all completions that are not done yet.
         """
-        create_script = self.script_factory(engine.tokenizer, settings.max_new_tokens)
-        scripts = [create_script(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
-        # The next request of each script that is not done, by the position of its prompt.
-        requests = {row: next(script) for row, script in enumerate(scripts)}
+        create_generator = self.request_generator_factory(engine.tokenizer, settings.max_new_tokens)
+        generators = [create_generator(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
+        # The next request of each generator that is not done, by the position of its prompt.
+        requests = {row: next(generator) for row, generator in enumerate(generators)}
         completions: dict[int, Generation] = {}
         while requests:
             generations = engine.generate([*requests.values()], settings)
             next_requests = {}
             for row, generation in zip(requests, generations, strict=True):
                 try:
-                    # The script goes on from its last `yield`, to its next request or to its end.
-                    next_requests[row] = scripts[row].send(generation)
+                    # The generator goes on from its last `yield`, to its next request or to its end.
+                    next_requests[row] = generators[row].send(generation)
                 except StopIteration as end:
-                    completions[row] = end.value  # what the script returned
+                    completions[row] = end.value  # what the generator returned
             requests = next_requests
-        # Scripts end in any order, and completions have the order of the prompts.
-        return [completions[row] for row in range(len(scripts))]
+        # Generators end in any order, and completions have the order of the prompts.
+        return [completions[row] for row in range(len(generators))]
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -91,8 +91,10 @@ def step_seed(seed: int, step: int) -> int:
     return int.from_bytes(digest, "big") & MAX_SEED
 
 
-def answer_script(prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int) -> Script:
-    """Finishes a script whose thinking has ended: requests the answer with the rest of the token limit."""
+def answer_requests(
+    prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int
+) -> RequestGenerator:
+    """Finishes a completion whose thinking has ended: requests the answer with the rest of the token limit."""
     tokens_left = max_new_tokens - len(response)
     answer = yield Request((*prompt_ids, *response), seed, tokens_left)
     return Generation([*response, *answer.token_ids], answer.is_truncated)
@@ -143,10 +145,10 @@ class BudgetForcing(DecodingStrategy):
     final_answer: str = "\nFinal Answer:"
     wait: str = "Wait"
 
-    def script_factory(
+    def request_generator_factory(
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
-    ) -> Callable[[Sequence[int], int], Script]:
-        """See [`DecodingStrategy.script_factory`]."""
+    ) -> Callable[[Sequence[int], int], RequestGenerator]:
+        """See [`DecodingStrategy.request_generator_factory`]."""
         # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
         stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
         # Token ids of the texts to insert.
@@ -163,7 +165,7 @@ class BudgetForcing(DecodingStrategy):
                 f"inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change one of them"
             )
 
-        def script(prompt_ids: Sequence[int], seed: int) -> Script:
+        def requests(prompt_ids: Sequence[int], seed: int) -> RequestGenerator:
             response: list[int] = []
             tokens_left = budget
             # Each step continues the thinking until the model ends it or the budget is spent.
@@ -185,9 +187,9 @@ class BudgetForcing(DecodingStrategy):
             response += end
             if is_cut:
                 response += final_answer
-            return (yield from answer_script(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
+            return (yield from answer_requests(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
 
-        return script
+        return requests
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {

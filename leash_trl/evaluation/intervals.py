@@ -82,7 +82,7 @@ def mean_share(values: np.ndarray) -> Estimate:
     return Estimate(mean, max(0.0, min(low, mean)), min(1.0, max(high, mean)))
 
 
-def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate:
+def mean_share_difference(differences: np.ndarray, samples_per_problem: int) -> Estimate:
     r"""Returns the mean over problems of differences of shares, in [-1, 1], with Student's t interval.
 
     $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
@@ -95,12 +95,12 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     if num_problems == 1:
         return Estimate(mean, -1.0, 1.0)
     # 1 / (4k) is the largest variance of a share of k completions. With it, equal differences also have an interval.
-    spread = float(np.square(differences - mean).sum()) + 0.25 / num_samples
+    spread = float(np.square(differences - mean).sum()) + 0.25 / samples_per_problem
     reach = t_quantile(num_problems - 1) * math.sqrt(spread / (num_problems * (num_problems - 1)))
     return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
 
 
-def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
+def mean_unbounded(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     r"""Returns the mean over problems of an unbounded quantity, such as tokens, with Student's t interval widened for
     skewness.
 
@@ -128,27 +128,27 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     skewness = float(((values - mean) ** 3).mean()) / deviation**3
     # Hall's transformation T of U corrects for skewness; without skewness T is U, and its inverse would divide by 0.
     if abs(skewness) > 1e-6:
-        largest_u = max(largest_u, _u_of_t(reach, skewness, num_problems))
-        smallest_u = min(smallest_u, _u_of_t(-reach, skewness, num_problems))
+        largest_u = max(largest_u, _inverse_hall_transform(reach, skewness, num_problems))
+        smallest_u = min(smallest_u, _inverse_hall_transform(-reach, skewness, num_problems))
     # The true mean mu is m - s U, so the largest U gives the lower end.
     return Estimate(mean, max(lowest, mean - deviation * largest_u), mean - deviation * smallest_u)
 
 
-def _u_of_t(t: float, skewness: float, num_problems: int) -> float:
-    """Returns U of [`mean_amount`] where T is `t`, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
+def _inverse_hall_transform(t: float, skewness: float, num_problems: int) -> float:
+    """Returns U of [`mean_unbounded`] where T is `t`, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
     cube = 1 + skewness * (t - skewness / (6 * num_problems))
     return float(3 / skewness * (np.cbrt(cube) - 1))
 
 
-def bounds_of(values: np.ndarray) -> tuple[float, float]:
+def narrowest_usual_bounds(values: np.ndarray) -> tuple[float, float]:
     """Returns the narrower of [0, 1] and [-1, 1] that holds all values; infinite bounds if neither does.
 
     Rewards have no declared bounds, so these are an assumption: that a reward which never left [0, 1] in any of the
     completions cannot leave it.
 
     Example:
-        >>> bounds_of(np.array([0.0, 0.25])), bounds_of(np.array([-0.5, 1.0])), bounds_of(np.array([0.5, 2.0]))
-        ((0.0, 1.0), (-1.0, 1.0), (-inf, inf))
+        >>> [narrowest_usual_bounds(np.array(rewards)) for rewards in ([0.0, 0.25], [-0.5, 1.0], [0.5, 2.0])]
+        [(0.0, 1.0), (-1.0, 1.0), (-inf, inf)]
     """
     for low, high in USUAL_BOUNDS:
         if low <= values.min() and values.max() <= high:
@@ -158,13 +158,13 @@ def bounds_of(values: np.ndarray) -> tuple[float, float]:
 
 def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
     """Returns the mean of values over problems, in [low, high], with the interval of [`mean_share`] for their places
-    between the bounds; without bounds, with that of [`mean_amount`].
+    between the bounds; without bounds, with that of [`mean_unbounded`].
 
     The interval stays within the bounds and never has width 0. Student's t interval does neither, and clipping it at
     the bounds would not raise its coverage, which is low where most problems have the highest or the lowest reward.
     """
     if math.isinf(high - low):
-        return mean_amount(values, lowest=-math.inf)
+        return mean_unbounded(values, lowest=-math.inf)
     mean = float(values.mean())
     width = high - low
     # The positions of the values between the bounds are in [0, 1], as shares are.
@@ -175,13 +175,13 @@ def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
     return Estimate(mean, max(low, min(mean, lower_end)), min(high, max(mean, upper_end)))
 
 
-def mean_bounded_difference(differences: np.ndarray, low: float, high: float, num_samples: int) -> Estimate:
+def mean_bounded_difference(differences: np.ndarray, low: float, high: float, samples_per_problem: int) -> Estimate:
     """Returns the mean over problems of differences between values in [low, high], with the interval of
-    [`mean_share_difference`], stretched; without bounds, with that of [`mean_amount`]."""
+    [`mean_share_difference`], stretched; without bounds, with that of [`mean_unbounded`]."""
     if math.isinf(high - low):
-        return mean_amount(differences, lowest=-math.inf)
+        return mean_unbounded(differences, lowest=-math.inf)
     width = high - low
-    share = mean_share_difference(differences / width, num_samples)
+    share = mean_share_difference(differences / width, samples_per_problem)
     return Estimate(width * share.value, width * share.low, width * share.high)
 
 
@@ -247,7 +247,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
         # What each problem contributes to the ratio. It is multiplied by B, because the contributions of the B
         # benchmarks are added, but the mean below divides by B.
         contributions = num_benchmarks * num_others * (ratio - ratio_without)
-        parts.append(mean_amount(contributions, lowest=-math.inf))
+        parts.append(mean_unbounded(contributions, lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
     change = ratio - 1
     # The jackknife interval is moved to the change. It is NaN if a benchmark has a single problem, which `max` returns
@@ -255,7 +255,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     return Estimate(change, max(change + low - middle, -1.0), change + high - middle)
 
 
-def welch(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
+def welch_test(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
     r"""Returns the difference of two means over seeds with Welch's t interval, which allows unequal variances, and its
     two-sided p value.
 
@@ -281,9 +281,9 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
     return Estimate(difference, difference - reach, difference + reach), p_value
 
 
-def seeds_needed(difference: float, first_variance: float, second_variance: float) -> float:
-    r"""Returns with how many seeds of each of two methods [`welch`] finds a difference in 80 % of comparisons: the
-    smallest n of at least 2 with
+def num_seeds_needed(difference: float, first_variance: float, second_variance: float) -> float:
+    r"""Returns with how many seeds of each of two methods [`welch_test`] finds a difference in 80 % of comparisons:
+    the smallest n of at least 2 with
 
     $$ n \ge (t_{0.975, \nu} + t_{0.8, \nu})^2 \frac{s_1^2 + s_2^2}{d^2}, \qquad
     \nu = (n - 1) \frac{(s_1^2 + s_2^2)^2}{s_1^4 + s_2^4} $$
@@ -317,7 +317,7 @@ def seeds_needed(difference: float, first_variance: float, second_variance: floa
         num_seeds += 1
 
 
-def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+def holm_rejections(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     r"""Returns which of m null hypotheses are rejected, of shape `(m,)`; the probability of any false rejection is at
     most 5 %.
 

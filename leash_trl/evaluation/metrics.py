@@ -55,7 +55,7 @@ class Metric:
 class NumProblems(NamedTuple):
     """How many problems a benchmark has, and how many of them its metrics are based on."""
 
-    in_all: int
+    total: int
     graded: int
 
 
@@ -90,61 +90,61 @@ def metrics_of(
     metrics: list[Metric] = []
     if knows_correctness:
         metrics.append(Metric("accuracy", intervals.mean_share(np.nanmean(correctness, axis=1))))
-        metrics.extend(pass_rates(correctness))
+        metrics.extend(pass_metrics(correctness))
     if rewards is None:
-        metrics.append(majority(answers, correctness))
+        metrics.append(majority_metric(answers, correctness))
     else:
         # Reward functions do not extract answers, so there is no majority.
-        metrics.extend(mean_reward(rewards, reward_bounds))
-    metrics.append(rate("truncated_rate", is_truncated))
+        metrics.extend(reward_metrics(rewards, reward_bounds))
+    metrics.append(rate_metric("truncated_rate", is_truncated))
     if knows_correctness:
-        metrics.extend(score_by_ending("accuracy", correctness, is_truncated))
+        metrics.extend(score_metrics_by_ending("accuracy", correctness, is_truncated))
     else:
         assert rewards is not None  # else no completion would be graded
-        metrics.extend(score_by_ending("reward", rewards, is_truncated))
-    metrics.append(mean_length("tokens", lengths))
-    metrics.extend(spread_of_lengths(lengths))
+        metrics.extend(score_metrics_by_ending("reward", rewards, is_truncated))
+    metrics.append(mean_metric("tokens", lengths))
+    metrics.extend(length_spread_metrics(lengths))
     if has_thinking:
         thinking_lengths = by_problem("num_thinking_tokens")
-        metrics.append(mean_length("thinking_tokens", thinking_lengths))
-        metrics.append(mean_length("answer_tokens", lengths - thinking_lengths))
+        metrics.append(mean_metric("thinking_tokens", thinking_lengths))
+        metrics.append(mean_metric("answer_tokens", lengths - thinking_lengths))
     # If the target limits tokens or thinking tokens, their mean is above.
     if cost_column(run["length_of"]) == COST_COLUMN:
-        metrics.append(mean_length("cost", costs))
+        metrics.append(mean_metric("cost", costs))
     if target_length is not None:
-        metrics.append(rate("within_target", costs <= target_length, at=target_length))
+        metrics.append(rate_metric("within_target", costs <= target_length, at=target_length))
     if rewards is None:
-        metrics.append(rate("no_answer_rate", pd.isna(answers)))
+        metrics.append(rate_metric("no_answer_rate", pd.isna(answers)))
     if knows_correctness:
-        metrics.extend(accuracy_within_budgets(correctness, lengths, run["sampling"]["max_new_tokens"]))
-        metrics.extend(lengths_by_correctness(correctness, lengths))
+        metrics.extend(accuracy_metrics_by_budget(correctness, lengths, run["sampling"]["max_new_tokens"]))
+        metrics.extend(length_metrics_by_correctness(correctness, lengths))
     return metrics
 
 
-def rate(name: str, holds: np.ndarray, at: float | None = None) -> Metric:
+def rate_metric(name: str, holds: np.ndarray, at: float | None = None) -> Metric:
     """Returns the share of completions for which something holds."""
     return Metric(name, intervals.mean_share(holds.mean(axis=1)), at)
 
 
-def mean_length(name: str, lengths: np.ndarray) -> Metric:
+def mean_metric(name: str, lengths: np.ndarray) -> Metric:
     """Returns the mean of a length or of another cost of completions."""
-    return Metric(name, intervals.mean_amount(lengths.mean(axis=1)))
+    return Metric(name, intervals.mean_unbounded(lengths.mean(axis=1)))
 
 
-def pass_rates(correctness: np.ndarray) -> Iterator[Metric]:
+def pass_metrics(correctness: np.ndarray) -> Iterator[Metric]:
     """Yields pass@k for powers of two and for all samples."""
     num_samples = correctness.shape[1]
-    for k in doublings(num_samples):
+    for k in powers_of_two_and_limit(num_samples):
         if k > 1:  # pass@1 is the accuracy
             probability_by_problem = pass_at_k(correctness, k)
             yield Metric("pass", intervals.mean_share(probability_by_problem), at=k)
 
 
-def doublings(limit: int) -> list[int]:
+def powers_of_two_and_limit(limit: int) -> list[int]:
     """Returns the powers of two below a limit, and the limit.
 
     Example:
-        >>> doublings(12)
+        >>> powers_of_two_and_limit(12)
         [1, 2, 4, 8, 12]
     """
     powers_of_two = []
@@ -155,13 +155,13 @@ def doublings(limit: int) -> list[int]:
     return [*powers_of_two, limit]
 
 
-def majority(answers: np.ndarray, correctness: np.ndarray) -> Metric:
+def majority_metric(answers: np.ndarray, correctness: np.ndarray) -> Metric:
     """Returns maj@k: the probability that the majority vote is correct."""
-    ballots = [votes(*problem) for problem in zip(answers, correctness, strict=True)]
-    return Metric("majority", intervals.mean_share(majority_at_k(ballots)))
+    ballots = [ballot_of(*problem) for problem in zip(answers, correctness, strict=True)]
+    return Metric("majority", intervals.mean_share(majority_probabilities(ballots)))
 
 
-def mean_reward(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Metric]:
+def reward_metrics(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Metric]:
     """Yields the mean reward over the problems that have one, or nothing if none has: a completion may have
     correctness, but no reward."""
     has_reward = ~np.isnan(rewards).all(axis=1)
@@ -171,7 +171,7 @@ def mean_reward(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Me
         yield Metric("reward", intervals.mean_bounded(reward_by_problem, low, high))
 
 
-def score_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndarray) -> Iterator[Metric]:
+def score_metrics_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndarray) -> Iterator[Metric]:
     """Yields the mean scores of all completed and of all truncated completions, without intervals; NaN if there are
     none.
 
@@ -181,33 +181,33 @@ def score_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndarray) -> 
             completion could not be graded.
     """
     is_graded = ~np.isnan(scores)
-    yield Metric(f"completed_{name}", _mean_of_all(scores[is_graded & ~is_truncated]))
-    yield Metric(f"truncated_{name}", _mean_of_all(scores[is_graded & is_truncated]))
+    yield Metric(f"completed_{name}", _mean_without_interval(scores[is_graded & ~is_truncated]))
+    yield Metric(f"truncated_{name}", _mean_without_interval(scores[is_graded & is_truncated]))
 
 
-def spread_of_lengths(lengths: np.ndarray) -> Iterator[Metric]:
+def length_spread_metrics(lengths: np.ndarray) -> Iterator[Metric]:
     """Yields standard deviation, median and 95th percentile over all completions, without intervals."""
     yield Metric("sd_tokens", _without_interval(np.std(lengths)))
     yield Metric("median_tokens", _without_interval(np.median(lengths)))
     yield Metric("p95_tokens", _without_interval(np.quantile(lengths, 0.95)))
 
 
-def accuracy_within_budgets(correctness: np.ndarray, lengths: np.ndarray, max_new_tokens: int) -> Iterator[Metric]:
+def accuracy_metrics_by_budget(correctness: np.ndarray, lengths: np.ndarray, max_new_tokens: int) -> Iterator[Metric]:
     """Yields the share of completions that are correct and no longer than a budget: the generation limit, and the
     largest powers of two below it."""
-    for budget in doublings(max_new_tokens)[-MAX_BUDGETS:]:
+    for budget in powers_of_two_and_limit(max_new_tokens)[-MAX_BUDGETS:]:
         credit = correctness * (lengths <= budget)  # NaN where a completion could not be graded
         share_by_problem = np.nanmean(credit, axis=1)
         yield Metric("accuracy_within", intervals.mean_share(share_by_problem), at=budget)
 
 
-def lengths_by_correctness(correctness: np.ndarray, lengths: np.ndarray) -> Iterator[Metric]:
+def length_metrics_by_correctness(correctness: np.ndarray, lengths: np.ndarray) -> Iterator[Metric]:
     """Yields mean lengths of all correct and of all wrong completions, without intervals; NaN if there are none."""
-    yield Metric("right_tokens", _mean_of_all(lengths[correctness == 1]))
-    yield Metric("wrong_tokens", _mean_of_all(lengths[correctness == 0]))
+    yield Metric("right_tokens", _mean_without_interval(lengths[correctness == 1]))
+    yield Metric("wrong_tokens", _mean_without_interval(lengths[correctness == 0]))
 
 
-def _mean_of_all(values: np.ndarray) -> Estimate:
+def _mean_without_interval(values: np.ndarray) -> Estimate:
     return _without_interval(values.mean() if len(values) else math.nan)
 
 
@@ -232,23 +232,23 @@ def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> lis
 
 
 def results_frame(
-    metrics: Mapping[str, Sequence[Metric]], num_problems: Mapping[str, NumProblems], num_samples: int
+    metrics: Mapping[str, Sequence[Metric]], num_problems: Mapping[str, NumProblems], samples_per_problem: int
 ) -> pd.DataFrame:
     """Returns a row for each metric, with the columns of [`~leash_trl.evaluation.runs.EvaluatedRun`].
 
     Args:
         metrics (`Mapping[str, Sequence[Metric]]`): By benchmark, and of `"overall"`.
         num_problems (`Mapping[str, NumProblems]`): By benchmark.
-        num_samples (`int`): k, completions per problem.
+        samples_per_problem (`int`): k, completions per problem.
     """
-    in_all = sum(sizes.in_all for sizes in num_problems.values())
-    graded = sum(sizes.graded for sizes in num_problems.values())
-    sizes_by_name = {**num_problems, OVERALL: NumProblems(in_all, graded)}
+    num_total = sum(sizes.total for sizes in num_problems.values())
+    num_graded = sum(sizes.graded for sizes in num_problems.values())
+    sizes_by_name = {**num_problems, OVERALL: NumProblems(num_total, num_graded)}
     rows = []
     for name, benchmark_metrics in metrics.items():
         for metric in benchmark_metrics:
             # The order is that of `RESULT_COLUMNS`: sizes are two columns, an estimate is three.
-            rows.append((name, *sizes_by_name[name], num_samples, metric.name, metric.at, *metric.estimate))
+            rows.append((name, *sizes_by_name[name], samples_per_problem, metric.name, metric.at, *metric.estimate))
     # As floats, all `at` that are None become NaN, also if no metric has one.
     return pd.DataFrame(rows, columns=RESULT_COLUMNS).astype({"at": float})
 
@@ -278,12 +278,12 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
     return np.array(probabilities)
 
 
-def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
+def ballot_of(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
     """Returns the vote of each completion: all correct answers are one class; wrong answers are compared by their
     text, without blanks and dollar signs.
 
     Example:
-        >>> votes(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
+        >>> ballot_of(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
         [True, True, '3', '3', None]
     """
     ballot: list[Vote] = []
@@ -299,12 +299,12 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
     return ballot
 
 
-def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
+def majority_probabilities(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
     """Returns the probability that the majority vote of each problem is correct, with ties broken at random; its mean
     is maj@k.
 
     Example:
-        >>> majority_at_k([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
+        >>> majority_probabilities([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
         [1.0, 0.5, 0.0]
     """
     probabilities = []

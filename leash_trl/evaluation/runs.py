@@ -24,11 +24,13 @@ from leash_trl.evaluation.metrics import (
 
 RUN_FILE = "run.json"
 # fields of `run.json` that say how the completions were graded
-GRADING = ("reward_funcs", "reward_code", "reward_weights", "correctness_func", "lenient")
-OTHER_REWARDS = "The runs were graded by different reward functions, or versions of them."
-GRADED_AGAIN = "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
-PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
-RUN_FIELDS = {
+GRADING_FIELDS = ("reward_funcs", "reward_code", "reward_weights", "correctness_func", "lenient")
+OTHER_REWARDS_WARNING = "The runs were graded by different reward functions, or versions of them."
+HOW_TO_GRADE_AGAIN = (
+    "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
+)
+REQUIRED_PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
+REQUIRED_RUN_FIELDS = {
     "label",
     "model",
     "num_samples",
@@ -38,12 +40,12 @@ RUN_FIELDS = {
     "length_of",
     "target_length",
 }
-UNKNOWN_CORRECTNESS = (
+UNKNOWN_CORRECTNESS_WARNING = (
     "Accuracy is not known with several reward functions, with partial credit, or where correctness_func returned "
     "None for a whole benchmark: set correctness_func to a function that is positive only for correct answers."
 )
-FEW_PROBLEMS = 10
-MUCH_TRUNCATION = 1 / 3
+MIN_RELIABLE_PROBLEMS = 10
+MIN_WARNED_TRUNCATION = 1 / 3  # share of truncated completions
 
 
 def samples_path(folder: str | Path, name: str) -> Path:
@@ -57,7 +59,7 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / RUN_FILE
     try:
         run: dict[str, Any] = json.loads(path.read_bytes())
-        check_fields(run, RUN_FIELDS)
+        check_required_fields(run, REQUIRED_RUN_FIELDS)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read ({error}); name a run of leash eval or leash filter") from error
     return run
@@ -85,7 +87,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     for number, line in enumerate(whole_lines, 1):
         try:
             problem = json.loads(line)
-            check_fields(problem, PROBLEM_FIELDS)
+            check_required_fields(problem, REQUIRED_PROBLEM_FIELDS)
         except ValueError as error:
             raise ValueError(
                 f"{path}, line {number}: this is not a problem with its samples; remove it and all lines after it, "
@@ -95,7 +97,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     return problems
 
 
-def check_fields(record: Any, required: set[str]) -> None:
+def check_required_fields(record: Any, required: set[str]) -> None:
     """Raises `ValueError` if what was read from JSON is no object, or lacks fields."""
     if not isinstance(record, dict):
         raise ValueError("no JSON object")
@@ -177,19 +179,19 @@ class EvaluatedRun:
     Runs with reward functions have `reward` instead of `majority` and `no_answer_rate`.
     """
 
-    run: dict[str, Any]
+    record: dict[str, Any]
     samples: pd.DataFrame
     results: pd.DataFrame
 
     @property
     def label(self) -> str:
         """Name of the run in tables."""
-        return self.run["label"]
+        return self.record["label"]
 
     @property
     def benchmarks(self) -> list[str]:
         """Short names of the benchmarks, without `"overall"`, in the run's order."""
-        return [*self.run["benchmarks"]]
+        return [*self.record["benchmarks"]]
 
     def knows_correctness(self, benchmark: str = OVERALL) -> bool:
         """Returns whether a benchmark, or every benchmark, has an accuracy: not if several reward functions, or one
@@ -225,7 +227,9 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
         graded = only_graded_problems(completions)
         if graded.empty:
             failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
-            raise ValueError(f"{folder}, {name}: no completion could be graded (the first {failure}); {GRADED_AGAIN}")
+            raise ValueError(
+                f"{folder}, {name}: no completion could be graded (the first {failure}); {HOW_TO_GRADE_AGAIN}"
+            )
         metrics[name] = metrics_of(graded, run, has_thinking=has_thinking, reward_bounds=bounds)
         # Every problem has the same number of completions.
         num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
@@ -238,11 +242,11 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
 def only_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
     """Returns the completions of those problems of a benchmark that have at least one graded completion."""
     # For each row the number of graded completions of its problem; `count` leaves NaN out.
-    num_graded = completions.groupby("id")[grade_column(completions)].transform("count")
+    num_graded = completions.groupby("id")[grade_column_name(completions)].transform("count")
     return completions[num_graded > 0]
 
 
-def grade_column(completions: pd.DataFrame) -> str:
+def grade_column_name(completions: pd.DataFrame) -> str:
     """Returns the column that is NaN where a completion of a benchmark could not be graded. If the correctness of the
     whole benchmark is unknown, a completion with a reward is graded."""
     is_known = completions["is_correct"].notna().any()
@@ -250,15 +254,15 @@ def grade_column(completions: pd.DataFrame) -> str:
 
 
 def reward_bounds(*samples: pd.DataFrame) -> tuple[float, float]:
-    """Returns the [`~leash_trl.evaluation.intervals.bounds_of`] all rewards of some runs; infinite bounds if none has
-    rewards."""
+    """Returns the [`~leash_trl.evaluation.intervals.narrowest_usual_bounds`] of all rewards of some runs; infinite
+    bounds if none has rewards."""
     rewards = [frame["reward"].dropna() for frame in samples if "reward" in frame]
     if not any(len(values) for values in rewards):
         return -math.inf, math.inf
-    return intervals.bounds_of(pd.concat(rewards).to_numpy())
+    return intervals.narrowest_usual_bounds(pd.concat(rewards).to_numpy())
 
 
-def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
+def have_comparable_overall(runs: Iterable[EvaluatedRun]) -> bool:
     """Returns whether means over benchmarks can be compared: all runs have the same benchmarks, and more than one."""
     benchmarks = {frozenset(run.benchmarks) for run in runs}
     return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
@@ -268,25 +272,26 @@ def warning_line(runs: Sequence[EvaluatedRun]) -> str:
     """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
     be graded or were truncated, of unknown accuracy, and of code that differs between the runs."""
     warnings = []
-    few_problems = ", ".join(benchmarks_with_few_problems(runs))  # such as "aime24 has 5"
+    few_problems = ", ".join(few_problems_descriptions(runs))  # such as "aime24 has 5"
     if few_problems:
         warnings.append(
-            f"Warning: few problems ({few_problems}); below {FEW_PROBLEMS}, intervals are unreliable, so add problems."
+            f"Warning: few problems ({few_problems}); below {MIN_RELIABLE_PROBLEMS}, intervals are unreliable, so add "
+            "problems."
         )
     # Such as "3 of aime24 in 'leash' (the first had no reward)".
-    ungraded = ", ".join(ungraded_completions(runs))
+    ungraded = ", ".join(ungraded_descriptions(runs))
     if ungraded:
         warnings.append(
-            f"Ungraded completions (problems that have no others are left out): {ungraded}; {GRADED_AGAIN}."
+            f"Ungraded completions (problems that have no others are left out): {ungraded}; {HOW_TO_GRADE_AGAIN}."
         )
-    truncation = truncation_warning(truncated_shares(runs))
+    truncation = truncation_warning(truncated_shares_by_benchmark(runs))
     if truncation:
         warnings.append(truncation)
     if not all(run.knows_correctness() for run in runs):
-        warnings.append(UNKNOWN_CORRECTNESS)
+        warnings.append(UNKNOWN_CORRECTNESS_WARNING)
     if not are_graded_alike(runs):
-        warnings.append(OTHER_REWARDS)
-    for name in costs_of_other_code(runs):
+        warnings.append(OTHER_REWARDS_WARNING)
+    for name in costs_with_differing_code(runs):
         warnings.append(
             f"The code of length_of {name} is not the same in all runs, so its numbers may differ by the code alone: "
             "evaluate all models with the same code."
@@ -294,26 +299,27 @@ def warning_line(runs: Sequence[EvaluatedRun]) -> str:
     return " ".join(warnings)
 
 
-def benchmarks_with_few_problems(runs: Sequence[EvaluatedRun]) -> list[str]:
-    """Describes the benchmarks whose number of graded problems, the smallest of all runs, is below `FEW_PROBLEMS`."""
+def few_problems_descriptions(runs: Sequence[EvaluatedRun]) -> list[str]:
+    """Describes the benchmarks whose number of graded problems, the smallest of all runs, is below
+    `MIN_RELIABLE_PROBLEMS`."""
     results = pd.concat([run.results for run in runs])
     num_graded = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
-    return [f"{name} has {number}" for name, number in num_graded.items() if number < FEW_PROBLEMS]
+    return [f"{name} has {number}" for name, number in num_graded.items() if number < MIN_RELIABLE_PROBLEMS]
 
 
-def ungraded_completions(runs: Sequence[EvaluatedRun]) -> list[str]:
+def ungraded_descriptions(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
     descriptions = []
     for run in runs:
         for name, completions in run.samples.groupby("benchmark", sort=False):
-            ungraded = completions[completions[grade_column(completions)].isna()]
+            ungraded = completions[completions[grade_column_name(completions)].isna()]
             if len(ungraded):
                 failure = ungraded["grader_failure"].iloc[0]
                 descriptions.append(f"{len(ungraded)} of {name} in {run.label!r} (the first {failure})")
     return descriptions
 
 
-def truncated_shares(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
+def truncated_shares_by_benchmark(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
     """Returns the share of truncated completions of each benchmark of each run, by a description of both."""
     shares = {}
     for run in runs:
@@ -333,7 +339,7 @@ def truncation_warning(shares: Mapping[str, float]) -> str:
     """
     truncated = []
     for name, share in shares.items():
-        if share >= MUCH_TRUNCATION:
+        if share >= MIN_WARNED_TRUNCATION:
             percent = f"{share:.0%}".replace("%", " %")  # such as "50 %"
             truncated.append(f"{percent} of {name}")
     if not truncated:
@@ -343,15 +349,15 @@ def truncation_warning(shares: Mapping[str, float]) -> str:
 
 def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
     """Returns whether the same reward functions, in the same versions, graded all runs."""
-    gradings = {str([run.run.get(field) for field in GRADING]) for run in runs}
+    gradings = {str([run.record.get(field) for field in GRADING_FIELDS]) for run in runs}
     return len(gradings) == 1
 
 
-def costs_of_other_code(runs: Iterable[EvaluatedRun]) -> list[str]:
+def costs_with_differing_code(runs: Iterable[EvaluatedRun]) -> list[str]:
     """Returns the names of those cost functions that had different code in some of the runs."""
     digests_by_name: dict[str, set[str]] = {}
     for run in runs:
         # The module of a function has one digest; a notebook has none, as our own costs.
-        digests = run.run.get("cost_code", {}).values()
-        digests_by_name.setdefault(name_without_path(run.run["length_of"]), set()).update(digests)
+        digests = run.record.get("cost_code", {}).values()
+        digests_by_name.setdefault(name_without_path(run.record["length_of"]), set()).update(digests)
     return [name for name, digests in digests_by_name.items() if len(digests) > 1]

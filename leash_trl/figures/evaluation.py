@@ -9,7 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
-from leash_trl.comparison.tables import WINDOW, in_words, measured, sentences_of
+from leash_trl.comparison.tables import (
+    RUNNING_MEAN_BATCHES,
+    comparison_sentences,
+    evaluation_columns,
+    method_with_settings,
+)
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun
 from leash_trl.figures import style
@@ -17,7 +22,7 @@ from leash_trl.figures import style
 
 BAND_ALPHA = 0.2
 MARGIN = 0.04  # margin on each side of the points, as a share of the axis
-WIDE_RANGE = 6.0  # ratio of longest to shortest above which ticks are logarithmic
+WIDE_RANGE_RATIO = 6.0  # ratio of longest to shortest above which ticks are logarithmic
 
 
 class DrawnCurve(NamedTuple):
@@ -29,7 +34,9 @@ class DrawnCurve(NamedTuple):
 
 
 def pareto_figure(
-    points: pd.DataFrame, width: float = style.WIDE, training: Mapping[str, Sequence["pd.Series[float]"]] | None = None
+    points: pd.DataFrame,
+    width: float = style.WIDE_INCHES,
+    training: Mapping[str, Sequence["pd.Series[float]"]] | None = None,
 ) -> Figure:
     """Draws score over mean tokens with the intervals of both: one curve per name, and a black diamond for the base.
 
@@ -43,21 +50,21 @@ def pareto_figure(
             problems. Further columns have settings, which distinguish rows of the same name and target.
         width (`float`): Width in inches.
         training (`Mapping[str, Sequence[Series]]`): Accuracy of the training batches of each run, indexed by the
-            number of tokens generated so far, by the method and settings of [`in_words`].
+            number of tokens generated so far, by the method and settings of [`method_with_settings`].
 
     Returns:
         `Figure`: 10 by 6.5 inches, or 10.5 inches high with the second panel; 5.5 inches high if narrower. The label
             lists the numbers of the first panel for screen readers.
     """
-    height_without_training = 6.5 if width >= style.WIDE else 5.5
+    height_without_training = 6.5 if width >= style.WIDE_INCHES else 5.5
     height = 10.5 if training else height_without_training
     figure, axes = style.new_figure(width, height, rows=2 if training else 1)
     axis = axes[0]
-    curves = [*_curves(points)]
+    curves = [*_drawn_curves(points)]
     for curve in curves:
         _draw_curve(axis, curve)
     # The label of a figure becomes the description of the SVG file, which screen readers read.
-    figure.set_label("; ".join(sentences_of(points)))
+    figure.set_label("; ".join(comparison_sentences(points)))
 
     # A column `target_of` says that there are targets of another cost, which do not belong on an axis of tokens.
     has_targets_in_tokens = "target_of" not in points
@@ -66,14 +73,14 @@ def pareto_figure(
         # A dotted line, and the number at its foot: x is in tokens, y a share of the axis.
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
         axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
-    _scale_lengths(axis)
+    _make_lengths_logarithmic(axis)
     # For each row except the base; several seeds are such as "0 1 2".
     has_several_seeds = points["seeds"][1:].str.contains(" ")
     sample = " or ".join(has_several_seeds.map({True: "seeds", False: "problems"}).unique())
     x_label = f"mean tokens, with 95 % interval over {sample}"
     axis.set_xlabel(f"{x_label}; dotted: target" if targets else x_label)
     axis.set_ylabel(f"{points['measure'].iloc[0]}, with 95 % interval over {sample}")
-    style.legend_above(figure, axis)
+    style.draw_legend_above(figure, axis)
 
     if training:
         # The style of a curve is also that of its runs in training, by method and settings, such as "ALP, alpha 0.5".
@@ -84,10 +91,10 @@ def pareto_figure(
     return figure
 
 
-def _curves(points: pd.DataFrame) -> Iterator[DrawnCurve]:
+def _drawn_curves(points: pd.DataFrame) -> Iterator[DrawnCurve]:
     """Yields the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
     # Such as "ALP, alpha 0.5", where `name` is "ALP".
-    points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
+    points = points.assign(label=[method_with_settings(row) for row in points.to_dict("records")])
     yield DrawnCurve(points["name"].iloc[0], points[:1], {"color": "black", "marker": "d"})
     index = 0
     for name, group in points[1:].groupby("name", sort=False):
@@ -96,7 +103,9 @@ def _curves(points: pd.DataFrame) -> Iterator[DrawnCurve]:
         for _, part in group.groupby("label" if has_repeats else "name", sort=False):
             # A curve over different settings has the name of the method.
             label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
-            yield DrawnCurve(str(label), part.sort_values(["target_length", "mean_tokens"]), style.marked_style(index))
+            yield DrawnCurve(
+                str(label), part.sort_values(["target_length", "mean_tokens"]), style.line_and_marker_style(index)
+            )
             index += 1
 
 
@@ -112,13 +121,13 @@ def _draw_curve(axis: Axes, curve: DrawnCurve) -> None:
     axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
 
 
-def _scale_lengths(axis: Axes) -> None:
+def _make_lengths_logarithmic(axis: Axes) -> None:
     """Makes the axis of lengths logarithmic, because methods shorten lengths by a factor, with plain numbers."""
     axis.set_xscale("log")
     axis.margins(MARGIN)
     shortest, longest = axis.get_xlim()
     # Over a narrow range, ticks at 1, 2, 3 and 5 times powers of ten would be too few.
-    if longest / shortest > WIDE_RANGE:
+    if longest / shortest > WIDE_RANGE_RATIO:
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     else:
         axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
@@ -138,20 +147,20 @@ def _draw_training(
         look = {name: value for name, value in looks[label].items() if name != "marker"}
         for accuracy in runs:
             millions = accuracy.index / 1e6
-            running_mean = accuracy.rolling(WINDOW, min_periods=1).mean()
+            running_mean = accuracy.rolling(RUNNING_MEAN_BATCHES, min_periods=1).mean()
             axis.plot(millions, running_mean, **look, linewidth=1.0, alpha=0.8)
     axis.set_xlabel("millions of tokens generated in training")
-    axis.set_ylabel(f"accuracy of training batches, running mean over {WINDOW}")
+    axis.set_ylabel(f"accuracy of training batches, running mean over {RUNNING_MEAN_BATCHES}")
 
 
-def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
+def pareto_points(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
     """Returns the points of [`pareto_figure`]: accuracy and tokens on a benchmark, or means over benchmarks."""
     points = []
     for run in runs:
         # An evaluation has one seed, and its target is not drawn.
-        point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
+        point = {"name": run.label, "seeds": str(run.record["seed"]), "target_length": np.nan}
         measure = "accuracy" if run.knows_correctness(benchmark) else "reward"
-        points.append(point | measured(run, measure, benchmark))
+        points.append(point | evaluation_columns(run, measure, benchmark))
     # Runs may measure different costs beside tokens, which one label cannot name.
     return pd.DataFrame(points).drop(columns="length_of", errors="ignore")
 
@@ -169,7 +178,7 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     """
     figure, (axis,) = style.new_figure(width, 4.5)
     for index, (run, line) in enumerate(points.groupby("run", sort=False)):
-        look = style.marked_style(index)
+        look = style.line_and_marker_style(index)
         axis.plot(line["at"], line["value"], markersize=5, label=str(run), **look)
         band = (look["color"], BAND_ALPHA)
         axis.fill_between(
@@ -185,11 +194,11 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")
     style.set_y_limits(axis)
-    style.legend_above(figure, axis)
+    style.draw_legend_above(figure, axis)
     return figure
 
 
-def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
+def budget_points(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
     """Returns the points of [`budget_figure`]: accuracies on a benchmark, or means over benchmarks."""
     results = pd.concat([run.results.assign(run=run.label) for run in runs])
     return results[(results["metric"] == "accuracy_within") & (results["benchmark"] == benchmark)]

@@ -10,20 +10,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
-from leash_trl.comparison.curves import LAST_BATCHES, first_and_last_batches, first_at_target
+from leash_trl.comparison.curves import NUM_END_BATCHES, first_and_last_batches, first_step_at_target
 from leash_trl.comparison.tables import (
     DIFFERENCES_FILE,
     comparison_rows,
+    comparison_sentences,
     comparison_tables,
-    read_comparison,
-    sentences_of,
+    read_comparison_rows,
 )
 from leash_trl.completions.costs import cost_label
 from leash_trl.evaluation import tables
-from leash_trl.evaluation.changes import PROBLEM_KEY, changes_from_baseline, keyed_samples
+from leash_trl.evaluation.changes import PROBLEM_KEY, changes_from_baseline, samples_with_text_keys
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.metrics import OVERALL
-from leash_trl.evaluation.runs import EvaluatedRun, have_overall, warning_line
+from leash_trl.evaluation.runs import EvaluatedRun, have_comparable_overall, warning_line
 from leash_trl.evaluation.tables import (
     format_cost,
     format_number,
@@ -32,31 +32,40 @@ from leash_trl.evaluation.tables import (
     format_tokens,
     with_interval,
 )
-from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
-from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
-from leash_trl.figures.style import NARROW, inline_svg, write_figure
-from leash_trl.figures.training import TARGET, dynamics_figure, length_title, logged_curve, targets_of, training_figure
+from leash_trl.figures.evaluation import budget_figure, budget_points, pareto_figure, pareto_points
+from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_labeled_curves
+from leash_trl.figures.style import NARROW_INCHES, inline_svg, write_figure
+from leash_trl.figures.training import (
+    TARGET_KEY,
+    dynamics_figure,
+    length_title,
+    logged_curve,
+    logged_target_spans,
+    training_figure,
+)
 from leash_trl.files import write_atomically
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import length_control_state, read_saved_recipe
 
 
-LONG_GOLD = 200  # characters; a heading cuts golds longer than this
-MOST_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
-NOT_EVALUATED = "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
-NO_OVERALL = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
+MAX_GOLD_CHARACTERS = 200  # characters; a heading cuts golds longer than this
+MAX_LISTED_TARGETS = 4  # listed in a cell; a schedule or targets of single prompts have more
+NOT_EVALUATED_SENTENCE = (
+    "No run on this page has been evaluated; leash eval measures accuracy and tokens on held-out problems."
+)
+NO_OVERALL_SENTENCE = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
 NOT_SIGNIFICANT = ", not significant (the interval includes zero)"
 
 
 Block = str | dict[str, Any]  # a paragraph of plain text, a table, a figure, or a question and its completions
 
 
-def _table(caption: str, rows: Any) -> Block:
+def _table_block(caption: str, rows: Any) -> Block:
     """Returns a table of rows, which may be anything of which pandas makes a DataFrame, with its caption."""
     return {"caption": caption, "frame": pd.DataFrame(rows)}
 
 
-def _picture(name: str, caption: str, figure: Figure) -> Block:
+def _figure_block(name: str, caption: str, figure: Figure) -> Block:
     """Returns a figure with its caption and the name of its file."""
     return {"name": name, "caption": caption, "figure": figure}
 
@@ -95,14 +104,14 @@ def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path
         sections.append(comparison_section(comparison, f"comparison-{number}"))
     if runs:
         sections.append(evaluation_section(runs))
-        blocks = completion_pairs(runs)
+        blocks = completion_pair_blocks(runs)
         if blocks:
             sections.append(Section("Before and after", blocks))
 
     # Files are written last, so that an error above leaves none.
     for section in sections:
         for block in section.blocks:
-            # A block is a paragraph, which is text, or a dict; that of a figure comes from `_picture`.
+            # A block is a paragraph, which is text, or a dict; that of a figure comes from `_figure_block`.
             if isinstance(block, dict) and "figure" in block:
                 write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
     write_atomically(folder / "report.md", render("report.md.j2", title, sections))
@@ -133,14 +142,14 @@ def comparison_section(folder: Path, name: str) -> Section:
     page = (folder / "table.md").read_text(encoding="utf-8").replace("`", "")
     text_before_table, _, _ = page.partition("\n\n| ")
     blocks: list[Block] = [*text_before_table.split("\n\n")]
-    seeds = read_comparison(folder / "seeds.csv")
+    seeds = read_comparison_rows(folder / "seeds.csv")
     rows = comparison_rows(seeds)  # a row per point, with means over its seeds
-    figure = pareto_figure(rows, width=NARROW)
-    blocks.append(_picture(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
+    figure = pareto_figure(rows, width=NARROW_INCHES)
+    blocks.append(_figure_block(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
     differences = pd.read_csv(folder / DIFFERENCES_FILE)
     for frame, caption in comparison_tables(seeds, differences):
-        blocks.append(_table(caption, frame))
-    headline = [f"{sentence}." for sentence in sentences_of(rows)]
+        blocks.append(_table_block(caption, frame))
+    headline = [f"{sentence}." for sentence in comparison_sentences(rows)]
     return Section(f"Comparison: {folder.resolve().name}", blocks, headline)
 
 
@@ -158,33 +167,33 @@ def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
             headline.append(f"{run.label} cannot be compared with {base.label}: {error}.")
             continue
         headline.append(changes_sentence(run, base, change))
-        changes_tables.append(_changes_table(run, base, change))
+        changes_tables.append(_changes_table_block(run, base, change))
     if message := warning_line(runs):
         blocks.append(message)
 
     # Means over benchmarks can be compared only if all runs have the same benchmarks.
     have_equal_benchmarks = len({frozenset(run.benchmarks) for run in runs}) == 1
     if have_equal_benchmarks:
-        blocks.extend(_result_pictures(runs))
+        blocks.extend(_result_figure_blocks(runs))
     else:
-        blocks.append(NO_OVERALL)
-    blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
+        blocks.append(NO_OVERALL_SENTENCE)
+    blocks.append(_table_block(tables.SUMMARY_LEGEND, tables.summary_table(runs)))
     blocks.extend(changes_tables)
     # The settings of each run, with nested ones such as `sampling top_p`.
-    settings = {run.label: pd.json_normalize(run.run, sep=" ").loc[0] for run in runs}
-    details = [*_benchmark_tables(runs), tables.METRIC_LEGEND]
-    details.append(_settings_table("Sampling settings of the runs.", settings))
+    settings = {run.label: pd.json_normalize(run.record, sep=" ").loc[0] for run in runs}
+    details = [*_benchmark_table_blocks(runs), tables.METRIC_LEGEND]
+    details.append(_settings_table_block("Sampling settings of the runs.", settings))
     return Section("Evaluation", blocks, headline, details)
 
 
-def _changes_table(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
+def _changes_table_block(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
     """Returns the table of a run's [`changes_from_baseline`], one row per benchmark."""
-    cells = tables.metric_cells(run, change, has_overall=have_overall([run]))
+    cells = tables.metric_cells(run, change, has_overall=have_comparable_overall([run]))
     caption = f"Changes of {run.label} from {base.label}, paired by problem, with 95 % intervals."
-    return _table(caption, cells.T.rename_axis("benchmark").reset_index())
+    return _table_block(caption, cells.T.rename_axis("benchmark").reset_index())
 
 
-def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
+def _benchmark_table_blocks(runs: Sequence[EvaluatedRun]) -> list[Block]:
     """Returns one table per benchmark, with one row per metric and one column per run that has the benchmark."""
     cells_by_label = {run.label: tables.metric_cells(run, run.results, has_overall=False) for run in runs}
     # A column for each pair of run and benchmark, such as ("leash", "aime24").
@@ -192,11 +201,11 @@ def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Block]:
     blocks = []
     for name in cells.columns.unique(level=1):
         metrics = cells.xs(name, axis="columns", level=1).rename_axis("metric").reset_index()
-        blocks.append(_table(f"All metrics on {name}, with 95 % intervals.", metrics))
+        blocks.append(_table_block(f"All metrics on {name}, with 95 % intervals.", metrics))
     return blocks
 
 
-def _size_in_words(run: EvaluatedRun) -> str:
+def _num_problems_text(run: EvaluatedRun) -> str:
     """Returns the size of an evaluation, such as "60 problems of 2 benchmarks"."""
     # The last row is a mean over benchmarks, with the number of problems of all of them.
     problems = f"{run.results['num_problems'].iloc[-1]:,} problems"
@@ -211,7 +220,7 @@ def results_sentence(run: EvaluatedRun) -> str:
     else:
         score = f"mean reward {with_interval(run.estimate('reward'), '{:.3f}'.format)}"
     length = with_interval(run.estimate("tokens"), format_tokens)
-    return f"{run.label}, on {_size_in_words(run)}: {score}, {length} tokens per response; no baseline is given."
+    return f"{run.label}, on {_num_problems_text(run)}: {score}, {length} tokens per response; no baseline is given."
 
 
 def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> str:
@@ -224,23 +233,23 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
     changes = [
         ("relative_tokens_change", "tokens {} %", format_points),
-        ("cost_change", f"{cost_label(run.run['length_of'])} {{}}", "{:+.3g}".format),
+        ("cost_change", f"{cost_label(run.record['length_of'])} {{}}", "{:+.3g}".format),
         ("accuracy_change", "accuracy {} points", format_points),
     ]
     parts = []
-    for metric, template, formatted in changes:
+    for metric, template, formatter in changes:
         # There is no change of accuracy if it is not known, and none of a cost where it is tokens.
         if metric not in overall.index:
             continue
         value, low, high = overall.loc[metric, ["value", "low", "high"]]
-        part = template.format(with_interval(Estimate(value, low, high), formatted))
+        part = template.format(with_interval(Estimate(value, low, high), formatter))
         # Comparisons with NaN are false, so a change without an interval is not significant.
         is_significant = low > 0 or high < 0
         parts.append(part if is_significant else part + NOT_SIGNIFICANT)
-    return f"{run.label} compared with {base.label}, on the same {_size_in_words(base)}: {'; '.join(parts)}."
+    return f"{run.label} compared with {base.label}, on the same {_num_problems_text(base)}: {'; '.join(parts)}."
 
 
-def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
+def _result_figure_blocks(runs: Sequence[EvaluatedRun]) -> list[Block]:
     """Returns the figures of means over benchmarks; none if the accuracy of a run is not known."""
     if not all(run.knows_correctness() for run in runs):
         return []
@@ -248,20 +257,22 @@ def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
     if len(runs) > 1:
         base = runs[0].label
         caption = f"Accuracy over mean tokens (means over benchmarks), with 95 % intervals. The diamond is {base}."
-        pictures.append(_picture("evaluation-pareto", caption, pareto_figure(trade_offs(runs), width=NARROW)))
+        pictures.append(
+            _figure_block("evaluation-pareto", caption, pareto_figure(pareto_points(runs), width=NARROW_INCHES))
+        )
     caption = "Share of completions that are correct within a token budget, mean over benchmarks, with 95 % intervals."
-    pictures.append(_picture("budget", caption, budget_figure(budget_curves(runs), width=NARROW)))
+    pictures.append(_figure_block("budget", caption, budget_figure(budget_points(runs), width=NARROW_INCHES)))
     return pictures
 
 
-def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
+def _settings_table_block(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
     """Returns a table with one row per setting and one column per run; settings that no run has are left out."""
     # Runs may have different settings; those that a run does not have are empty.
     frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
-    return _table(caption, frame.rename_axis("setting").reset_index())
+    return _table_block(caption, frame.rename_axis("setting").reset_index())
 
 
-def completion_pairs(runs: Sequence[EvaluatedRun]) -> list[Block]:
+def completion_pair_blocks(runs: Sequence[EvaluatedRun]) -> list[Block]:
     """Returns completions of the first run beside those of each other run for the same samples: the pair with the
     median change in tokens (the lower of two medians), and the first pair that became incorrect, if there is one.
 
@@ -272,23 +283,26 @@ def completion_pairs(runs: Sequence[EvaluatedRun]) -> list[Block]:
     for run in others:
         # A row per sample that both runs have; its columns of the first run end in `_before`, as `text_before` does.
         pairs = pd.merge(
-            keyed_samples(run), keyed_samples(base), on=[*PROBLEM_KEY, "sample"], suffixes=("", "_before")
+            samples_with_text_keys(run),
+            samples_with_text_keys(base),
+            on=[*PROBLEM_KEY, "sample"],
+            suffixes=("", "_before"),
         )
         if pairs.empty:
             continue
         # Changes in ascending order, indexed by the rows of `pairs`.
         changes_in_order = (pairs["num_tokens"] - pairs["num_tokens_before"]).sort_values(kind="stable")
         median = changes_in_order.index[(len(pairs) - 1) // 2]
-        blocks.append(_shown_pair("Median change in tokens", pairs.loc[median], run, base))
+        blocks.append(_completion_pair_block("Median change in tokens", pairs.loc[median], run, base))
         # Correctness is 1, 0 or, if it is not known, NaN, which equals neither.
         became_incorrect = pairs[(pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)]
         if len(became_incorrect):
             reason = f"First of {len(became_incorrect):,} answers of {len(pairs):,} that became incorrect"
-            blocks.append(_shown_pair(reason, became_incorrect.iloc[0], run, base))
+            blocks.append(_completion_pair_block(reason, became_incorrect.iloc[0], run, base))
     return blocks
 
 
-def _shown_pair(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: EvaluatedRun) -> Block:
+def _completion_pair_block(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: EvaluatedRun) -> Block:
     """Returns a question with its completions by both runs; columns of the first run end in `_before`."""
     completions = []
     # The columns of the first run end in `_before`.
@@ -298,7 +312,7 @@ def _shown_pair(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: Ev
         completions.append((title, pair[f"text{ending}"]))
     # Without a solution, a reward function finds the gold in a column of the data set, so all columns are shown.
     gold = pair["solution"] or pair["columns"] or "unknown"
-    gold = shorten(str(gold), LONG_GOLD, placeholder="...")
+    gold = shorten(str(gold), MAX_GOLD_CHARACTERS, placeholder="...")
     title = f"{reason}: {pair['id']} of {pair['benchmark']}, reference answer {gold}"
     return {"title": title, "question": pair["question"], "completions": completions}
 
@@ -308,11 +322,11 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
 
     `paths` are those of [`~leash_trl.figures.training.load_curves`].
     """
-    runs = load_runs(paths)
+    runs = load_labeled_curves(paths)
     numbers_caption = (
         "Numbers of the training; accuracy and satisfaction are in %.\n"
-        f"- first, last: means over {LAST_BATCHES} logged batches (over half, if fewer than {2 * LAST_BATCHES}) or, "
-        "without batches, over evaluations\n"
+        f"- first, last: means over {NUM_END_BATCHES} logged batches (over half, if fewer than {2 * NUM_END_BATCHES}) "
+        "or, without batches, over evaluations\n"
         "- length: what length_of counts, by default tokens\n"
         "- λ of last batch: the value before its update\n"
         "- steps to target: first batch with a mean at or under the target; empty if the target changed"
@@ -322,7 +336,7 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
     )
     settings = {run.attrs["label"]: saved_settings(path) for path, run in zip(paths, runs, strict=True)}
     # A row of the table for each run, such as {"run": "leash", "steps": "80", "first length": "60.1"}.
-    numbers = [final_numbers(run) for run in runs]
+    numbers = [final_numbers_row(run) for run in runs]
     story = [_training_sentence(row, settings[row["run"]]) for row in numbers]
     blocks: list[Block] = []
     for run in runs:
@@ -330,18 +344,20 @@ def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Secti
         for advice in run.attrs["advice"]:
             blocks.append(f"{run.attrs['label']}, update {advice['step']}: {advice['text']}.")
     blocks += [
-        _picture(
+        _figure_block(
             "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
         ),
-        _picture("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
-        _table(numbers_caption, numbers),
+        _figure_block("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
+        _table_block(numbers_caption, numbers),
     ]
-    recipes = _settings_table("Settings in the recipes of the runs; all other settings have their defaults.", settings)
-    return Section("Training", blocks, story if is_evaluated else [*story, NOT_EVALUATED], [recipes])
+    recipes = _settings_table_block(
+        "Settings in the recipes of the runs; all other settings have their defaults.", settings
+    )
+    return Section("Training", blocks, story if is_evaluated else [*story, NOT_EVALUATED_SENTENCE], [recipes])
 
 
 def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
-    """Returns a sentence on what a run trained and how its batches changed, by its [`final_numbers`] and its
+    """Returns a sentence on what a run trained and how its batches changed, by its [`final_numbers_row`] and its
     [`saved_settings`]."""
     model = settings.get("model_name_or_path", "a model")
     method = settings["length_control"] or "no length control"
@@ -362,12 +378,12 @@ def saved_settings(path: Path) -> dict[str, Any]:
     return {"length_control": state.get("method"), "target_length": state.get("target_length"), **recipe}
 
 
-def final_numbers(run: pd.DataFrame) -> dict[str, str]:
+def final_numbers_row(run: pd.DataFrame) -> dict[str, str]:
     """Returns a run's row in the table of training runs."""
     # Means over the first and over the last ten batches; NaN, whose cell is empty, for what was not logged.
-    first_length, last_length = _end_means(run, "mean_length")
-    first_accuracy, last_accuracy = _end_means(run, "accuracy")
-    _, last_satisfaction = _end_means(run, "satisfaction_rate")
+    first_length, last_length = _first_and_last_means(run, "mean_length")
+    first_accuracy, last_accuracy = _first_and_last_means(run, "accuracy")
+    _, last_satisfaction = _first_and_last_means(run, "satisfaction_rate")
     lambdas = logged_curve(run, "leash/lambda")
     generated_tokens = logged_curve(run, "leash/generated_tokens")
     return {
@@ -389,10 +405,10 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
 
 def _targets_cell(run: pd.DataFrame) -> str:
     """Returns the targets of a run, and from which step on if they changed."""
-    spans = targets_of(run)
+    spans = logged_target_spans(run)
     if not spans:
-        return "of each prompt" if TARGET in run else ""
-    if len(spans) > MOST_TARGETS:
+        return "of each prompt" if TARGET_KEY in run else ""
+    if len(spans) > MAX_LISTED_TARGETS:
         return "changing"
     targets = [f"{span.target:g}" for span in spans]
     for index, span in enumerate(spans[1:], start=1):
@@ -404,14 +420,14 @@ def _steps_to_target(run: pd.DataFrame) -> str:
     """Returns the step of the first batch with a mean length at or under the target, or `"never"`; empty without
     batches or without a target that held for the whole run."""
     lengths = logged_curve(run, "leash/mean_length")
-    spans = targets_of(run)
+    spans = logged_target_spans(run)
     if len(spans) != 1 or lengths.empty:
         return ""
-    step = first_at_target(lengths, spans[0].target)
+    step = first_step_at_target(lengths, spans[0].target)
     return "never" if step is None else str(step)
 
 
-def _end_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
+def _first_and_last_means(run: pd.DataFrame, key: str) -> tuple[float, float]:
     """Returns the means of the first and of the last logged values, which overlap only for a single value; NaN if
     there are none."""
     values = logged_curve(run, f"leash/{key}")

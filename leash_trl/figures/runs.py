@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from leash_trl.comparison.tables import comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_rows, read_comparison_rows
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning_line
-from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, trade_offs
-from leash_trl.figures.style import NARROW
+from leash_trl.figures.evaluation import budget_figure, budget_points, pareto_figure, pareto_points
+from leash_trl.figures.style import NARROW_INCHES
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
 from leash_trl.paths import existing_path
 from leash_trl.run_folder import TRAINER_STATE_FILE
@@ -20,42 +20,42 @@ from leash_trl.run_folder import TRAINER_STATE_FILE
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("comparison", "evaluation", "training")  # in the order of a report
+RUN_TYPES = ("comparison", "evaluation", "training")  # in the order of a report
 
 
-def kinds_of(path: Path) -> list[str]:
-    """Returns the kinds of runs at a path: `"comparison"`, `"evaluation"`, `"training"`; empty if there is no run.
+def run_types(path: Path) -> list[str]:
+    """Returns the types of the runs at a path: `"comparison"`, `"evaluation"`, `"training"`; empty if there is no run.
 
-    A training run whose evaluation was saved in the same folder has two kinds.
+    A training run whose evaluation was saved in the same folder has two types.
     """
-    # The files by which each kind of run is recognized.
-    kinds = []
+    # The files by which each type of run is recognized.
+    types = []
     if (path / "table.csv").is_file() and (path / "seeds.csv").is_file():
-        kinds.append("comparison")
+        types.append("comparison")
     if (path / RUN_FILE).is_file():
-        kinds.append("evaluation")
+        types.append("evaluation")
     if any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")):
-        kinds.append("training")
-    return kinds
+        types.append("training")
+    return types
 
 
-def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, list[Path]]:
-    """Returns the paths of runs by kind. A folder that is not a run of these kinds is searched for runs."""
-    runs: dict[str, list[Path]] = {kind: [] for kind in kinds}
+def find_runs(paths: Sequence[Path], types: Sequence[str] = RUN_TYPES) -> dict[str, list[Path]]:
+    """Returns the paths of runs by type. A folder that is not a run of these types is searched for runs."""
+    runs: dict[str, list[Path]] = {run_type: [] for run_type in types}
     for path in paths:
-        is_run = not set(kinds).isdisjoint(kinds_of(path))
+        is_run = not set(types).isdisjoint(run_types(path))
         # A folder that is no run may hold runs; folders below these are not searched.
         candidates = sorted(path.iterdir()) if path.is_dir() and not is_run else [path]
         has_runs = False
         for candidate in candidates:
-            for kind in kinds_of(candidate):
-                if kind in kinds:
-                    runs[kind].append(candidate)
+            for run_type in run_types(candidate):
+                if run_type in types:
+                    runs[run_type].append(candidate)
                     has_runs = True
         if not has_runs:
-            raise ValueError(f"{path} has no {' or '.join(kinds)} run; give a run's folder, or a folder of runs")
+            raise ValueError(f"{path} has no {' or '.join(types)} run; give a run's folder, or a folder of runs")
     # A run that several paths name counts once.
-    return {kind: [*dict.fromkeys(folders)] for kind, folders in runs.items()}
+    return {run_type: [*dict.fromkeys(folders)] for run_type, folders in runs.items()}
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
@@ -64,7 +64,7 @@ def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
     return [load_evaluated_run(folder, label) for folder, label in _unique_labels(labels).items()]
 
 
-def load_runs(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
+def load_labeled_curves(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
     """Loads the curves of several runs with [`load_curves`], and adds the paths to equal labels."""
     runs = {Path(path): load_curves(path) for path in paths}
     labels = {path: run.attrs["label"] for path, run in runs.items()}
@@ -83,22 +83,22 @@ def draw_figure(name: str, paths: Sequence[Path], benchmark: str | None = None) 
     """Draws the figure with the given name: `dynamics`, `training`, `budget` or `pareto`."""
     paths = [Path(existing_path(path, "runs")) for path in paths]
     if name in ("dynamics", "training"):
-        curves = load_runs(find_runs(paths, ["training"])["training"])
+        curves = load_labeled_curves(find_runs(paths, ["training"])["training"])
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
     # The Pareto figure can show the table of a comparison, which a path names itself or by its folder.
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
         if len(tables) > 1:
             raise ValueError(f"runs are {len(tables)} comparisons, but the Pareto figure shows one; give one of them")
-        return pareto_figure(comparison_rows(read_comparison(tables[0])), width=NARROW)
+        return pareto_figure(comparison_rows(read_comparison_rows(tables[0])), width=NARROW_INCHES)
 
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
     if message := warning_line(runs):
         logger.warning(message)
     _check_benchmark(runs, benchmark)
     if name == "budget":
-        return budget_figure(budget_curves(runs, benchmark or OVERALL))
-    return pareto_figure(trade_offs(runs, benchmark or OVERALL))
+        return budget_figure(budget_points(runs, benchmark or OVERALL))
+    return pareto_figure(pareto_points(runs, benchmark or OVERALL))
 
 
 def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> None:

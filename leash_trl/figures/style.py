@@ -19,10 +19,10 @@ from leash_trl.files import write_atomically
 
 LABEL_SIZE = 9
 TITLE_SIZE = 10
-WIDE = 10.0  # width in inches of a figure for a wide page
-NARROW = 5.6  # width in inches of a figure that is readable on a phone
+WIDE_INCHES = 10.0  # width in inches of a figure for a wide page
+NARROW_INCHES = 5.6  # width in inches of a figure that is readable on a phone
 HEADROOM = 0.05  # free share of an axis above its highest value
-LEGEND_WIDTH = 10  # characters of labels that fit into one inch
+LEGEND_CHARACTERS_PER_INCH = 10  # characters of labels that fit into one inch
 # Six colors after Paul Tol's vibrant scheme, green and brown. All have a contrast of at least 3:1 with the background
 # of a light and of a dark page. Black is reserved for elements that follow the page's text color.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
@@ -34,7 +34,7 @@ LINES_PER_DASH = 3
 METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')  # what stands before an element's id, or a reference to it
 # makes an SVG file dark in dark mode; viewers without CSS show the light version
-DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
+DARK_MODE_STYLE = """<style>@media (prefers-color-scheme: dark) {
 svg { fill: #e6edf3 }
 [style*="fill: #000000"] { fill: #e6edf3 !important }
 [style*="stroke: #000000"] { stroke: #e6edf3 !important }
@@ -61,7 +61,7 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": COLORS[index % len(COLORS)], "linestyle": dashes}
 
 
-def marked_style(index: int) -> dict[str, Any]:
+def line_and_marker_style(index: int) -> dict[str, Any]:
     """Returns the color, marker and dashes of a curve by its index; 64 curves are distinguishable."""
     turn, color = divmod(index, len(COLORS))
     marker = MARKERS[(color + turn) % len(MARKERS)]  # in each turn through the colors, another marker has a color
@@ -92,15 +92,15 @@ def set_y_limits(axis: Axes) -> None:
     axis.set_ylim(low - room if low < 0 else 0.0, high + room)
 
 
-def legend_above(figure: Figure, axis: Axes) -> None:
+def draw_legend_above(figure: Figure, axis: Axes) -> None:
     """Draws a legend of a panel's lines above the figure; a single line gets no legend."""
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) <= 1:
         return
     # The width of an entry in characters, about six of which are the line before its label. An inch has room for
-    # `LEGEND_WIDTH` of them.
+    # `LEGEND_CHARACTERS_PER_INCH` of them.
     label_width = max(map(len, labels)) + 6
-    most_columns = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // label_width))
+    most_columns = max(1, int(LEGEND_CHARACTERS_PER_INCH * figure.get_figwidth() // label_width))
     columns = min(most_columns, len(labels))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
 
@@ -108,16 +108,16 @@ def legend_above(figure: Figure, axis: Axes) -> None:
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Writes a figure in the format of the extension; an SVG file has a dark mode and the label as description."""
     image_format = Path(path).suffix.removeprefix(".").lower()
-    image = _image(figure, image_format)
+    image = _image_bytes(figure, image_format)
     if image_format == "svg":
         # Description and style come first in the file, after the opening tag `<svg ...>`.
         description = html.escape(str(figure.get_label()))
-        inserted = f"\n<desc>{description}</desc>\n{DARK_STYLE}".encode()
+        inserted = f"\n<desc>{description}</desc>\n{DARK_MODE_STYLE}".encode()
         image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + inserted, image, count=1)
     write_atomically(path, image)
 
 
-def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
+def _image_bytes(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
     """Returns the content of an image file, the same for the same figure."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a dollar sign in a label does not start a formula
@@ -139,7 +139,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     Black is replaced by the page's text color and white by the CSS variable `--card`; the background is transparent.
     Figures with different names have different ids, so that a page can contain several figures.
     """
-    svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
+    svg = _image_bytes(figure, "svg", is_transparent=True).decode("utf-8")
     svg = svg[svg.index("<svg") :]  # without the XML declaration
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     # `id="p1"` becomes `id="NAME-p1"`, and so do references to it, such as `url(#p1)`.

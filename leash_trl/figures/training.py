@@ -20,22 +20,22 @@ from leash_trl.run_folder import (
 )
 
 
-LENGTH = "leash/mean_length"
-ACCURACY = "leash/accuracy"
-TARGET = "leash/target_length"
-PANELS = {
+LENGTH_KEY = "leash/mean_length"
+ACCURACY_KEY = "leash/accuracy"
+TARGET_KEY = "leash/target_length"
+PANEL_TITLES = {
     "leash/satisfaction_rate": "Satisfaction rate",
     "leash/lambda": "Penalty coefficient λ",
     "leash/mean_penalty": "Mean penalty (reward units)",
-    LENGTH: "Mean length",  # with its unit
+    LENGTH_KEY: "Mean length",  # with its unit
 }
-OPTIONAL_PANELS = {
-    ACCURACY: "Mean accuracy",
+OPTIONAL_PANEL_TITLES = {
+    ACCURACY_KEY: "Mean accuracy",
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
-RATES = ("leash/satisfaction_rate", ACCURACY)  # in [0, 1]
-BUDGETS = "leash/target_length/"  # each budget's curves end with the budget's name
-SMOOTHING = 10  # largest number of batches in the running mean
+RATE_KEYS = ("leash/satisfaction_rate", ACCURACY_KEY)  # in [0, 1]
+BUDGET_TARGET_PREFIX = "leash/target_length/"  # each budget's curves end with the budget's name
+RUNNING_MEAN_BATCHES = 10  # largest number of batches in the running mean
 
 
 def load_curves(path: str | Path) -> pd.DataFrame:
@@ -78,7 +78,7 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
     return curves
 
 
-def targets_of(curves: pd.DataFrame) -> list[TargetSpan]:
+def logged_target_spans(curves: pd.DataFrame) -> list[TargetSpan]:
     """Returns the targets that a run logged, as [`~leash_trl.run_folder.target_spans`] does."""
     return target_spans(curves.rename_axis("step").reset_index())
 
@@ -97,7 +97,9 @@ def split_by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
         [('low', 0.0)]
     """
     # Every budget has a target, so these columns have the names of all budgets.
-    budgets = [column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)]
+    budgets = [
+        column.removeprefix(BUDGET_TARGET_PREFIX) for column in curves if column.startswith(BUDGET_TARGET_PREFIX)
+    ]
     parts = []
     for name in budgets:
         # Such as {"leash/lambda/low": "leash/lambda"}.
@@ -108,10 +110,10 @@ def split_by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     return parts or [curves]
 
 
-def write_curves(trainer_state: Mapping[str, Any], path: Path) -> None:
+def write_curves_figure(trainer_state: Mapping[str, Any], path: Path) -> None:
     """Draws the curves of a `trainer_state.json` into a file, if any are logged. The label is the folder's name."""
     curves = curves_from_state(trainer_state, path.resolve().parent.name)
-    if any(key in curves for key in PANELS):
+    if any(key in curves for key in PANEL_TITLES):
         style.write_figure(dynamics_figure([curves], columns=2), path)
 
 
@@ -133,20 +135,20 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     """
     lines = _curves_to_draw(runs)
     # The titles of the panels, by the key of the curve that they show.
-    panels = {**PANELS, LENGTH: length_title(runs)}
-    for key, title in OPTIONAL_PANELS.items():
+    panels = {**PANEL_TITLES, LENGTH_KEY: length_title(runs)}
+    for key, title in OPTIONAL_PANEL_TITLES.items():
         if any(key in line for line in lines):
             panels[key] = title
     figure, axes = _panel_grid(len(panels), columns)
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for index, line in enumerate(lines):
             style.draw_line(axis, logged_curve(line, key), line.attrs["label"], **style.line_style(index))
-        if key == LENGTH:
+        if key == LENGTH_KEY:
             _draw_targets(axis, lines)
             # All panels have the same lines, so a single legend is enough.
-            style.legend_above(figure, axis)
+            style.draw_legend_above(figure, axis)
         _finish_panel(axis, title, "optimizer step")
-        if key in RATES:
+        if key in RATE_KEYS:
             axis.set_ylim(0, 1 + style.HEADROOM)
     return figure
 
@@ -166,11 +168,11 @@ def length_title(runs: Sequence[pd.DataFrame]) -> str:
 def _panel_grid(num_panels: int, columns: int) -> tuple[Figure, list[Axes]]:
     """Creates a figure with its panels side by side or, for a narrow page, in fewer than four columns."""
     # The paper's four panels are 16 inches wide; with more than five, the figure is wider.
-    if columns >= len(PANELS):
+    if columns >= len(PANEL_TITLES):
         return style.new_figure(3.2 * max(num_panels, 5), 3.6, columns=num_panels)
     # The last row may have empty panels, which are removed.
     num_rows = math.ceil(num_panels / columns)
-    figure, axes = style.new_figure(style.NARROW, 2.6 * num_rows, rows=num_rows, columns=columns)
+    figure, axes = style.new_figure(style.NARROW_INCHES, 2.6 * num_rows, rows=num_rows, columns=columns)
     for empty_panel in axes[num_panels:]:
         empty_panel.remove()
     return figure, axes[:num_panels]
@@ -186,7 +188,7 @@ def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
     they were logged."""
     targets: set[float] = set()
     for line in lines:
-        targets.update(logged_curve(line, TARGET))
+        targets.update(logged_curve(line, TARGET_KEY))
     if len(targets) == 1:
         target = targets.pop()
         dotted = axis.axhline(target, color="black", linestyle=":", linewidth=1.2)
@@ -194,7 +196,7 @@ def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
         return
     for index, line in enumerate(lines):
         color = style.line_style(index)["color"]
-        style.draw_line(axis, logged_curve(line, TARGET), "_target", color=color, linestyle=":")
+        style.draw_line(axis, logged_curve(line, TARGET_KEY), "_target", color=color, linestyle=":")
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
@@ -219,14 +221,14 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     budgets are drawn as in [`dynamics_figure`].
     """
     lines = _curves_to_draw(runs)
-    have_evaluations = all(f"eval_{LENGTH}" in line for line in lines)
+    have_evaluations = all(f"eval_{LENGTH_KEY}" in line for line in lines)
     prefix = "eval_" if have_evaluations else ""
-    source = "evaluation" if have_evaluations else f"training batches, running mean over {SMOOTHING}"
+    source = "evaluation" if have_evaluations else f"training batches, running mean over {RUNNING_MEAN_BATCHES}"
     if columns == 2:
-        figure, axes = style.new_figure(style.WIDE, 4, columns=2)
+        figure, axes = style.new_figure(style.WIDE_INCHES, 4, columns=2)
     else:
-        figure, axes = style.new_figure(style.NARROW, 6, rows=2)
-    panels = {LENGTH: length_title(runs), ACCURACY: OPTIONAL_PANELS[ACCURACY]}
+        figure, axes = style.new_figure(style.NARROW_INCHES, 6, rows=2)
+    panels = {LENGTH_KEY: length_title(runs), ACCURACY_KEY: OPTIONAL_PANEL_TITLES[ACCURACY_KEY]}
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for index, line in enumerate(lines):
             look = style.line_style(index)
@@ -234,10 +236,10 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
             # Batches vary much, so their running mean is the line; a label with an underscore is not in the legend.
             if not have_evaluations:
                 style.draw_line(axis, values, "_batches", alpha=0.3, **look)
-                values = values.rolling(SMOOTHING, min_periods=1).mean()
+                values = values.rolling(RUNNING_MEAN_BATCHES, min_periods=1).mean()
             style.draw_line(axis, values, line.attrs["label"], **look)
-        if key == LENGTH:
+        if key == LENGTH_KEY:
             _draw_targets(axis, lines)
         _finish_panel(axis, title, f"optimizer step ({source})")
-    style.legend_above(figure, axes[0])
+    style.draw_legend_above(figure, axes[0])
     return figure

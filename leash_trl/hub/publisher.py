@@ -39,7 +39,7 @@ class Publisher:
         recipe (`dict[str, Any]`): The content of `leash_recipe.yaml`: by default the model and the fields of `args`
             that differ from their defaults. The dataset and reward functions of a Python program are not recorded.
         draw (`Callable`): Draws the curves of a trainer state into a file, such as
-            [`~leash_trl.figures.training.write_curves`]. By default, no curves are drawn.
+            [`~leash_trl.figures.training.write_curves_figure`]. By default, no curves are drawn.
     """
 
     def __init__(self, args: TrainingArguments, model: PreTrainedModel | PeftModel):

@@ -14,14 +14,15 @@ class RunSize:
         num_updates (`float`): Policy updates.
         num_completions (`float`): Completions that are generated before any further round of dynamic sampling, each of
             which may be used in several updates.
-        sampling_rounds (`int`): Most rounds of dynamic sampling, each of which may generate as many completions again.
+        max_sampling_rounds (`int`): Most rounds of dynamic sampling, each of which may generate as many completions
+            again.
         num_gpus (`int`): Number of GPUs that train.
     """
 
     name: str
     num_updates: float
     num_completions: float
-    sampling_rounds: int = 0
+    max_sampling_rounds: int = 0
     num_gpus: int = 1
 
 
@@ -31,14 +32,14 @@ class MeasuredUpdate:
 
     Args:
         num_updates (`int`): Updates that were measured.
-        seconds (`float`): Time of generation, rewards and gradients, without the optimizer's step, evaluation and
-            checkpoints.
-        num_tokens (`float`): Tokens that were generated; `None` if they were not logged.
+        seconds_per_update (`float`): Time of generation, rewards and gradients, without the optimizer's step,
+            evaluation and checkpoints.
+        tokens_per_update (`float`): Tokens that were generated; `None` if they were not logged.
     """
 
     num_updates: int
-    seconds: float
-    num_tokens: float | None
+    seconds_per_update: float
+    tokens_per_update: float | None
 
 
 def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
@@ -63,10 +64,10 @@ def measured_update(log_history: Sequence[Mapping[str, Any]]) -> MeasuredUpdate:
     if last_step == 0:
         raise ValueError("its log has no step_time of a policy update; name another folder")
     tokens_per_update = None if num_tokens is None else num_tokens / last_step
-    return MeasuredUpdate(last_step, seconds=seconds / last_step, num_tokens=tokens_per_update)
+    return MeasuredUpdate(last_step, seconds_per_update=seconds / last_step, tokens_per_update=tokens_per_update)
 
 
-def run_lines(
+def run_size_lines(
     size: RunSize,
     longest: int,
     target_length: float | None = None,
@@ -82,7 +83,7 @@ def run_lines(
         step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
     """
     lines = [f"{size.name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
-    max_completions = size.num_completions * (1 + size.sampling_rounds)
+    max_completions = size.num_completions * (1 + size.max_sampling_rounds)
     # What is counted, and its tokens.
     totals = [(f"at most, {max_completions:,.0f} completions of {longest:,g}", max_completions * longest)]
     if target_length is not None:
@@ -91,19 +92,19 @@ def run_lines(
     for words, num_tokens in totals:
         line = f"tokens {words}: {_millions(num_tokens)}"
         if tokens_per_second is not None:
-            duration = _duration(num_tokens / tokens_per_second, size.num_gpus)
+            duration = _duration_text(num_tokens / tokens_per_second, size.num_gpus)
             line += f", {duration} at {tokens_per_second:,.0f} tokens per second (given)"
         lines.append(line)
     # The end of each line says whether the user set its rate (given) or a run of a few updates had it (measured).
     if step_seconds is not None:
-        duration = _duration(size.num_updates * step_seconds, size.num_gpus)
+        duration = _duration_text(size.num_updates * step_seconds, size.num_gpus)
         lines.append(f"time: {duration} at {step_seconds:g} seconds per update (given)")
     if measured is not None:
-        duration = _duration(size.num_updates * measured.seconds, size.num_gpus)
-        line = f"time: {duration} at {measured.seconds:.2f} seconds per update without the optimizer's step"
-        if measured.num_tokens is not None:
-            num_tokens = size.num_updates * measured.num_tokens
-            line += f"; tokens: {_millions(num_tokens)} at {measured.num_tokens:,.0f} per update"
+        duration = _duration_text(size.num_updates * measured.seconds_per_update, size.num_gpus)
+        line = f"time: {duration} at {measured.seconds_per_update:.2f} seconds per update without the optimizer's step"
+        if measured.tokens_per_update is not None:
+            num_tokens = size.num_updates * measured.tokens_per_update
+            line += f"; tokens: {_millions(num_tokens)} at {measured.tokens_per_update:,.0f} per update"
         lines.append(f"{line} (measured in {measured.num_updates:,} updates)")
     if step_seconds is None and tokens_per_second is None and measured is None:
         lines.append("time: set tokens_per_second or step_seconds, or run to the folder of a run of a few updates")
@@ -114,7 +115,7 @@ def _millions(num_tokens: float) -> str:
     return f"{num_tokens / 1e6:,.1f} M"
 
 
-def _duration(seconds: float, num_gpus: int) -> str:
+def _duration_text(seconds: float, num_gpus: int) -> str:
     """Returns a time in hours, or minutes if it is shorter, and in GPU hours if there are several GPUs."""
     hours = seconds / 3600
     duration = f"{seconds / 60:.1f} minutes" if hours < 1 else f"{hours:,.1f} hours"

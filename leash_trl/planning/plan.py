@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paper_models.json").read_text())
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # model types that the formulas apply to
 GIB = 2**30
-BFLOAT16 = 2  # bytes per element
-FLOAT32 = 4
+BFLOAT16_BYTES = 2  # of each element
+FLOAT32_BYTES = 4
 # Bytes per weight in 4 bits, with one float32 scale per 64 weights: [QLoRA](https://huggingface.co/papers/2305.14314)
-QUANTIZED = 0.5 + FLOAT32 / 64
-HEADROOM = 0.05  # share of a GPU's memory reserved for the CUDA context, NCCL's buffers and fragmentation
-TIGHT_SHARE = 0.05  # share of the usable memory; a smaller remainder is within the estimate's error
+QUANTIZED_BYTES = 0.5 + FLOAT32_BYTES / 64
+RESERVED_SHARE = 0.05  # share of a GPU's memory reserved for the CUDA context, NCCL's buffers and fragmentation
+TIGHT_SPARE_SHARE = 0.05  # share of the usable memory; a smaller remainder is within the estimate's error
 # Tile of logits that TRL's fused head computes at once: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
-HEAD_TOKENS = 4096
-HEAD_COLUMNS = 32768
-DEEPSPEED_BUCKET = 500_000_000  # elements; default of `reduce_bucket_size`
+HEAD_TILE_TOKENS = 4096
+HEAD_TILE_COLUMNS = 32768
+DEEPSPEED_BUCKET_ELEMENTS = 500_000_000  # elements; default of `reduce_bucket_size`
 DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000  # parameters gathered at once; default of `stage3_max_live_parameters`
 VLLM_BATCHED_TOKENS = 4096  # positions per forward pass: `max_num_batched_tokens` in trl/generation
 
@@ -52,14 +52,14 @@ VLLM_BATCHED_TOKENS = 4096  # positions per forward pass: `max_num_batched_token
 class Architecture:
     """Sizes, in elements, of a decoder with gated feed-forward layers and RMS norms.
 
-    `query_size` is the width of all query heads together; `kv_size` is that of all key heads, which equals that of all
-    value heads. `num_parameters` counts a tied head once. `adapter_parameters` are those that LoRA trains, and
+    `query_width` is the width of all query heads together; `kv_width` is that of all key heads, which equals that of
+    all value heads. `num_parameters` counts a tied head once. `adapter_parameters` are those that LoRA trains, and
     `quantized_parameters` those of the layers' matrices, which QLoRA quantizes.
     """
 
     config: "PreTrainedConfig"
-    query_size: int
-    kv_size: int
+    query_width: int
+    kv_width: int
     layer_parameters: int
     num_parameters: int
     adapter_parameters: int
@@ -104,8 +104,8 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
         adapter_parameters, _ = get_peft_model(model, peft_config).get_nb_trainable_parameters()
     return Architecture(
         config=config,
-        query_size=layer.self_attn.q_proj.out_features,
-        kv_size=layer.self_attn.k_proj.out_features,
+        query_width=layer.self_attn.q_proj.out_features,
+        kv_width=layer.self_attn.k_proj.out_features,
         layer_parameters=layer_parameters,
         num_parameters=num_parameters,
         adapter_parameters=adapter_parameters,
@@ -120,8 +120,9 @@ class Settings:
     Args:
         gpu_memory (`float`): Memory of one GPU, in GiB.
         sharding (`str`): `none` (DDP), DeepSpeed's `zero1`, `zero2` or `zero3`, or `fsdp` (FSDP2).
-        weight_bytes (`int`): Bytes per element of the weights as loaded: 4 (TRL's default), 2 with `dtype: bfloat16`.
-        compute_bytes (`int`): Bytes per element in matrix products: 2 with `bf16`.
+        weight_dtype_bytes (`int`): Bytes per element of the weights as loaded: 4 (TRL's default), 2 with
+            `dtype: bfloat16`.
+        compute_dtype_bytes (`int`): Bytes per element in matrix products: 2 with `bf16`.
         groups_lengths (`bool`): Whether micro-batches are filled up to a number of tokens
             (`length_grouped_microbatches`).
         max_length (`int`): Tokens of the longest row, prompt included.
@@ -133,8 +134,8 @@ class Settings:
     num_gpus: int
     gpu_memory: float
     sharding: str
-    weight_bytes: int
-    compute_bytes: int
+    weight_dtype_bytes: int
+    compute_dtype_bytes: int
     gradient_checkpointing: bool
     beta: float
     use_peft: bool
@@ -163,7 +164,7 @@ class Settings:
         return self.adapter_parameters or self.architecture.num_parameters
 
     @property
-    def tokens(self) -> int:
+    def microbatch_tokens(self) -> int:
         """Returns the number of positions in the largest micro-batch: the row limit times the maximum length of a row.
 
         Micro-batches that are grouped by length are not larger.
@@ -178,17 +179,17 @@ class Settings:
         return is_padded and "flash" not in self.attn_implementation
 
     @property
-    def forward_weight_bytes(self) -> int:
+    def forward_weight_dtype_bytes(self) -> int:
         """Returns the bytes per element of the weights in the forward pass. DeepSpeed and FSDP2 cast weights first."""
-        return self.weight_bytes if self.sharding == "none" else self.compute_bytes
+        return self.weight_dtype_bytes if self.sharding == "none" else self.compute_dtype_bytes
 
     @property
     def is_autocast(self) -> bool:
         """Returns whether autocast casts the weights and inputs of matrix products in the forward pass."""
-        return self.forward_weight_bytes != self.compute_bytes
+        return self.forward_weight_dtype_bytes != self.compute_dtype_bytes
 
 
-def layer_bytes(settings: Settings) -> int:
+def layer_activation_bytes(settings: Settings) -> int:
     """Returns the bytes that one layer keeps for the backward pass of the largest micro-batch.
 
     Each position has the following tensors:
@@ -204,34 +205,36 @@ def layer_bytes(settings: Settings) -> int:
     """
     architecture = settings.architecture
     config = architecture.config
-    size = settings.compute_bytes
+    size = settings.compute_dtype_bytes
+    weight_size = settings.forward_weight_dtype_bytes
     num_heads = config.num_attention_heads
 
     # All sizes are bytes of each position, which autograd keeps for the backward pass of the layer.
-    norm = (FLOAT32 + settings.forward_weight_bytes) * config.hidden_size + FLOAT32  # input, output and factor
+    norm = (FLOAT32_BYTES + weight_size) * config.hidden_size + FLOAT32_BYTES  # input, output and factor
     # Under autocast, the products q, k, v, gate and up cast a copy of their input each; otherwise those behind the
     # same norm share its output.
     num_inputs = 5 if settings.is_autocast else 2
     inputs = num_inputs * size * config.hidden_size
-    queries_and_output = 2 * size * architecture.query_size
+    queries_and_output = 2 * size * architecture.query_width
     # With a mask, `sdpa` repeats keys and values for each query head.
-    key_size = architecture.query_size if settings.needs_mask else architecture.kv_size
+    key_size = architecture.query_width if settings.needs_mask else architecture.kv_width
     keys_and_values = 2 * size * key_size
-    log_sum = FLOAT32 * num_heads  # of the softmax of each query head
+    log_sum = FLOAT32_BYTES * num_heads  # of the softmax of each query head
     feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
     # Qwen3 normalizes queries and keys: the input in float32, the output, and a float32 factor for each head.
     query_key_norms = 0
     if config.model_type == "qwen3":
-        normalized_size = architecture.query_size + architecture.kv_size
-        query_key_norms = (FLOAT32 + size) * normalized_size + FLOAT32 * (num_heads + config.num_key_value_heads)
+        normalized_size = architecture.query_width + architecture.kv_width
+        factors = FLOAT32_BYTES * (num_heads + config.num_key_value_heads)
+        query_key_norms = (FLOAT32_BYTES + size) * normalized_size + factors
     mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
 
     attention = queries_and_output + keys_and_values + log_sum
     norms = 2 * norm  # before attention, and before the feed-forward layer
-    return settings.tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
+    return settings.microbatch_tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
 
 
-def cast_bytes(settings: Settings, num_layers: int) -> int:
+def weight_copy_bytes(settings: Settings, num_layers: int) -> int:
     """Returns the bytes of the bfloat16 copies that autocast keeps of the weights of `num_layers` layers.
 
     The norms are counted too, although they are not cast; they are about 0.1 % of the parameters. Autocast keeps the
@@ -241,13 +244,13 @@ def cast_bytes(settings: Settings, num_layers: int) -> int:
     """
     # Matrices in 4 bits are dequantized one at a time, so one layer is an upper bound.
     if settings.load_in_4bit:
-        return settings.compute_bytes * settings.architecture.layer_parameters
+        return settings.compute_dtype_bytes * settings.architecture.layer_parameters
     if not settings.is_autocast:
         return 0
-    return BFLOAT16 * num_layers * settings.architecture.layer_parameters
+    return BFLOAT16_BYTES * num_layers * settings.architecture.layer_parameters
 
 
-def head_bytes(settings: Settings) -> int:
+def head_peak_bytes(settings: Settings) -> int:
     """Returns the peak bytes outside the layers: the last norm, token ids, and log-probabilities with their backward
     pass in TRL's fused head.
 
@@ -258,26 +261,27 @@ def head_bytes(settings: Settings) -> int:
     """
     config = settings.architecture.config
     hidden_size = config.hidden_size
-    weight_size = settings.forward_weight_bytes
+    weight_size = settings.forward_weight_dtype_bytes
 
     # TRL never holds the logits of all positions and the complete vocabulary, but one tile of them at a time.
-    tile = settings.compute_bytes * min(settings.tokens, HEAD_TOKENS) * HEAD_COLUMNS
-    head_slice = settings.compute_bytes * min(config.vocab_size, HEAD_COLUMNS) * hidden_size
+    tile = settings.compute_dtype_bytes * min(settings.microbatch_tokens, HEAD_TILE_TOKENS) * HEAD_TILE_COLUMNS
+    head_slice = settings.compute_dtype_bytes * min(config.vocab_size, HEAD_TILE_COLUMNS) * hidden_size
     # An adapter leaves the head frozen, without a gradient.
     gradient = 0
     if not settings.adapter_parameters:
         # The gradient is accumulated in float32, then cast to the dtype of the weights if that is another.
-        gradient_size = FLOAT32 if weight_size == FLOAT32 else FLOAT32 + weight_size
+        gradient_size = FLOAT32_BYTES if weight_size == FLOAT32_BYTES else FLOAT32_BYTES + weight_size
         gradient = gradient_size * config.vocab_size * hidden_size
 
     # The other sizes are bytes of each position.
-    last_norm = (FLOAT32 + weight_size) * hidden_size + FLOAT32  # input, output and factor
+    last_norm = (FLOAT32_BYTES + weight_size) * hidden_size + FLOAT32_BYTES  # input, output and factor
     token_id = 8  # int64
-    hidden_states = (2 * weight_size + FLOAT32) * hidden_size  # hidden state, its selection and its float32 gradient
-    return tile + head_slice + gradient + settings.tokens * (last_norm + token_id + hidden_states)
+    # The hidden state, its selection and its float32 gradient.
+    hidden_states = (2 * weight_size + FLOAT32_BYTES) * hidden_size
+    return tile + head_slice + gradient + settings.microbatch_tokens * (last_norm + token_id + hidden_states)
 
 
-def activation_peak(settings: Settings) -> int:
+def peak_activation_bytes(settings: Settings) -> int:
     """Returns the peak bytes of activations, including logits, of the largest micro-batch.
 
     With gradient checkpointing, the peak is the residual stream before each layer plus the largest of three sums: the
@@ -290,29 +294,29 @@ def activation_peak(settings: Settings) -> int:
     """
     config = settings.architecture.config
     num_layers = config.num_hidden_layers
-    tokens = settings.tokens
-    size = settings.compute_bytes
+    tokens = settings.microbatch_tokens
+    size = settings.compute_dtype_bytes
 
     # One boolean for each pair of positions of a row.
     mask = tokens * settings.max_length if settings.needs_mask else 0
-    layer = layer_bytes(settings)
-    head = head_bytes(settings)
+    layer = layer_activation_bytes(settings)
+    head = head_peak_bytes(settings)
     # The backward pass of a layer holds gradients of two tensors of the feed-forward layer and one of the residual
     # stream at once.
     layer_gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
     # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
     if not settings.gradient_checkpointing:
-        all_layers = num_layers * layer + cast_bytes(settings, num_layers)
+        all_layers = num_layers * layer + weight_copy_bytes(settings, num_layers)
         return mask + all_layers + max(head, layer_gradients)
 
     # Checkpointing keeps the input of each layer, and computes the rest again, one layer at a time. The peak is then
     # in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most.
-    residual_stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
+    residual_stream = num_layers * settings.forward_weight_dtype_bytes * config.hidden_size * tokens
     # Autocast caches its copies of trained weights only. Those of weights that an adapter leaves frozen are freed
     # after use, so one layer's are counted.
     num_cached = 1 if settings.adapter_parameters else num_layers
-    last_layer_forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, num_cached)
-    one_layer_backward = layer + cast_bytes(settings, 1) + layer_gradients
+    last_layer_forward = 3 * size * config.intermediate_size * tokens + weight_copy_bytes(settings, num_cached)
+    one_layer_backward = layer + weight_copy_bytes(settings, 1) + layer_gradients
     return mask + residual_stream + max(last_layer_forward, head, one_layer_backward)
 
 
@@ -325,21 +329,21 @@ class StateBytes(NamedTuple):
     buffers: float  # of communication
 
 
-def state_bytes(settings: Settings) -> StateBytes:
+def state_sizes(settings: Settings) -> StateBytes:
     """Returns the bytes of weights, accumulated gradients, optimizer state and communication buffers.
 
     With QLoRA, the layers' matrices take 4 bits and their scales; embedding, head and norms are not quantized. An
     adapter is in float32, and is then all that is trained.
     """
     num_parameters = settings.architecture.num_parameters
-    model = float(settings.forward_weight_bytes * num_parameters)
+    model = float(settings.forward_weight_dtype_bytes * num_parameters)
     # FSDP2 keeps its shards in float32, and casts them when it gathers them.
     if settings.sharding == "fsdp":
-        model = FLOAT32 * num_parameters
+        model = FLOAT32_BYTES * num_parameters
     # The quantized matrices take 4 bits instead of the bytes counted above.
     if settings.load_in_4bit:
-        model -= (settings.forward_weight_bytes - QUANTIZED) * settings.architecture.quantized_parameters
-    adapter = FLOAT32 * settings.adapter_parameters
+        model -= (settings.forward_weight_dtype_bytes - QUANTIZED_BYTES) * settings.architecture.quantized_parameters
+    adapter = FLOAT32_BYTES * settings.adapter_parameters
     weights = model + adapter
     # If there is an adapter, it is all that is trained, and so has all gradients.
     gradients = adapter or model
@@ -373,8 +377,8 @@ def _fsdp_state(settings: Settings, weights: float, gradients: float) -> StateBy
     return StateBytes(
         weights=weights / settings.num_gpus,
         gradients=gradients / settings.num_gpus,
-        optimizer=2 * FLOAT32 * settings.trained_parameters / settings.num_gpus,
-        buffers=settings.forward_weight_bytes * (gathered_parameters + gathered_gradients),
+        optimizer=2 * FLOAT32_BYTES * settings.trained_parameters / settings.num_gpus,
+        buffers=settings.forward_weight_dtype_bytes * (gathered_parameters + gathered_gradients),
     )
 
 
@@ -382,8 +386,8 @@ def _deepspeed_state(settings: Settings, weights: float, gradients: float) -> St
     """Every stage shares out AdamW's two moments, the float32 master weights and their gradient; `zero2` the gradients
     too, and `zero3` the weights too. DeepSpeed fills one bucket of gradients; `zero3` fills two, because it overlaps
     communication, and gathers parameters up to its limit."""
-    size = settings.forward_weight_bytes
-    buffers = size * min(settings.trained_parameters, DEEPSPEED_BUCKET)
+    size = settings.forward_weight_dtype_bytes
+    buffers = size * min(settings.trained_parameters, DEEPSPEED_BUCKET_ELEMENTS)
     # `zero2` and `zero3` share out the gradients among the GPUs, too.
     if settings.sharding != "zero1":
         gradients /= settings.num_gpus
@@ -394,17 +398,17 @@ def _deepspeed_state(settings: Settings, weights: float, gradients: float) -> St
         live_parameters = min(settings.architecture.num_parameters, DEEPSPEED_LIVE_PARAMETERS)
         buffers = 2 * buffers + size * live_parameters
     # AdamW's two moments, the master weights and their gradient, all in float32.
-    optimizer = 4 * FLOAT32 * settings.trained_parameters / settings.num_gpus
+    optimizer = 4 * FLOAT32_BYTES * settings.trained_parameters / settings.num_gpus
     return StateBytes(weights, gradients, optimizer=optimizer, buffers=buffers)
 
 
 def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
-    """Returns the bytes of the keys and values of `tokens` positions: per layer, two tensors (tokens, `kv_size`).
+    """Returns the bytes of the keys and values of `tokens` positions: per layer, two tensors (tokens, `kv_width`).
 
     Source: [PagedAttention](https://huggingface.co/papers/2309.06180), section 3, applied to grouped heads.
     """
     architecture = settings.architecture
-    return 2.0 * architecture.config.num_hidden_layers * architecture.kv_size * element_bytes * tokens
+    return 2.0 * architecture.config.num_hidden_layers * architecture.kv_width * element_bytes * tokens
 
 
 class VllmBytes(NamedTuple):
@@ -412,16 +416,16 @@ class VllmBytes(NamedTuple):
 
     Args:
         reserved (`float`): Memory that vLLM reserves: `vllm_gpu_memory_utilization` of the GPU's total memory.
-        working (`float`): The part that the weights in bfloat16 and the largest forward pass take.
-        sequence (`float`): Cache of the longest sequence.
+        weights_and_forward (`float`): The part that the weights in bfloat16 and the largest forward pass take.
+        sequence_cache (`float`): Cache of the longest sequence.
     """
 
     reserved: float
-    working: float
-    sequence: float
+    weights_and_forward: float
+    sequence_cache: float
 
 
-def vllm_bytes(settings: Settings) -> VllmBytes:
+def vllm_sizes(settings: Settings) -> VllmBytes:
     """Returns the sizes, in bytes, of colocated vLLM on one GPU.
 
     The forward pass holds, for a batch of 4,096 positions, the hidden states, the residual and the two halves of the
@@ -432,24 +436,25 @@ def vllm_bytes(settings: Settings) -> VllmBytes:
     num_shards = settings.vllm_tensor_parallel_size
     # The GPUs that share a model by tensor parallelism generate the completions of all of them together.
     num_sequences = settings.per_device_train_batch_size * settings.steps_per_generation * num_shards
-    weights = BFLOAT16 * settings.architecture.num_parameters / num_shards
+    weights = BFLOAT16_BYTES * settings.architecture.num_parameters / num_shards
     # Elements of each position: hidden states and residual, then gate, up projection and product of the feed-forward
     # layer, which the GPUs share.
     width = 2 * config.hidden_size + 3 * config.intermediate_size / num_shards
-    layer = VLLM_BATCHED_TOKENS * BFLOAT16 * width
+    layer = VLLM_BATCHED_TOKENS * BFLOAT16_BYTES * width
     # One position of each sequence: the logits in bfloat16, and three tensors of the sampler in float32.
-    logits = float(num_sequences * config.vocab_size * (BFLOAT16 + 3 * FLOAT32))
+    logits = float(num_sequences * config.vocab_size * (BFLOAT16_BYTES + 3 * FLOAT32_BYTES))
     return VllmBytes(
         reserved=settings.vllm_gpu_memory_utilization * settings.gpu_memory * GIB,
-        working=weights + max(layer, logits),
-        sequence=cache_bytes(settings, settings.vllm_max_model_length, element_bytes=BFLOAT16) / num_shards,
+        weights_and_forward=weights + max(layer, logits),
+        sequence_cache=cache_bytes(settings, settings.vllm_max_model_length, element_bytes=BFLOAT16_BYTES)
+        / num_shards,
     )
 
 
-def vllm_sequences(settings: Settings) -> int:
+def num_vllm_sequences(settings: Settings) -> int:
     """Returns the number of sequences of maximum length that fit vLLM's cache; with 0, vLLM does not start."""
-    vllm = vllm_bytes(settings)
-    return max(0, int((vllm.reserved - vllm.working) // vllm.sequence))
+    vllm = vllm_sizes(settings)
+    return max(0, int((vllm.reserved - vllm.weights_and_forward) // vllm.sequence_cache))
 
 
 def memory_table(settings: Settings) -> pd.DataFrame:
@@ -459,13 +464,13 @@ def memory_table(settings: Settings) -> pd.DataFrame:
     is sharded like the policy. Without vLLM, transformers' `generate` caches the GPU's generation batch at full
     length.
     """
-    state = state_bytes(settings)
+    state = state_sizes(settings)
     # TRL needs a reference model for the KL term, but with an adapter it turns the adapter off instead.
     has_reference_model = settings.beta and not settings.use_peft
     reference_model = state.weights if has_reference_model else 0.0
-    reserved = vllm_bytes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
+    reserved = vllm_sizes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
     # Positions of the cache of transformers' `generate`, which generates without vLLM.
-    num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
+    num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.microbatch_tokens
     # Bytes while training and while generating; an item that is freed in one of the two phases is 0 there.
     items = {
         "parameters": (state.weights, state.weights),
@@ -473,9 +478,9 @@ def memory_table(settings: Settings) -> pd.DataFrame:
         "optimizer state": (state.optimizer, state.optimizer),
         "communication buffers": (state.buffers, state.buffers),
         "reference model": (reference_model, reference_model),
-        "activations": (float(activation_peak(settings)), 0.0),
+        "activations": (float(peak_activation_bytes(settings)), 0.0),
         "vLLM": (0.0 if settings.vllm_enable_sleep_mode else reserved, reserved),
-        "generation cache": (0.0, cache_bytes(settings, num_cached, settings.compute_bytes)),
+        "generation cache": (0.0, cache_bytes(settings, num_cached, settings.compute_dtype_bytes)),
     }
     return pd.DataFrame.from_dict(items, orient="index", columns=["training", "generating"])
 
@@ -486,8 +491,8 @@ def peak_bytes(settings: Settings) -> float:
 
 
 def usable_bytes(settings: Settings) -> float:
-    """Returns the usable bytes of one GPU: its memory without `HEADROOM`."""
-    return settings.gpu_memory * GIB * (1 - HEADROOM)
+    """Returns the usable bytes of one GPU: its memory without `RESERVED_SHARE`."""
+    return settings.gpu_memory * GIB * (1 - RESERVED_SHARE)
 
 
 def spare_bytes(settings: Settings) -> float:
@@ -495,17 +500,17 @@ def spare_bytes(settings: Settings) -> float:
     return usable_bytes(settings) - peak_bytes(settings)
 
 
-def refusal(settings: Settings) -> str | None:
+def misfit_reason(settings: Settings) -> str | None:
     """Returns why the run does not fit, with its largest item; `None` if both peaks fit and colocated vLLM starts."""
-    if settings.vllm_mode == "colocate" and vllm_sequences(settings) == 0:
-        vllm = vllm_bytes(settings)
-        needed_share = (vllm.working + vllm.sequence) / (settings.gpu_memory * GIB)
+    if settings.vllm_mode == "colocate" and num_vllm_sequences(settings) == 0:
+        vllm = vllm_sizes(settings)
+        needed_share = (vllm.weights_and_forward + vllm.sequence_cache) / (settings.gpu_memory * GIB)
         # Rounded up to whole percent, such as 0.35.
         rounded_up = math.ceil(100 * needed_share) / 100
         return (
-            f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.working / GIB:.1f} GiB and "
-            f"{vllm.sequence / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; raise "
-            f"vllm_gpu_memory_utilization to {rounded_up}"
+            f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.weights_and_forward / GIB:.1f} GiB and "
+            f"{vllm.sequence_cache / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; "
+            f"raise vllm_gpu_memory_utilization to {rounded_up}"
         )
     if spare_bytes(settings) >= 0:
         return None
@@ -519,7 +524,7 @@ def refusal(settings: Settings) -> str | None:
     )
 
 
-def memory_options(settings: Settings) -> list[dict[str, Any]]:
+def memory_saving_options(settings: Settings) -> list[dict[str, Any]]:
     """Returns options that may save memory, cheapest first, even those that are set already. Only LoRA changes the
     policy update."""
     options: list[dict[str, Any]] = [
@@ -544,7 +549,7 @@ def memory_options(settings: Settings) -> list[dict[str, Any]]:
     return options
 
 
-def memory_lines(settings: Settings) -> list[str]:
+def memory_table_lines(settings: Settings) -> list[str]:
     """Returns the lines of the table of memory items of one GPU, in GiB, with their sums."""
     # Items that take no memory in either phase are left out.
     table = memory_table(settings)
@@ -557,7 +562,7 @@ def memory_lines(settings: Settings) -> list[str]:
     return cells.rename_axis("GiB per GPU", axis="columns").to_string(col_space=11).splitlines()
 
 
-def step_lines(settings: Settings, num_iterations: int) -> list[str]:
+def batch_lines(settings: Settings, num_iterations: int) -> list[str]:
     """Returns lines with the sizes of the largest micro-batch, vLLM's cache and the generation batch, in tokens."""
     num_rows = settings.per_device_train_batch_size
     limit = settings.max_completion_length
@@ -566,11 +571,11 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
     num_updated = settings.num_gpus * num_rows * settings.gradient_accumulation_steps
     # Policy updates with each generation batch, which is used `num_iterations` times.
     num_updates = num_iterations * num_generated / num_updated
-    lines = [f"largest micro-batch: {settings.tokens:,} tokens, {num_rows} x {settings.max_length:,}"]
+    lines = [f"largest micro-batch: {settings.microbatch_tokens:,} tokens, {num_rows} x {settings.max_length:,}"]
     if settings.vllm_mode == "colocate":
         lines.append(
-            f"vLLM holds {vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens at once, "
-            f"{vllm_bytes(settings).sequence / GIB:.2f} GiB each"
+            f"vLLM holds {num_vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens at "
+            f"once, {vllm_sizes(settings).sequence_cache / GIB:.2f} GiB each"
         )
     lines.append(
         f"generation batch: {num_generated:,} completions, {num_updates:g} policy updates of {num_updated:,}; at most "
@@ -582,15 +587,15 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
 def verdict_lines(settings: Settings) -> list[str]:
     """Returns lines that state whether the run fits; if not, the reason, and options with the peak of each."""
     spare = spare_bytes(settings)
-    reason = refusal(settings)
+    reason = misfit_reason(settings)
     if reason is None:
-        if spare < TIGHT_SHARE * usable_bytes(settings):
+        if spare < TIGHT_SPARE_SHARE * usable_bytes(settings):
             return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
         return ["fits"]
 
     lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
     # Each option is a set of arguments, such as {"use_peft": True, "load_in_4bit": True}.
-    for option in memory_options(settings):
+    for option in memory_saving_options(settings):
         changed = replace(settings, **option)
         # An option that is set already, or saves nothing here, is left out.
         if spare_bytes(changed) <= spare:
@@ -598,7 +603,7 @@ def verdict_lines(settings: Settings) -> list[str]:
         # As on the command line, to be pasted: "--use_peft true --load_in_4bit true".
         words = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
         peak = peak_bytes(changed) / GIB
-        fits = refusal(changed) is None
+        fits = misfit_reason(changed) is None
         lines.append(f"  {words}: {peak:.1f} GiB, fits" if fits else f"  {words}: {peak:.1f} GiB")
     lines.append("otherwise use more GPUs with --sharding fsdp, or GPUs with more memory")
     return lines

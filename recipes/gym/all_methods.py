@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from leash_trl.comparison.tables import comparison_rows, read_comparison
-from leash_trl.evaluation.intervals import holm, t_p_value, t_quantile
+from leash_trl.comparison.tables import comparison_rows, read_comparison_rows
+from leash_trl.evaluation.intervals import holm_rejections, t_p_value, t_quantile
 from leash_trl.evaluation.tables import markdown
 from leash_trl.figures import style
 
@@ -72,7 +72,7 @@ def told_apart(scores: pd.DataFrame, length: int) -> str:
     for first, second in combinations(means, 2):
         p_values.append(t_p_value((first - second) / standard_error, freedom))
     num_different = sum(p_value < 0.05 for p_value in p_values)
-    num_after_correction = holm(np.array(p_values)).sum()
+    num_after_correction = holm_rejections(np.array(p_values)).sum()
     smallest_difference = t_quantile(freedom) * standard_error
     return (
         f"At {length} tokens {num_methods} of {len(scores)} curves have all seeds. Of their {len(p_values)} pairs "
@@ -121,7 +121,7 @@ def table(seeds: pd.DataFrame) -> str:
 
 def picture(seeds: pd.DataFrame) -> None:
     """Draws accuracy over tokens, a family a panel, with all other methods in gray behind. Dotted: after `MIDDLE`."""
-    figure, axes = style.new_figure(style.NARROW, 13.5, rows=5, columns=2)
+    figure, axes = style.new_figure(style.NARROW_INCHES, 13.5, rows=5, columns=2)
     seeds_at_end = after(seeds, END)
     end = curves(seeds_at_end)
     middle = curves(after(seeds, MIDDLE))
@@ -133,7 +133,7 @@ def picture(seeds: pd.DataFrame) -> None:
                     curve["mean_tokens"], curve["score"], color=style.NEUTRAL, linewidth=0.8, alpha=0.4, zorder=1
                 )
         for index, name in enumerate(names):
-            dots = style.marked_style(index) | {"linestyle": "None", "markersize": 4, "alpha": 0.8}
+            dots = style.line_and_marker_style(index) | {"linestyle": "None", "markersize": 4, "alpha": 0.8}
             color = dots["color"]
             curve = end[name]
             early = middle[name]
@@ -164,7 +164,7 @@ def picture(seeds: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    seeds = read_comparison(HERE / "all_methods.csv")
+    seeds = read_comparison_rows(HERE / "all_methods.csv")
     picture(seeds)
     print(table(seeds))
     for updates in (END, MIDDLE):

@@ -181,7 +181,7 @@ def styles_figure(points: pd.DataFrame) -> Figure:
     out costs. `points` has columns `style`, `level` (terms to add), `tokens` and `accuracy`."""
     figure, (axis,) = style.new_figure(7.0, 4.5)
     for index, (level, curve) in enumerate(points.sort_values("tokens").groupby("level")):
-        line = style.marked_style(index) | {"markersize": 4, "linewidth": 1}
+        line = style.line_and_marker_style(index) | {"markersize": 4, "linewidth": 1}
         axis.plot(curve["tokens"], curve["accuracy"], label=f"terms to add: {level}", **line)
     means = points.groupby("style", sort=False)[["tokens", "accuracy"]].mean()
     axis.plot(means["tokens"], means["accuracy"], "o", color="black", markersize=7, zorder=4, label="mean of all")
@@ -197,7 +197,7 @@ def styles_figure(points: pd.DataFrame) -> Figure:
     axis.set_xticks((5, 10, 20, 50, 100), ("5", "10", "20", "50", "100"))
     axis.minorticks_off()
     axis.set(ylim=(0, 1.02), xlabel="tokens of a completion", ylabel="accuracy")
-    style.legend_above(figure, axis)
+    style.draw_legend_above(figure, axis)
     return figure
 
 

@@ -86,7 +86,7 @@ def main() -> None:
     curves = pd.read_csv(HERE / "settled.csv")
     held_out = pd.read_csv(HERE / "settled_seeds.csv")
     base = held_out[held_out["name"] == "base"].iloc[0]
-    figure, axes = style.new_figure(style.NARROW, 5.4, rows=2)
+    figure, axes = style.new_figure(style.NARROW_INCHES, 5.4, rows=2)
     descriptions = []
     for axis, panel in zip(axes, PANELS, strict=True):
         results = [f"before {panel.number_format.format(base[panel.held_out_column])}"]

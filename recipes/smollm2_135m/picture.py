@@ -80,7 +80,7 @@ PANELS = (
 
 def draw(curves: pd.DataFrame, held_out: pd.DataFrame, picture: Picture) -> None:
     """Draws tokens and accuracy over the updates, with the held-out results of each arm above."""
-    figure, axes = style.new_figure(style.NARROW, 5.4, rows=2)
+    figure, axes = style.new_figure(style.NARROW_INCHES, 5.4, rows=2)
     after = held_out.rename(index=lambda run: run.removesuffix(f" after {picture.updates}"))
     descriptions = []
     for axis, panel in zip(axes, PANELS, strict=True):

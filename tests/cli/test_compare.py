@@ -96,7 +96,7 @@ def test_arms_run_at_every_point_of_their_grids_and_the_later_setting_wins(confi
         "lambda_lr": 0.04,
         "max_steps": 9,
     }
-    assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
+    assert runs[1].grid_values == {"target_length": 12, "lambda_lr": 0.04}
 
 
 def test_a_grid_takes_one_entry_of_a_mapping(config):
@@ -136,7 +136,7 @@ def runs_by_arm(config):
 @pytest.mark.parametrize(("length_of", "measured"), [("thinking", "thinking"), ("tool_calls", None)])
 def test_every_arm_is_measured_by_the_cost_of_training_unless_it_needs_tools(length_of, measured, config):
     runs = planned(config(base={**FIELDS, "length_of": length_of}), seeds=[0])
-    assert [run.evaluation.get("length_of") for run in runs] == [measured, measured]
+    assert [run.eval_options.get("length_of") for run in runs] == [measured, measured]
     evaluation = next(command for command in runs[0].commands(1) if command[1] == "eval")
     assert ("--target_length=46" in evaluation) == (measured is not None)
 
@@ -146,13 +146,13 @@ def test_arms_of_several_costs_are_measured_by_a_common_one_and_by_their_targets
     arms = {"thinking": {}, "tokens": {"length_of": None}}
     runs = planned(config(base=base, arms=arms, eval={"length_of": "thinking"}), seeds=[0])
     assert [run.recipe.get("length_of") for run in runs] == ["thinking", None]
-    assert [run.evaluation["length_of"] for run in runs] == ["thinking", "thinking"]
+    assert [run.eval_options["length_of"] for run in runs] == ["thinking", "thinking"]
     assert ["--target_length=46" in [*run.commands(1)][1] for run in runs] == [True, False]
 
 
 def test_a_common_target_of_the_evaluation_holds_for_every_arm(config, comparison, out):
     (run,) = planned(config(eval={"target_length": 20}), arms=["leash"], seeds=[0])
-    assert run.evaluation["target_length"] == 20
+    assert run.eval_options["target_length"] == 20
     assert not [word for word in [*run.commands(1)][1] if word.startswith("--target_length")]
     assert comparison("--arms", "leash", "--seeds", "0", eval={"target_length": 20}) == 0
     assert line_with("target_length 20", out / "table.md")
@@ -161,9 +161,9 @@ def test_a_common_target_of_the_evaluation_holds_for_every_arm(config, compariso
 def test_an_arm_without_training_has_a_grid_and_options_of_eval_of_its_own(runs_by_arm):
     untrained = [name for name, run in runs_by_arm.items() if not run.is_trained]
     assert untrained == ["concise", "cut-max_new_tokens-20", "cut-max_new_tokens-30", "other"]
-    shared = runs_by_arm["leash-target_length-12"].evaluation
-    assert runs_by_arm["concise"].evaluation == {**shared, "prompt_ending": " Be concise."}
-    assert runs_by_arm["cut-max_new_tokens-30"].evaluation == {**shared, "max_new_tokens": 30}
+    shared = runs_by_arm["leash-target_length-12"].eval_options
+    assert runs_by_arm["concise"].eval_options == {**shared, "prompt_ending": " Be concise."}
+    assert runs_by_arm["cut-max_new_tokens-30"].eval_options == {**shared, "max_new_tokens": 30}
     assert runs_by_arm["other"].recipe["model_name_or_path"] == "gym"
 
 
@@ -173,13 +173,13 @@ def test_an_arm_without_training_is_only_evaluated(runs_by_arm):
     assert command[:2] == ["leash_trl", "eval"]
     assert command[command.index("--model_name_or_path") + 1] == "gym"
     assert "--seed=5" in command
-    assert run.claim()["recipe.yaml"] == {"train": False}  # so that the trained arm is another run
+    assert run.identifying_files()["recipe.yaml"] == {"train": False}  # so that the trained arm is another run
 
 
 def test_an_arm_without_training_ignores_options_of_methods(config):
     options = {"length_control_kwargs": {"multiplier_per": "level"}, "min_accuracy": 0.5, "thinking_end": "[/T]"}
     runs = planned(config(base={**FIELDS, **options}, arms={**ARMS, "cut": CUT}), min_accuracy=0.25)
-    assert {run.evaluation["thinking_end"] for run in runs} == {"[/T]"}
+    assert {run.eval_options["thinking_end"] for run in runs} == {"[/T]"}
 
 
 FORCED = {"decoding": "budget_forcing", "decoding_kwargs": {"max_thinking_tokens": 20}}
@@ -187,7 +187,7 @@ FORCED = {"decoding": "budget_forcing", "decoding_kwargs": {"max_thinking_tokens
 
 def test_the_models_of_an_arm_are_evaluated_again_by_other_options_without_a_second_training(config, tmp_path):
     run = planned(config(arms={"leash": {"evals": {"forced": FORCED}}}, eval={"num_samples": 2}), seeds=[5])[0]
-    assert run.claim()["eval-forced.yaml"] == {**run.evaluation, **FORCED}
+    assert run.identifying_files()["eval-forced.yaml"] == {**run.eval_options, **FORCED}
     run.folder = tmp_path
     (tmp_path / "trainer_state.json").write_text('{"global_step": 2}')
     (tmp_path / "eval").mkdir()
@@ -223,7 +223,7 @@ def test_options_that_a_further_evaluation_sets_are_those_of_its_command(config,
 @pytest.fixture
 def refusal(tmp_path, capsys, monkeypatch):
     """The only line that the command prints for a file, before anything is run."""
-    monkeypatch.setattr(compare, "run_all", lambda *args: pytest.fail("a run was started"))
+    monkeypatch.setattr(compare, "run_jobs", lambda *args: pytest.fail("a run was started"))
 
     def line(file, *words):
         assert main(["compare", "--config", file, "--output_dir", str(tmp_path / "out"), *words]) == 2
@@ -333,7 +333,7 @@ def test_problems_rewards_and_sampling_are_those_of_training(config):
         "num_samples": 4,
         **OF_TRAINING,
     }
-    assert expected.items() <= run.evaluation.items()
+    assert expected.items() <= run.eval_options.items()
 
 
 def test_options_of_eval_replace_those_of_training(config):
@@ -344,8 +344,8 @@ def test_options_of_eval_replace_those_of_training(config):
         "max_new_tokens": 32,
     }
     run = planned(config(base={**FIELDS, **OF_TRAINING}, eval=options))[0]
-    assert options.items() <= run.evaluation.items()
-    assert not {"split", "reward_weights"} & run.evaluation.keys()
+    assert options.items() <= run.eval_options.items()
+    assert not {"split", "reward_weights"} & run.eval_options.keys()
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_all_models_of_a_comparison_are_asked_as_in_training(base, evaluation, s
     file = config(base={**FIELDS, **base}, arms={**ARMS, "cut": CUT}, eval=evaluation)
     runs = planned_runs(CompareArguments(comparison=file), overrides={})
     assert {run.is_trained for run in runs} == {True, False}
-    assert {run.evaluation["prompt_suffix"] for run in runs} == {suffix}
+    assert {run.eval_options["prompt_suffix"] for run in runs} == {suffix}
 
 
 def test_a_model_has_the_prompts_of_the_comparison_unless_another_training_saved_it(config, tmp_path):
@@ -374,7 +374,7 @@ def test_a_model_has_the_prompts_of_the_comparison_unless_another_training_saved
 
     def evaluation(**options):
         rival = {"train": False, "model_name_or_path": str(model), **options}
-        return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].evaluation
+        return planned(config(base=base, arms={**ARMS, "rival": rival}), arms=["rival", "leash"])[0].eval_options
 
     assert evaluation()["system_prompt"] == "You add."
     assert evaluation()["thinking_end"] == "[/T]"
@@ -401,7 +401,7 @@ def test_a_run_on_several_devices_trains_in_as_many_processes(second_run):
 
 
 def test_a_run_goes_on_with_what_is_left(second_run):
-    assert second_run.claim()["recipe.yaml"] == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
+    assert second_run.identifying_files()["recipe.yaml"] == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
     checkpoint = second_run.folder / "checkpoint-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
@@ -479,7 +479,7 @@ def claimed_runs(request, config, tmp_path, monkeypatch):
 
     for run in runs():
         run.folder.mkdir(parents=True)
-        for name, content in run.claim().items():
+        for name, content in run.identifying_files().items():
             (run.folder / name).write_text(yaml.safe_dump(content))
     return runs
 
@@ -489,7 +489,7 @@ def refusals(runs):
     messages = []
     for run in runs:
         try:
-            run.check_claim(run.claim())
+            run.check_holds_this_run(run.identifying_files())
             messages.append("")
         except TrainingError as error:
             messages.append(str(error))

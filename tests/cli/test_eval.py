@@ -16,7 +16,7 @@ from leash_trl.cli.arguments import parse
 from leash_trl.cli.commands.eval import EvalArguments
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling_arguments import SamplingArguments, load_engine, load_problems_to_sample
-from leash_trl.comparison.progress import last_bars
+from leash_trl.comparison.progress import last_bar_by_unit
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines import vllm_engine
 from leash_trl.evaluation.runs import read_lines
@@ -110,9 +110,9 @@ def test_the_progress_bar_counts_the_problems_of_all_benchmarks(tmp_path, capsys
     assert main(words) == 0
     printed = capsys.readouterr().err
     assert "gym_stories_test (2 of 2)" in printed
-    bar = last_bars(printed)["problem"]
+    bar = last_bar_by_unit(printed)["problem"]
     assert (bar.num_done, bar.total) == (14, 14)  # 7 each
-    assert bar.values.keys() == {"accuracy", "tokens"}
+    assert bar.shown_values.keys() == {"accuracy", "tokens"}
 
 
 def test_another_checkpoint_is_another_run(tmp_path):

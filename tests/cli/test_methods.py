@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import leash_trl.length_control
-from leash_trl.cli.commands.methods import first_line, method_page, recipe_lines
+from leash_trl.cli.commands.methods import first_docstring_line, method_page, recipe_yaml
 from leash_trl.cli.main import main
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import check_target
@@ -28,7 +28,7 @@ SOURCES = {
 
 def hyperparameter_values(method):
     """Defaults of a method's fields, by name."""
-    return yaml.safe_load(recipe_lines(method, method.name))["length_control_kwargs"]
+    return yaml.safe_load(recipe_yaml(method, method.name))["length_control_kwargs"]
 
 
 def markdown_row(name):
@@ -43,7 +43,7 @@ def markdown_row(name):
     for field in sorted(defaults, key=lambda field: field not in method.__annotations__)[:3]:
         value = yaml.safe_dump({field: defaults[field]}, default_flow_style=True, width=999)
         cells.append(f"`{value.strip()[1:-1]}`")  # without the braces
-    return f"| `{name}` | {first_line(method)} | {source} | {', '.join(cells)} |"
+    return f"| `{name}` | {first_docstring_line(method)} | {source} | {', '.join(cells)} |"
 
 
 def test_the_readme_has_the_table_of_all_methods():
@@ -73,7 +73,7 @@ def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name)
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_recipe_of_a_page_has_the_defaults_and_a_target_where_the_method_needs_one(name):
-    recipe = yaml.safe_load(recipe_lines(METHODS[name], name))
+    recipe = yaml.safe_load(recipe_yaml(METHODS[name], name))
     kwargs = {}
     for field, value in recipe["length_control_kwargs"].items():
         kwargs[field] = tuple(value) if isinstance(value, list) else value  # YAML has lists for tuples

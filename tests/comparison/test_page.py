@@ -8,7 +8,7 @@ from written_runs import said, write_evaluation
 
 from leash_trl.comparison.page import FinishedEvaluation, paired_differences, seed_rows
 from leash_trl.comparison.run import ComparedRun, LengthRequest
-from leash_trl.comparison.tables import comparison_markdown, read_comparison
+from leash_trl.comparison.tables import comparison_markdown, read_comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
@@ -22,8 +22,8 @@ def finished(name, evaluated, length_of, seed=0):
         arm=name,
         label=name,
         recipe={"length_of": length_of},
-        point={},
-        evaluation={},
+        grid_values={},
+        eval_options={},
         is_trained=True,
         folder=Path(name),
         seed=seed,
@@ -52,7 +52,7 @@ def test_a_comparison_of_another_cost_is_read_as_it_was_written(tmp_path, contro
 
     file = tmp_path / "seeds.csv"
     file.write_text(csv(seeds))
-    assert read_comparison(file)["target_of"].tolist() == ["", controlled, controlled]
+    assert read_comparison_rows(file)["target_of"].tolist() == ["", controlled, controlled]
 
     differences = paired_differences(seeds, base, evaluations).set_index("column")["value"]
     assert differences["mean_tokens"] == 0

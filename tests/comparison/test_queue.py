@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from leash_trl.comparison.progress import last_bars
-from leash_trl.comparison.queue import cause, run_all
+from leash_trl.comparison.progress import last_bar_by_unit
+from leash_trl.comparison.queue import cause_of_failure, run_jobs
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ while not (folder / "both").exists() and time.monotonic() < deadline:
 taken.rmdir()
 """
     jobs = jobs_of(tmp_path, [[[module("takes", code)]]] * 4)
-    assert {job.exit_code for job in run_all(jobs, ["0,1", "2,3"])} == {0}
+    assert {job.exit_code for job in run_jobs(jobs, ["0,1", "2,3"])} == {0}
     devices = {log.read_text().strip() for log in jobs}
     assert devices == {"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=2,3"}
     assert (tmp_path / "both").exists()
@@ -68,8 +68,8 @@ if get_verbosity() <= WARNING:  # else TrainingArguments disables the bar
 def test_a_child_draws_the_bars_from_which_progress_is_read(variable, value, module, tmp_path, monkeypatch):
     monkeypatch.setenv(variable, value)
     (log,) = jobs = jobs_of(tmp_path, [[[module("draws", DRAWS)]]])
-    assert [job.exit_code for job in run_all(jobs, [None])] == [0]
-    assert last_bars(log.read_text()) == {"update": (3, 3, {})}
+    assert [job.exit_code for job in run_jobs(jobs, [None])] == [0]
+    assert last_bar_by_unit(log.read_text()) == {"update": (3, 3, {})}
 
 
 BAR = "\r 40%|####      | 2/5 [00:01<00:01,  1.8it/s]"
@@ -89,7 +89,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <modu
 )
 def test_the_cause_of_a_failure_is_its_error_and_no_progress_bar(log, expected, tmp_path):
     (tmp_path / "log.txt").write_text(log)
-    assert cause(tmp_path / "log.txt") == expected
+    assert cause_of_failure(tmp_path / "log.txt") == expected
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -98,8 +98,8 @@ def test_no_child_outlives_its_parent(sent, module, tmp_path):
     module("sleeper", f"import os, subprocess as s, time\n{sleeper}")
     code = f"""
 from pathlib import Path
-from leash_trl.comparison.queue import run_all
-list(run_all({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, [None, None]))
+from leash_trl.comparison.queue import run_jobs
+list(run_jobs({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, [None, None]))
 """
     logs = [tmp_path / "a", tmp_path / "b"]  # two run at once, so the third is not started
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as parent:

@@ -9,16 +9,16 @@ import pytest
 from written_runs import evaluated, said, write_evaluation
 
 from leash_trl.comparison.tables import (
+    common_measure,
     comparison_markdown,
     comparison_rows,
-    measure_of,
-    read_comparison,
-    score_at_equal_length,
-    seed_row,
-    sentences_of,
-    settling,
+    comparison_sentences,
+    read_comparison_rows,
+    result_columns,
+    score_gap_at_equal_length,
+    settling_columns,
 )
-from leash_trl.evaluation.intervals import mean_amount, mean_share
+from leash_trl.evaluation.intervals import mean_share, mean_unbounded
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.tables import csv
 
@@ -62,7 +62,7 @@ def cells(table):
 
 def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     written = (GYM / "compare_results.md").read_text(encoding="utf-8")
-    seeds = read_comparison(GYM / "compare_seeds.csv")
+    seeds = read_comparison_rows(GYM / "compare_seeds.csv")
     assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
 
 
@@ -81,7 +81,7 @@ def with_target(folder, problems):
 def seed(run, number=100, target=24, base=BASE):
     """The row of a seed that comes to 24 tokens at its seventh update."""
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
-    row = seed_row(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+    row = result_columns(run, base, target, lengths, pd.Series([0.1, 0.4, 0.2]))
     return {
         "name": "ALP",
         "seeds": str(number),
@@ -92,7 +92,7 @@ def seed(run, number=100, target=24, base=BASE):
 
 def test_a_seed_by_hand(run):
     accuracy = mean_share(np.array([0.5, 1.0]))
-    length = mean_amount(np.array([17.0, 33.0]))
+    length = mean_unbounded(np.array([17.0, 33.0]))
     expected = {
         "score": accuracy.value,
         "score_interval_low": accuracy.low,
@@ -152,8 +152,8 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
         seed(run, 101),
     ]
     (tmp_path / "seeds.csv").write_text(csv(pd.DataFrame(rows)))
-    back = read_comparison(tmp_path / "seeds.csv")
-    assert {*back.columns} == {*read_comparison(GYM / "compare_seeds.csv").columns}
+    back = read_comparison_rows(tmp_path / "seeds.csv")
+    assert {*back.columns} == {*read_comparison_rows(GYM / "compare_seeds.csv").columns}
     assert back["length_control_kwargs.alpha"].tolist() == ["0.5", ""]
     assert back["score"].tolist() == [0.75, 0.75]
 
@@ -169,9 +169,9 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path, run):
 )
 def test_rewards_that_only_say_right_or_wrong_are_accuracies(tmp_path, run, rewards, measure):
     rewarded = [{**said(10, reward > 0), "reward": reward} for reward in rewards]
-    assert measure_of([run, evaluated(tmp_path, "rewarded", gym=[rewarded])]) == measure
+    assert common_measure([run, evaluated(tmp_path, "rewarded", gym=[rewarded])]) == measure
     undecided = [{**completion, "is_correct": None} for completion in rewarded]
-    assert measure_of([evaluated(tmp_path, "undecided", gym=[undecided])]) == "reward"
+    assert common_measure([evaluated(tmp_path, "undecided", gym=[undecided])]) == "reward"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_rewards_that_only_say_right_or_wrong_are_accuracies(tmp_path, run, rewa
     ],
 )
 def test_settling_by_hand(lengths, expected):
-    measures = settling(pd.Series(lengths, range(1, len(lengths) + 1)), 64)
+    measures = settling_columns(pd.Series(lengths, range(1, len(lengths) + 1)), 64)
     assert [*measures.values()] == pytest.approx(expected, nan_ok=True)
 
 
@@ -251,7 +251,7 @@ def test_another_cost_than_tokens_has_its_mean_and_its_differences_and_targets_a
     column = heading.index("num_sentences [95 % interval over seeds]")
     # standard deviation 0.1 * sqrt(3), so the t interval of 2 degrees of freedom is 4.303 * 0.1
     assert (base[column], leash[column]) == ("3 [3, 3] over problems", "1.1 [0.67, 1.53]")
-    _, _, sentence = sentences_of(comparison_rows(points))
+    _, _, sentence = comparison_sentences(comparison_rows(points))
     assert sentence.startswith("LEASH at 1 tool calls: ")
     assert sentence.endswith(", 1.1 [0.67, 1.53] num_sentences")
 
@@ -280,14 +280,14 @@ def curve(lengths, accuracies, seeds=(0, 1)):
     points = []
     for number, length in enumerate(lengths):
         scores = [of_seed[number] for of_seed in accuracies]
-        points.append(point("A", length, scores, np.exp([length] * 2), seeds).assign(point=length))
+        points.append(point("A", length, scores, np.exp([length] * 2), seeds).assign(method_at_target=length))
     return pd.concat(points)
 
 
 def test_score_at_equal_length_by_hand():
     tent = curve([0, 2, 1], [[0, 0, 1], [0, 0, 0.8]])
     # both cover 0.5 to 2. below the first tent lie 0.375 + 0.5, so its mean is 7/12, that of the other 0.8 of it
-    difference, shortest, longest = score_at_equal_length(tent, curve([0.5, 3], [[0, 0], [0.1, 0.1]]))
+    difference, shortest, longest = score_gap_at_equal_length(tent, curve([0.5, 3], [[0, 0], [0.1, 0.1]]))
     assert difference.value == pytest.approx((7 / 12 + 0.8 * 7 / 12 - 0.1) / 2)
     # standard deviation 13/60 / sqrt(2), over sqrt(2)
     assert difference.low == pytest.approx(difference.value - 12.7062 * 13 / 120, abs=1e-5)
@@ -298,4 +298,4 @@ def test_score_at_equal_length_by_hand():
 @pytest.mark.parametrize(("lengths", "seeds"), [([2, 4], (0, 1)), ([0, 1], (4, 5))])
 def test_where_curves_cannot_be_compared_there_is_no_number(lengths, seeds):
     flat = [[0, 0], [0, 0]]
-    assert score_at_equal_length(curve([0, 2], flat), curve(lengths, flat, seeds)) is None
+    assert score_gap_at_equal_length(curve([0, 2], flat), curve(lengths, flat, seeds)) is None

@@ -23,7 +23,9 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     }
     engine = ScriptedEngine(tokenizer, texts)
     strategy = BudgetForcing(max_thinking_tokens=2, num_ignore=1, final_answer="", wait="")
-    completions = strategy.complete(engine, [[6], [7], [8]], [0, 1, 2], SamplingSettings(max_new_tokens=10))
+    completions = strategy.generate_completions(
+        engine, [[6], [7], [8]], [0, 1, 2], SamplingSettings(max_new_tokens=10)
+    )
     sixth, seventh, eighth = completions
     assert sixth.token_ids[-2:] == [13, 1]
     assert seventh.token_ids[-2:] == [15, 1]

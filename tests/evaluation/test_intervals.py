@@ -12,20 +12,20 @@ from interval_simulation import REWARD_WORLDS, WORLDS, coverage, reward_coverage
 
 from leash_trl.evaluation.intervals import (
     Estimate,
-    bounds_of,
-    holm,
-    mean_amount,
+    holm_rejections,
     mean_bounded,
     mean_bounded_difference,
     mean_over_benchmarks,
     mean_over_seeds,
     mean_share,
     mean_share_difference,
+    mean_unbounded,
+    narrowest_usual_bounds,
+    num_seeds_needed,
     ratio_minus_one,
-    seeds_needed,
     t_p_value,
     t_quantile,
-    welch,
+    welch_test,
 )
 
 
@@ -58,12 +58,12 @@ def test_intervals_cover_as_often_as_they_say(worlds, num_samples, num_draws, bo
 
 @given(arrays(float, st.integers(1, 30), elements=st.floats(-1, 1, width=16)))
 def test_an_interval_of_bounded_rewards_holds_their_mean_and_lies_within_their_bounds(rewards):
-    low, high = bounds_of(rewards)
+    low, high = narrowest_usual_bounds(rewards)
     mean = mean_bounded(rewards, low, high)
     assert low <= mean.low <= mean.value <= mean.high <= high
     assert mean.value == pytest.approx(rewards.mean())
     assert mean.high > mean.low
-    change = mean_bounded_difference(rewards - rewards[::-1], low, high, num_samples=4)
+    change = mean_bounded_difference(rewards - rewards[::-1], low, high, samples_per_problem=4)
     assert low - high <= change.low <= change.value <= change.high <= high - low
 
 
@@ -97,16 +97,16 @@ def test_shares_by_hand():
 
 
 def test_differences_of_shares_by_hand():
-    half = mean_share_difference(GAPS / 2, num_samples=4)
+    half = mean_share_difference(GAPS / 2, samples_per_problem=4)
     assert half == approx((0.25, 0.25 - GAPS_REACH / 2, 0.25 + GAPS_REACH / 2))
-    stretched = mean_bounded_difference(GAPS, low=-1, high=1, num_samples=4)
+    stretched = mean_bounded_difference(GAPS, low=-1, high=1, samples_per_problem=4)
     assert stretched == approx((0.5, 0.5 - GAPS_REACH, 0.5 + GAPS_REACH))
-    assert mean_share_difference(np.array([1.0, 0.0]), num_samples=1) == approx((0.5, -1, 1))
+    assert mean_share_difference(np.array([1.0, 0.0]), samples_per_problem=1) == approx((0.5, -1, 1))
 
 
 def test_amounts_by_hand():
-    assert mean_amount(TENS + 90) == approx((100, 100 - TENS_REACH, 100 + TENS_REACH))
-    assert mean_amount(TENS) == approx((10, 0, 10 + TENS_REACH))
+    assert mean_unbounded(TENS + 90) == approx((100, 100 - TENS_REACH, 100 + TENS_REACH))
+    assert mean_unbounded(TENS) == approx((10, 0, 10 + TENS_REACH))
     without_bounds = mean_bounded(TENS, low=-math.inf, high=math.inf)
     assert without_bounds == approx((10, 10 - TENS_REACH, 10 + TENS_REACH))
 
@@ -136,8 +136,8 @@ def test_ratios_by_hand():
 def test_one_problem_says_nothing_of_others():
     value = np.array([0.25])
     assert mean_share(value) == (0.25, 0, 1)
-    assert mean_share_difference(value, num_samples=4) == (0.25, -1, 1)
-    assert mean_amount(value) == approx((0.25, math.nan, math.nan))
+    assert mean_share_difference(value, samples_per_problem=4) == (0.25, -1, 1)
+    assert mean_unbounded(value) == approx((0.25, math.nan, math.nan))
     assert mean_over_seeds(value) == approx((0.25, math.nan, math.nan))
 
 
@@ -146,26 +146,26 @@ def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
     mean = values.mean()
     deviation = values.std(ddof=1)
     reach = T29 / 30**0.5
-    amount = mean_amount(values, -math.inf)
+    amount = mean_unbounded(values, -math.inf)
     assert amount.low == pytest.approx(mean - reach * deviation)
     g = ((values - mean) ** 3).mean() / deviation**3
     u = (mean - amount.high) / deviation
     assert u + g * u**2 / 3 + g**2 * u**3 / 27 + g / 180 == pytest.approx(-reach)
-    mirrored = mean_amount(-values, -math.inf)
+    mirrored = mean_unbounded(-values, -math.inf)
     assert (mirrored.low, mirrored.high) == pytest.approx((-amount.high, -amount.low))
 
 
 def test_welch_counts_each_spread_by_its_own_size():
     # v = 2 / 2 and 4 / 3: t = -4 / sqrt(7/3), nu = (7/3)^2 / (1 / 1 + (16/9) / 2) = 49 / 17
-    difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
+    difference, p_value = welch_test(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
     reach = t_quantile(49 / 17) * math.sqrt(7 / 3)
     assert difference == approx((-4, -4 - reach, -4 + reach))
     assert p_value == pytest.approx(t_p_value(-4 / math.sqrt(7 / 3), 49 / 17))
 
 
 def test_samples_without_spread_are_told_apart_by_their_values():
-    assert welch(np.ones(2), np.ones(2)) == ((0, 0, 0), 1)
-    assert welch(np.ones(2), np.full(2, 2.0)) == ((-1, -1, -1), 0)
+    assert welch_test(np.ones(2), np.ones(2)) == ((0, 0, 0), 1)
+    assert welch_test(np.ones(2), np.full(2, 2.0)) == ((-1, -1, -1), 0)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_samples_without_spread_are_told_apart_by_their_values():
     ],
 )
 def test_seeds_needed_by_hand(difference, variances, expected):
-    assert seeds_needed(difference, *variances) == approx(expected)
+    assert num_seeds_needed(difference, *variances) == approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -196,4 +196,4 @@ def test_seeds_needed_by_hand(difference, variances, expected):
     ],
 )
 def test_holm_by_hand(p_values, rejected):
-    assert holm(p_values).tolist() == rejected
+    assert holm_rejections(p_values).tolist() == rejected

@@ -8,10 +8,10 @@ from written_runs import evaluated, said
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS
 from leash_trl.evaluation.changes import changes_from_baseline
-from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.evaluation.runs import OTHER_REWARDS, warning_line
+from leash_trl.evaluation.reward_grader import RewardGrader
+from leash_trl.evaluation.runs import OTHER_REWARDS_WARNING, warning_line
 from leash_trl.evaluation.tables import summary_markdown
-from leash_trl.figures.evaluation import trade_offs
+from leash_trl.figures.evaluation import pareto_points
 from leash_trl.figures.runs import draw_figure
 
 
@@ -34,7 +34,7 @@ def brief(completion_ids, **kwargs):
 
 
 def verdicts(*functions, rows=ROWS, **settings):
-    return OwnRewards(functions, **settings).grade(rows, TEXTS, TOKEN_IDS, [DEFAULT_MARKERS] * len(TEXTS))
+    return RewardGrader(functions, **settings).verdicts(rows, TEXTS, TOKEN_IDS, [DEFAULT_MARKERS] * len(TEXTS))
 
 
 def column(name, *functions, **settings):
@@ -127,7 +127,7 @@ def test_a_function_beside_them_decides_and_has_no_weight_even_where_they_have_n
 @pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}])
 def test_settings_that_do_not_fit_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
-        OwnRewards([matches, brief], **settings)
+        RewardGrader([matches, brief], **settings)
 
 
 def rewarded(reward, is_correct=None):
@@ -205,9 +205,9 @@ def test_where_one_benchmark_has_no_correctness_means_over_benchmarks_are_of_rew
     assert "correctness_func" in message
     # all completions of the second benchmark have a reward, which is their grade
     assert "of undecided" not in message
-    (point,) = trade_offs([run]).to_dict("records")
+    (point,) = pareto_points([run]).to_dict("records")
     assert (point["measure"], point["score"]) == ("reward", 0.5)
-    (point,) = trade_offs([run], "decided").to_dict("records")
+    (point,) = pareto_points([run], "decided").to_dict("records")
     assert (point["measure"], point["score"]) == ("accuracy", 1.0)
     rows = [[{**said(20), "reward": 1.0}]] * 2
     evaluated(tmp_path, "known", decided=rows, undecided=rows)
@@ -220,6 +220,6 @@ def test_where_one_benchmark_has_no_correctness_means_over_benchmarks_are_of_rew
 
 def test_runs_with_other_versions_of_the_rewards_are_said(tmp_path):
     run = evaluated(tmp_path, own=[[rewarded(0.5)]])
-    other = replace(run, run={**run.run, "reward_code": "another"})
-    assert OTHER_REWARDS not in warning_line([run, run])
-    assert OTHER_REWARDS in warning_line([run, other])
+    other = replace(run, record={**run.record, "reward_code": "another"})
+    assert OTHER_REWARDS_WARNING not in warning_line([run, run])
+    assert OTHER_REWARDS_WARNING in warning_line([run, other])

@@ -101,7 +101,7 @@ def test_csv_and_json_have_every_number_in_full(runs, tmp_path):
     text = (tmp_path / "results.json").read_text()
     assert "NaN" not in text  # which is no JSON
     document = json.loads(text)
-    assert document["run"] == run.run
+    assert document["run"] == run.record
     assert document["baseline"] == "base"
     results = pd.DataFrame(document["results"])
     for column in ("num_problems", "value", "high"):

@@ -10,9 +10,9 @@ from sampled_run import completion, evaluated_run, problem, write_run
 from leash_trl.evaluation.changes import changes_from_baseline, mean_changes
 from leash_trl.evaluation.intervals import (
     Estimate,
-    mean_amount,
     mean_over_benchmarks,
     mean_share_difference,
+    mean_unbounded,
     ratio_minus_one,
 )
 from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning_line
@@ -155,7 +155,7 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     assert change(differences, "aime", "accuracy_change") == gain
     tokens = np.array([50.0, 15.0])
     base_tokens = np.array([50.0, 31.0])
-    difference = mean_amount(tokens - base_tokens, -math.inf)
+    difference = mean_unbounded(tokens - base_tokens, -math.inf)
     assert change(differences, "aime", "tokens_change") == difference
     ratio = ratio_minus_one([tokens], [base_tokens])
     assert change(differences, "aime", "relative_tokens_change") == ratio
@@ -177,7 +177,7 @@ def test_what_the_target_limits_has_a_change_too(tmp_path, length_of):
     differences = changes_from_baseline(
         run_of_cost(tmp_path / "new", length_of, 1, 3), run_of_cost(tmp_path, length_of, 4, 4)
     )
-    assert change(differences, "amc", "cost_change") == mean_amount(np.array([-3.0, -1.0]), -math.inf)
+    assert change(differences, "amc", "cost_change") == mean_unbounded(np.array([-3.0, -1.0]), -math.inf)
     assert change(differences, "amc", "tokens_change").value == 0
 
 
@@ -232,7 +232,7 @@ def test_problems_differ_by_their_mean_over_seeds(tmp_path):
     differences = mean_changes([(first, base[0]), (second, base[1])])
     # four samples of each of two seeds
     assert change(differences, "aime", "accuracy_change") == mean_share_difference(np.array([1 / 8, 0.0]), 8)
-    assert change(differences, "aime", "tokens_change") == mean_amount(np.array([-1 / 2, 0.0]), -math.inf)
+    assert change(differences, "aime", "tokens_change") == mean_unbounded(np.array([-1 / 2, 0.0]), -math.inf)
 
 
 def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):

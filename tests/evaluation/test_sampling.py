@@ -10,8 +10,8 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
-from leash_trl.evaluation.own_rewards import OwnRewards
-from leash_trl.evaluation.runs import RUN_FIELDS, read_lines, samples_path
+from leash_trl.evaluation.reward_grader import RewardGrader
+from leash_trl.evaluation.runs import REQUIRED_RUN_FIELDS, read_lines, samples_path
 from leash_trl.evaluation.sampling import (
     SamplingPlan,
     completion_seed,
@@ -20,7 +20,7 @@ from leash_trl.evaluation.sampling import (
     prepare_folder,
     question_text,
     sample_and_grade,
-    sample_problems,
+    sample_in_units,
     stored_completions,
 )
 from leash_trl.model_facts import prompt_ids
@@ -79,7 +79,7 @@ def sample(tokenizer, sums):
 
     def run(folder, the_plan=None, rewards=None, **engine):
         engine = SumEngine(tokenizer, **engine)
-        for _ in sample_problems(engine, "sums", sums, the_plan or plan(), folder, rewards):
+        for _ in sample_in_units(engine, "sums", sums, the_plan or plan(), folder, rewards):
             pass
         return engine
 
@@ -97,7 +97,7 @@ def prepare(sums):
     return prepared
 
 
-RUN = dict.fromkeys(RUN_FIELDS, 1) | {"label": "a", "versions": {"torch": "1"}, "seed": 0}
+RUN = dict.fromkeys(REQUIRED_RUN_FIELDS, 1) | {"label": "a", "versions": {"torch": "1"}, "seed": 0}
 
 
 def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
@@ -133,7 +133,7 @@ def test_the_question_is_the_text_of_the_last_message(prompt, question):
 def test_a_line_of_a_reward_holds_the_columns_in_which_an_unknown_gold_may_be(tokenizer):
     columns = {"word": ["dog", "cat"], "level": [7, 8], "image": [[0, 1], [1, 0]], "solution": [None, "6"]}
     rows = {"id": ["a", "b"], "prompt": ["3 (a) +3 = ?"] * 2, **columns}
-    rewards = OwnRewards([lambda prompts, **columns: [1.0] * len(prompts)])
+    rewards = RewardGrader([lambda prompts, **columns: [1.0] * len(prompts)])
     unknown, known = sample_and_grade(SumEngine(tokenizer), "own", rows, plan(), rewards)
     assert unknown["columns"] == {"word": "dog", "level": 7}
     assert (known["solution"], known["columns"]) == ("6", {})
@@ -162,7 +162,7 @@ def test_what_counts_as_an_answer(sample, tmp_path, form, lenient, has_right, fi
     assert {completion["finish_reason"] for completion in completions} == {finish_reason}
 
 
-@pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
+@pytest.mark.parametrize("rewards", [None, RewardGrader([math_reward])], ids=["grader", "own rewards"])
 def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards):
     tokenizer = deepcopy(tokenizer)
     tokenizer.add_tokens(["[THINK]", "[/THINK]"])
@@ -257,7 +257,7 @@ def test_a_reward_of_none_is_a_verdict_and_is_not_graded_again(sample, prepare, 
         return [None] * len(prompts)
 
     prepare(tmp_path)
-    sample(tmp_path, rewards=OwnRewards([silent]))
+    sample(tmp_path, rewards=RewardGrader([silent]))
     before = samples_path(tmp_path, "sums").read_bytes()
     prepare(tmp_path)
     assert samples_path(tmp_path, "sums").read_bytes() == before
@@ -273,7 +273,7 @@ def test_each_prompt_that_is_text_shows_whether_it_opens_the_thinking(tokenizer)
     assert (on["is_correct"], off["is_correct"]) == (False, True)
 
 
-@pytest.mark.parametrize("rewards", [None, OwnRewards([math_reward])], ids=["grader", "own rewards"])
+@pytest.mark.parametrize("rewards", [None, RewardGrader([math_reward])], ids=["grader", "own rewards"])
 def test_each_row_is_asked_and_graded_with_its_arguments_of_the_template(tokenizer, rewards):
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{{ messages[0].content }}{{ '<think>' if thinks else '</think>' }}"

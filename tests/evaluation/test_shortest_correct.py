@@ -6,7 +6,7 @@ import pytest
 from conftest import gym_tokenizer
 from sampled_run import completion, problem, write_run
 
-from leash_trl.cli.commands.filter import with_correct_completions
+from leash_trl.cli.commands.filter import rows_with_shortest_correct
 from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
 from leash_trl.model_facts import prompt_ids
 
@@ -62,7 +62,7 @@ def test_a_row_keeps_its_own_arguments_of_the_template_beside_those_of_the_run(t
         {"id": "p1", "prompt": PROMPT, "chat_template_kwargs": None},
     ]
     arguments = SimpleNamespace(output_dir=tmp_path, model_name_or_path="gym", revision=None)
-    thinking, plain = with_correct_completions(rows, samples, arguments)
+    thinking, plain = rows_with_shortest_correct(rows, samples, arguments)
     assert thinking["completion"][0]["content"] == f"<think>{TEXT}"
     assert thinking["chat_template_kwargs"] == {**of_run, "is_thinking": True}
     assert (plain["completion"][0]["content"], plain["chat_template_kwargs"]) == (TEXT, of_run)

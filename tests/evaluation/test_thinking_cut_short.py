@@ -20,7 +20,7 @@ def complete(tokenizer, spelled):
 
     def run(strategy, texts):
         engine = ScriptedEngine(tokenizer, {5: [*map(spelled, texts)]})
-        (completion,) = strategy.complete(engine, [[5]], [1], SamplingSettings(max_new_tokens=100))
+        (completion,) = strategy.generate_completions(engine, [[5]], [1], SamplingSettings(max_new_tokens=100))
         return engine, completion
 
     return run
@@ -82,6 +82,6 @@ def test_each_step_of_forcing_goes_on_from_all_that_was_said(complete, spelled):
     ],
 )
 def test_parameters_that_cannot_be_followed_are_named(tokenizer, parameters, named):
-    forcing(max_thinking_tokens=94).script_factory(tokenizer, 100)
+    forcing(max_thinking_tokens=94).request_generator_factory(tokenizer, 100)
     with pytest.raises(ValueError, match=named):
-        forcing(**parameters).script_factory(tokenizer, 100)
+        forcing(**parameters).request_generator_factory(tokenizer, 100)

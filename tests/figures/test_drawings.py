@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leash_trl.comparison.tables import comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_rows, read_comparison_rows
 from leash_trl.figures.evaluation import budget_figure, pareto_figure
 from leash_trl.figures.training import dynamics_figure, training_figure
 from leash_trl.gym import base_record
@@ -193,6 +193,6 @@ def test_the_picture_of_the_readme_tells_the_recorded_numbers():
     # leash plot recipes/gym/compare_seeds.csv --figure pareto --output recipes/gym/accuracy_over_tokens.svg
     svg = GYM_SEEDS.with_name("accuracy_over_tokens.svg").read_text(encoding="utf-8")
     told = html.unescape(re.search("<desc>(.*?)</desc>", svg)[1])
-    assert told == pareto_figure(comparison_rows(read_comparison(GYM_SEEDS))).get_label()
+    assert told == pareto_figure(comparison_rows(read_comparison_rows(GYM_SEEDS))).get_label()
     assert told.startswith(f"base: accuracy {base_record()['accuracy']:.3f} [")
     assert len(svg) < 200_000

@@ -3,7 +3,7 @@
 import pytest
 from written_runs import GYM_SEEDS, said, write_evaluation, write_training
 
-from leash_trl.figures.runs import draw_figure, find_runs, kinds_of, load_evaluated_runs, load_runs
+from leash_trl.figures.runs import draw_figure, find_runs, load_evaluated_runs, load_labeled_curves, run_types
 
 
 ROWS = [{"leash/mean_length": 9.0}]
@@ -19,10 +19,10 @@ def evaluated(tmp_path):
 
 def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path):
     checkpoint = write_training(tmp_path / "runs" / "a" / "checkpoint-3", ROWS)
-    assert kinds_of(checkpoint.parent) == ["training"]
-    assert kinds_of(tmp_path / "runs") == []
+    assert run_types(checkpoint.parent) == ["training"]
+    assert run_types(tmp_path / "runs") == []
     evaluated("runs/a", "both")
-    assert kinds_of(checkpoint.parent) == ["evaluation", "training"]
+    assert run_types(checkpoint.parent) == ["evaluation", "training"]
 
 
 def test_a_folder_stands_for_its_runs_of_the_kind_that_is_asked_for_once(evaluated, tmp_path):
@@ -42,7 +42,7 @@ def test_runs_of_one_name_are_told_apart_by_folder(evaluated, tmp_path):
     assert labels == ["base", f"leash ({fifth})", f"leash ({ninth})"]
     first = write_training(tmp_path / "a" / "seed-0", ROWS)
     second = write_training(tmp_path / "b" / "seed-0", ROWS)
-    labels = [run.attrs["label"] for run in load_runs([first, second])]
+    labels = [run.attrs["label"] for run in load_labeled_curves([first, second])]
     assert labels == [f"seed-0 ({first})", f"seed-0 ({second})"]
 
 

@@ -19,9 +19,9 @@ from leash_trl.figures.report import (
     Section,
     changes_sentence,
     comparison_section,
-    completion_pairs,
+    completion_pair_blocks,
     evaluation_section,
-    final_numbers,
+    final_numbers_row,
     render,
     training_section,
     write_report,
@@ -130,7 +130,7 @@ def test_the_numbers_of_a_training_run_by_hand():
         "leash/generated_tokens": [1000, 2000, 3000],
     }
     log = pd.DataFrame(columns).to_dict("records")
-    cells = final_numbers(curves_from_state({"log_history": log}, "run"))
+    cells = final_numbers_row(curves_from_state({"log_history": log}, "run"))
     assert cells["steps"] == "3"
     assert cells["target"] == "46"
     assert cells["steps to target"] == "2"
@@ -138,13 +138,13 @@ def test_the_numbers_of_a_training_run_by_hand():
     assert cells["maximum λ"] == "0.6"
     assert cells["λ of last batch"] == "0.3"
     assert cells["last satisfaction"] == "40.0"
-    first_only = final_numbers(curves_from_state({"log_history": log[:1]}, "run"))
+    first_only = final_numbers_row(curves_from_state({"log_history": log[:1]}, "run"))
     assert first_only["steps to target"] == "never"
 
 
 def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
     log = [{"step": 2, "eval_leash/mean_length": 7.0}]
-    assert final_numbers(curves_from_state({"log_history": log}, "run"))["last length"] == "7.0"
+    assert final_numbers_row(curves_from_state({"log_history": log}, "run"))["last length"] == "7.0"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_run_without_batches_has_the_numbers_of_its_evaluations():
 def test_targets_are_told_by_steps_if_all_prompts_have_them(rows, target, steps_to_target):
     columns = ["step", "leash/mean_length", "leash/target_length", "leash/common_target"]
     log = pd.DataFrame(rows, columns=columns).to_dict("records")
-    numbers = final_numbers(curves_from_state({"log_history": log}, "run"))
+    numbers = final_numbers_row(curves_from_state({"log_history": log}, "run"))
     assert (numbers["target"], numbers["steps to target"]) == (target, steps_to_target)
 
 
@@ -209,7 +209,7 @@ def test_the_headline_states_the_change_of_another_cost(base_and_shorter):
     rows = [("overall", "relative_tokens_change", 0.0, -0.1, 0.1), ("overall", "cost_change", -2.5, -3.0, -2.0)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
     base, shorter = base_and_shorter
-    shorter = replace(shorter, run=shorter.run | {"length_of": "tool_calls"})
+    shorter = replace(shorter, record=shorter.record | {"length_of": "tool_calls"})
     assert "tool calls -2.5 [-3, -2]" in changes_sentence(shorter, base, change)
 
 
@@ -232,7 +232,7 @@ def pairs_of(tmp_path):
         for label, completions in (("base", before), ("leash", after)):
             problems = [problem(index, completions[index], **row) for index, row in enumerate(fields)]
             folders.append(write_run(tmp_path / "pairs" / label, {"words": problems}, label))
-        return completion_pairs(load_evaluated_runs(folders))
+        return completion_pair_blocks(load_evaluated_runs(folders))
 
     return shown
 
@@ -277,7 +277,7 @@ def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
 
 def test_runs_without_a_common_problem_have_no_pairs(tmp_path, base_and_shorter):
     base, _ = base_and_shorter
-    assert completion_pairs([base, evaluated(tmp_path, "other", words=[[said(9)]])]) == []
+    assert completion_pair_blocks([base, evaluated(tmp_path, "other", words=[[said(9)]])]) == []
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):

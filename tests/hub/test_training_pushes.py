@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from leash_trl.cli.main import main
-from leash_trl.figures.training import write_curves
+from leash_trl.figures.training import write_curves_figure
 
 
 def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_path, tiny_model_path, capsys, caplog):
@@ -16,7 +16,7 @@ def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_pa
     trainer = killable_run.make_trainer(
         tiny_model_path, str(folder), hub_model_id="me/x", hub_token=hub.token, **settings
     )
-    trainer.publisher.draw = write_curves
+    trainer.publisher.draw = write_curves_figure
     trainer.train()
     trainer.push_to_hub()
     printed = capsys.readouterr()

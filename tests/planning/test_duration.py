@@ -7,7 +7,7 @@ from conftest import ROOT
 from written_runs import write_training
 
 from leash_trl.cli.main import main
-from leash_trl.planning.duration import MeasuredUpdate, RunSize, measured_update, run_lines
+from leash_trl.planning.duration import MeasuredUpdate, RunSize, measured_update, run_size_lines
 
 
 GYM = ["--config", str(ROOT / "recipes" / "gym" / "leash.yaml")]
@@ -20,13 +20,13 @@ def test_a_logged_step_time_is_a_mean_over_the_updates_since_the_entry_before():
         {"step": 3, "step_time": 1.0, "leash/generated_tokens": 600},
     ]
     # 4 s, and twice 1 s
-    assert measured_update(log) == MeasuredUpdate(num_updates=3, seconds=2.0, num_tokens=200)
+    assert measured_update(log) == MeasuredUpdate(num_updates=3, seconds_per_update=2.0, tokens_per_update=200)
 
 
 def test_time_at_each_known_rate_by_hand():
     size = RunSize("run", num_updates=200, num_completions=18_000, num_gpus=4)
-    measured = MeasuredUpdate(num_updates=5, seconds=9.0, num_tokens=50_000)
-    _, tokens, at_most, given, of_run = run_lines(
+    measured = MeasuredUpdate(num_updates=5, seconds_per_update=9.0, tokens_per_update=50_000)
+    _, tokens, at_most, given, of_run = run_size_lines(
         size, longest=800, target_length=400, step_seconds=36, tokens_per_second=500, measured=measured
     )
     assert "7.2 M, 4.0 hours (16 GPU hours)" in tokens

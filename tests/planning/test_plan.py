@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from leash_trl.cli.commands.plan import make_settings, parse_plan
+from leash_trl.cli.commands.plan import parse_plan, plan_settings
 from leash_trl.cli.main import main
 from leash_trl.planning import plan
 from leash_trl.planning.plan import GIB, PAPER_MODELS
@@ -23,7 +23,7 @@ LORA = ["--config", LORA_RECIPE, "--num_gpus", "1", "--gpu_memory", "24"]
 def settings_of(*argv):
     """What `leash plan` plans for these words of the command line."""
     arguments, _, training_args, model_args = parse_plan(argv)
-    return make_settings(arguments, training_args, model_args)
+    return plan_settings(arguments, training_args, model_args)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weight
         "zero3": 1e9,
         "fsdp": 2 * outside_layers + 3 * layer,  # parameters and gradients gathered at a time
     }
-    state = plan.state_bytes(replace(paper, sharding=sharding))
+    state = plan.state_sizes(replace(paper, sharding=sharding))
     assert state.weights == pytest.approx(weights * num_parameters)
     assert state.gradients == pytest.approx(gradients * num_parameters)
     assert state.optimizer == pytest.approx(optimizer * num_parameters)
@@ -79,7 +79,7 @@ LAYER_MATRICES = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960
 
 def test_an_adapter_trains_in_float32_over_frozen_weights_in_bfloat16():
     settings = settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", "false")
-    assert plan.state_bytes(settings) == plan.StateBytes(
+    assert plan.state_sizes(settings) == plan.StateBytes(
         weights=2 * settings.architecture.num_parameters + 4 * ADAPTER_PARAMETERS,
         gradients=4 * ADAPTER_PARAMETERS,
         optimizer=8 * ADAPTER_PARAMETERS,
@@ -91,14 +91,14 @@ def test_quantized_matrices_take_four_bits_and_a_scale():
     half = settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", "false")
     quantized = settings_of(*LORA, "--dtype", "bfloat16", "--load_in_4bit", "true")
     saved = (2 - 0.5 - 4 / 64) * 28 * LAYER_MATRICES  # a float32 scale for 64 weights
-    state = plan.state_bytes(half)
-    assert plan.state_bytes(quantized) == state._replace(weights=state.weights - saved)
+    state = plan.state_sizes(half)
+    assert plan.state_sizes(quantized) == state._replace(weights=state.weights - saved)
     # a layer's matrices at a time are made whole
-    assert plan.cast_bytes(quantized, 28) == pytest.approx(2 * LAYER_MATRICES, rel=1e-3)
+    assert plan.weight_copy_bytes(quantized, 28) == pytest.approx(2 * LAYER_MATRICES, rel=1e-3)
 
 
 def test_gradients_are_freed_before_generation_and_a_reference_model_is_not(paper):
-    state = plan.state_bytes(paper)
+    state = plan.state_sizes(paper)
     table = plan.memory_table(replace(paper, beta=0.1))
     assert table.loc["gradients"].tolist() == [state.gradients, 0]
     assert table.loc["reference model"].tolist() == [state.weights, state.weights]
@@ -124,24 +124,24 @@ def test_an_adapter_needs_no_reference_model():
 
 def test_half_the_rows_are_proposed_with_the_same_update(paper):
     smaller = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "steps_per_generation": 32}
-    assert smaller in plan.memory_options(replace(paper, per_device_train_batch_size=4))
+    assert smaller in plan.memory_saving_options(replace(paper, per_device_train_batch_size=4))
 
 
 def test_what_vllm_works_with_by_hand(paper):
     num_parameters = paper.architecture.num_parameters
     small = replace(paper, per_device_train_batch_size=1, steps_per_generation=1, vllm_tensor_parallel_size=1)
     # weights and 4,096 positions of stream, residual and feed-forward layer, all in bfloat16
-    assert plan.vllm_bytes(small).working == 2 * num_parameters + 4096 * 2 * (2 * 1536 + 3 * 8960)
+    assert plan.vllm_sizes(small).weights_and_forward == 2 * num_parameters + 4096 * 2 * (2 * 1536 + 3 * 8960)
     # half of the weights, and logits of 2 x 2,048 sequences in bfloat16 and three times in float32
     large = replace(small, steps_per_generation=2048, vllm_tensor_parallel_size=2)
-    assert plan.vllm_bytes(large).working == num_parameters + 4096 * 151_936 * (2 + 3 * 4)
+    assert plan.vllm_sizes(large).weights_and_forward == num_parameters + 4096 * 151_936 * (2 + 3 * 4)
 
 
 def test_a_refusal_says_with_what_share_vllm_starts(paper):
-    message = plan.refusal(replace(paper, vllm_gpu_memory_utilization=0.01))
+    message = plan.misfit_reason(replace(paper, vllm_gpu_memory_utilization=0.01))
     share = float(re.search(r"vllm_gpu_memory_utilization to ([\d.]+)", message)[1])
-    assert plan.vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share)) > 0
-    assert plan.vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share - 0.01)) == 0
+    assert plan.num_vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share)) > 0
+    assert plan.num_vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share - 0.01)) == 0
 
 
 def test_a_tight_fit_is_called_tight(paper):
@@ -159,15 +159,15 @@ def test_a_tight_fit_is_called_tight(paper):
         (
             [],
             {
-                "weight_bytes": 4,
-                "compute_bytes": 2,
+                "weight_dtype_bytes": 4,
+                "compute_dtype_bytes": 2,
                 "max_length": 33_792,
                 "groups_lengths": True,
                 "needs_mask": False,
             },
         ),
-        (["--bf16", "false"], {"weight_bytes": 4, "compute_bytes": 4}),
-        (["--dtype", "bfloat16", "--bf16", "false"], {"weight_bytes": 2, "compute_bytes": 2}),
+        (["--bf16", "false"], {"weight_dtype_bytes": 4, "compute_dtype_bytes": 4}),
+        (["--dtype", "bfloat16", "--bf16", "false"], {"weight_dtype_bytes": 2, "compute_dtype_bytes": 2}),
         # a limit in generation_kwargs wins, as in training
         (["--generation_kwargs", '{"max_tokens": 8000}'], {"max_completion_length": 8000, "max_length": 33_792}),
         (["--max_completion_length", "8000", "--prompt_length", "1000"], {"max_length": 9000}),

@@ -57,8 +57,8 @@ def settings_of(config, precision="float32", rows=4, length=528, peft_config=Non
     settings |= {
         "architecture": read_architecture(config, peft_config or LoraConfig()),
         "sharding": "none",
-        "weight_bytes": dtype.itemsize,
-        "compute_bytes": 2 if is_autocast else dtype.itemsize,
+        "weight_dtype_bytes": dtype.itemsize,
+        "compute_dtype_bytes": 2 if is_autocast else dtype.itemsize,
         "use_peft": peft_config is not None,
         "attn_implementation": "flash_attention_2",
         "groups_lengths": True,
@@ -125,8 +125,8 @@ def test_the_papers_models_have_their_published_sizes(model, num_parameters):
 
 
 def test_the_tile_of_logits_is_that_of_trl():
-    assert plan.HEAD_TOKENS == chunked_logprob.TOKEN_CHUNK_SIZE
-    assert plan.HEAD_COLUMNS == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    assert plan.HEAD_TILE_TOKENS == chunked_logprob.TOKEN_CHUNK_SIZE
+    assert plan.HEAD_TILE_COLUMNS == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -143,7 +143,7 @@ def test_what_a_layer_saves_agrees_within_one_percent(model_type, precision, att
 
     rows, length = mask.shape
     settings = settings_of(config_of(model_type), precision, rows=rows, length=length, attn_implementation=attention)
-    planned = plan.layer_bytes(settings) + plan.cast_bytes(settings, num_layers=1)
+    planned = plan.layer_activation_bytes(settings) + plan.weight_copy_bytes(settings, num_layers=1)
     assert (LAYERS - 1) * planned == pytest.approx(peak_with(LAYERS) - peak_with(1), rel=0.01)
 
 
@@ -173,7 +173,7 @@ LLAMA = Case("llama", vocab_size=8192, rows=1)
 def test_the_peak_agrees_within_ten_percent(precision, checkpointing, case, lora, monkeypatch):
     # without Triton the kernel's steps on a tile make copies of it: narrow tiles keep them out of the comparison
     monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 64)
-    monkeypatch.setattr(plan, "HEAD_COLUMNS", 64)
+    monkeypatch.setattr(plan, "HEAD_TILE_COLUMNS", 64)
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "head_dim": 32, "num_hidden_layers": 4}
     config = config_of(case.model_type, vocab_size=case.vocab_size, **sizes)
     model = model_of(config, precision)
@@ -186,4 +186,4 @@ def test_the_peak_agrees_within_ten_percent(precision, checkpointing, case, lora
         config, precision, rows=case.rows, length=128, peft_config=lora, gradient_checkpointing=checkpointing
     )
     peak = measured_peak(model, precision, torch.ones(case.rows, 128, dtype=torch.long))
-    assert plan.activation_peak(settings) == pytest.approx(peak, rel=0.1)
+    assert plan.peak_activation_bytes(settings) == pytest.approx(peak, rel=0.1)

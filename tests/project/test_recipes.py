@@ -96,7 +96,7 @@ def test_every_arm_of_a_comparison_parses(path):
 def test_both_arms_on_a_task_of_reasoning_gym_parse_and_ask_as_the_warm_start_does():
     arms = arms_of(CHAIN_SUM)
     assert [arm.recipe["length_control"] for arm in arms] == ["none", "leash_predictive"]
-    assert {arm.recipe["prompt_suffix"] for arm in arms} == {arms[0].evaluation["prompt_suffix"]} == {BOXED_SUFFIX}
+    assert {arm.recipe["prompt_suffix"] for arm in arms} == {arms[0].eval_options["prompt_suffix"]} == {BOXED_SUFFIX}
 
 
 def test_every_method_is_on_the_same_work():

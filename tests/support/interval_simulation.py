@@ -129,9 +129,9 @@ def estimates(benchmark, num_samples):
     shares, lengths, run_shares, run_lengths = benchmark
     return {
         "accuracy": intervals.mean_share(shares),
-        "tokens": intervals.mean_amount(lengths),
+        "tokens": intervals.mean_unbounded(lengths),
         "Δ accuracy": intervals.mean_share_difference(run_shares - shares, num_samples),
-        "Δ tokens": intervals.mean_amount(run_lengths - lengths, -math.inf),
+        "Δ tokens": intervals.mean_unbounded(run_lengths - lengths, -math.inf),
         "Δ tokens (%)": intervals.ratio_minus_one([run_lengths], [lengths]),
     }
 

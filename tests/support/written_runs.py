@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from sampled_run import completion, problem, write_run
 
-from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison
+from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
 
 
@@ -47,7 +47,7 @@ def write_training(folder, rows, method="leash", step=None, advice=()):
 def seeds_of(name, tokens, accuracy, target=46.0, **settings):
     """Two seeds of a method, as rows of a comparison."""
     return [
-        dict.fromkeys(read_comparison(GYM_SEEDS).loc[:, :"generated_tokens"], 0.1)
+        dict.fromkeys(read_comparison_rows(GYM_SEEDS).loc[:, :"generated_tokens"], 0.1)
         | {"name": name, "seeds": str(seed), "measure": "accuracy", "score": accuracy, "mean_tokens": tokens + seed}
         | {"target_length": target, "num_reached": 1, **settings}
         for seed in (0, 1)

@@ -196,7 +196,7 @@ def test_a_target_out_of_range_is_refused_before_training(config, tokenizer):
     reward = LengthControlledReward(plus_one, "leash", 256)  # the generation limit
     for _ in range(2):  # also if it is tried again
         with pytest.raises(ValueError, match=r"\A.*target_length is 256.*\Z"):
-            reward.begin(config(max_completion_length=256), MODEL, tokenizer)
+            reward.read_run_settings(config(max_completion_length=256), MODEL, tokenizer)
 
 
 def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
@@ -284,7 +284,7 @@ def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{{ messages[0].content }}<|assistant|>" + opening
     reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
-    reward.begin(config(), MODEL, tokenizer)
+    reward.read_run_settings(config(), MODEL, tokenizer)
     reward.updated_model = TRAINING
     start, end, seven = [tokenizer.encode(text)[0] for text in ("<think>", "</think>", "7")]
     completion_ids = [
@@ -308,7 +308,7 @@ ANSWER = r"\boxed{4}[/THINK]\boxed{4}"
 
 def test_a_guess_is_graded_only_where_the_prompt_has_ended_the_thinking(config, tokenizer):
     reward = LengthControlledReward(math_reward, "none", thinking_end="[/THINK]")
-    reward.begin(config(), MODEL, tokenizer)
+    reward.read_run_settings(config(), MODEL, tokenizer)
     cases = [
         ("1 +3 = ?", "[THINK]" + GUESS, -1.0),
         ("1 +3 = ?", "[THINK]" + ANSWER, 1.0),

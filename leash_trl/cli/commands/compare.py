@@ -17,8 +17,8 @@ from leash_trl.cli.errors import UserError, add_resume_hint, errors_to_user_erro
 from leash_trl.comparison import page
 from leash_trl.comparison.page import FinishedEvaluation
 from leash_trl.comparison.progress import SECONDS_BETWEEN_READINGS, ComparisonProgress
-from leash_trl.comparison.queue import EndedJob, cause, run_all
-from leash_trl.comparison.run import EVALUATION, LOG_FILE, ComparedRun, LengthRequest
+from leash_trl.comparison.queue import EndedJob, cause_of_failure, run_jobs
+from leash_trl.comparison.run import EVALUATION_NAME, LOG_FILE, ComparedRun, LengthRequest
 from leash_trl.comparison.tables import comparison_rows
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.figures.evaluation import pareto_figure
@@ -28,7 +28,7 @@ from leash_trl.files import write_atomically
 from leash_trl.run_folder import lock_folder
 
 
-NO_LOG = pd.DataFrame()  # the curves of a run that trains no model
+EMPTY_LOG = pd.DataFrame()  # the curves of a run that trains no model
 
 
 @dataclass
@@ -90,12 +90,12 @@ def main(argv: list[str]) -> int:
     # The first run is the base, the model before training.
     runs = planned_runs(options, overrides=fields_of_command_line(training_words, prog="leash compare"))
     devices = devices_of_jobs(options)
-    # A claim has the content of the files that identify a run, by file name. If a folder holds another run, nothing is
+    # For each run, the content of the files that identify it, by file name. If a folder holds another run, nothing is
     # started.
     with errors_to_user_errors():
-        claims = {run: run.claim() for run in runs}
-    for run, claim in claims.items():
-        run.check_claim(claim)
+        files_of_runs = {run: run.identifying_files() for run in runs}
+    for run, files in files_of_runs.items():
+        run.check_holds_this_run(files)
     remaining = [run for run in runs if not run.is_done()]
     num_devices = 1 if devices[0] is None else devices[0].count(",") + 1  # of each run
     # For each log file, the function that returns the commands of its job. It is called when the job starts, since the
@@ -104,10 +104,10 @@ def main(argv: list[str]) -> int:
     num_failed = 0
     with add_resume_hint(options.output_dir, "run the same command again to resume"), lock_folder(options.output_dir):
         for run in remaining:
-            for name, content in claims[run].items():
+            for name, content in files_of_runs[run].items():
                 write_atomically(run.folder / name, yaml.safe_dump(content))
         with ComparisonProgress(runs, num_jobs=len(devices)) as progress:
-            for job in run_all(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
+            for job in run_jobs(jobs, devices, seconds_between=SECONDS_BETWEEN_READINGS):
                 if job is None:  # no job has ended for `SECONDS_BETWEEN_READINGS`
                     progress.show()
                     continue
@@ -126,7 +126,7 @@ def outcome_in_words(job: EndedJob) -> str:
     folder = job.log_file.parent
     if job.exit_code == 0:
         return f"{folder} done ({job.seconds:.0f} s)"
-    why = cause(job.log_file)  # the last error in the log
+    why = cause_of_failure(job.log_file)  # the last error in the log
     return f"{folder} failed with exit code {job.exit_code}: {why} (see {job.log_file}) ({job.seconds:.0f} s)"
 
 
@@ -141,10 +141,10 @@ def write_comparison(command: str, runs: list[ComparedRun], output_dir: Path) ->
     # The curves of each run that trained a model, which an arm with `train: false` does not.
     logs = {run: load_curves(run.folder) for run in finished if run.is_trained}
     with errors_to_user_errors():
-        base = load_evaluated_run(base_run.folder / EVALUATION)
+        base = load_evaluated_run(base_run.folder / EVALUATION_NAME)
         evaluations: list[FinishedEvaluation] = []
         for run in finished:
-            evaluations.extend(finished_evaluations(run, log=logs.get(run, NO_LOG)))
+            evaluations.extend(finished_evaluations(run, log=logs.get(run, EMPTY_LOG)))
         # `seeds` has a row for the base and for each evaluation, `differences` those of each point of a grid from a
         # reference, and `table` means over the seeds of each point.
         seeds = page.seed_rows(base, evaluations)
@@ -168,12 +168,12 @@ def finished_evaluations(run: ComparedRun, log: pd.DataFrame) -> Iterator[Finish
         # A variant evaluates the same trained model with other options. The curves of its training are already those
         # of the evaluation with the common options.
         if request.variant is not None:
-            log_of_request = NO_LOG
+            log_of_request = EMPTY_LOG
         yield FinishedEvaluation(
             run,
             request,
             load_evaluated_run(run.folder / name),
-            lengths=logged_curve(log_of_request, "leash/mean_length"),
+            mean_lengths=logged_curve(log_of_request, "leash/mean_length"),
             multipliers=logged_curve(log_of_request, "leash/lambda"),
             accuracies=logged_curve(log_of_request, "leash/accuracy"),
             generated_tokens=logged_curve(log, "leash/generated_tokens"),

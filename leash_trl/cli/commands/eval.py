@@ -117,7 +117,7 @@ def main(argv: list[str]) -> None:
     if arguments.baseline:
         with errors_to_user_errors():
             baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
-    sample_all(arguments, arguments.benchmarks, "benchmark", baseline=baseline.run if baseline else None)
+    sample_all(arguments, arguments.benchmarks, "benchmark", baseline=baseline.record if baseline else None)
     with errors_to_user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
             )
         )
         if arguments.shortest_correct:
-            kept = with_correct_completions(kept, samples, arguments)
+            kept = rows_with_shortest_correct(kept, samples, arguments)
     # A row for each completion. `is_correct` is 1, 0 or, for one that could not be graded, NaN, which sums ignore.
     completions = samples_frame({name: samples})
     num_right = completions.groupby("index")["is_correct"].sum()  # of each problem, whose number is `index`
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
     print(f"Train on it with {command}; raw generations are in {folder / 'samples'}")
 
 
-def with_correct_completions(
+def rows_with_shortest_correct(
     rows: list[dict[str, Any]], samples: list[dict[str, Any]], arguments: FilterArguments
 ) -> list[dict[str, Any]]:
     """Returns the rows whose problems have a right completion that ended by itself, in TRL's prompt-completion format

@@ -56,7 +56,7 @@ def methods_table() -> str:
 
     lines = []
     for name, method in METHODS.items():
-        line = f"{name:<18}{first_line(method)}"
+        line = f"{name:<18}{first_docstring_line(method)}"
         # the source of a formula that is not the method's paper, such as "the authors' release" of their code
         if method.formula_from:
             line += f" Formula from {method.formula_from}, not from the paper."
@@ -100,18 +100,18 @@ def citation_text(name: str) -> str:
     return "\n\n".join(entries)
 
 
-def first_line(method: "type[LengthControl]") -> str:
+def first_docstring_line(method: "type[LengthControl]") -> str:
     """Returns the first line of a method's docstring, which says what it does."""
     return (inspect.getdoc(method) or "").partition("\n")[0]
 
 
-def recipe_lines(method: "type[LengthControl]", path: str) -> str:
+def recipe_yaml(method: "type[LengthControl]", path: str) -> str:
     """Returns the YAML that selects a method, by its name or, of a user's class, by the `path` that found it, with its
     default hyper-parameters and, if it needs a target, an example of one in tokens.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
-        >>> print(recipe_lines(METHODS["kimi"], path="kimi"))
+        >>> print(recipe_yaml(METHODS["kimi"], path="kimi"))
         length_control: kimi
         length_control_kwargs:
           weight: 0.4
@@ -135,7 +135,7 @@ def method_page(method: "type[LengthControl]", path: str) -> str:
     methods."""
     from leash_trl.length_control.method import LengthControl
 
-    recipe = textwrap.indent(recipe_lines(method, path), "    ")  # raises if the method has no name
+    recipe = textwrap.indent(recipe_yaml(method, path), "    ")  # raises if the method has no name
     example = " and a target as an example" if method.target_use == "required" else ""
     title = f"{method.name}\n{'=' * len(method.name)}"
     docstring = inspect.getdoc(method) or ""

@@ -18,14 +18,14 @@ from leash_trl.saved_recipe import field_as_mapping
 DEFAULT_PROMPT_LENGTH = 1024
 PLANNED_PROBLEMS = 1000  # if the number of updates depends on the data
 # settings whose memory is not modeled
-UNMODELED = {
+UNMODELED_VALUES = {
     "load_in_8bit": True,
     "cast_lm_head_to_fp32": True,
     "fp16": True,
     "dtype": "auto",
     "attn_implementation": "eager",
 }
-OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
+MODELED_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 
 @dataclass
@@ -92,7 +92,7 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any, Any]:
     return arguments, script_args, training_args, model_args
 
 
-def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> plan.Settings:
+def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> plan.Settings:
     """Returns the settings of the plan; raises `ValueError` for settings of the recipe whose memory is not
     modeled."""
     from trl import get_peft_config
@@ -123,8 +123,8 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
         # with the size of an adapter also where none is trained, since `leash plan` may suggest it
         "architecture": plan.read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
         # bytes of each number, in the weights and in what is computed with them
-        "weight_bytes": 2 if is_half else 4,
-        "compute_bytes": 2 if training_args.bf16 or is_half else 4,
+        "weight_dtype_bytes": 2 if is_half else 4,
+        "compute_dtype_bytes": 2 if training_args.bf16 or is_half else 4,
         "attn_implementation": model_args.attn_implementation or "sdpa",
         "groups_lengths": training_args.length_grouped_microbatches and not reasons and not depends_on_length,
         "max_length": prompt_length + completion_length,
@@ -138,7 +138,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     return plan.Settings(**settings)
 
 
-def planned_run(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
+def planned_run_lines(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
     """Returns lines with the size of the run and, if a rate is known, how long it takes."""
     from leash_trl.data.efforts import check_efforts
 
@@ -165,12 +165,12 @@ def planned_run(arguments: PlanArguments, script_args: Any, training_args: Any) 
         with errors_to_user_errors(always_names_option=True, run=arguments.run):
             folder = existing_path(arguments.run, "run")
             measured = duration.measured_update(newest_trainer_state(folder)["log_history"])
-    return duration.run_lines(
+    return duration.run_size_lines(
         duration.RunSize(
             name,
             num_updates,
             num_completions=num_completions,
-            sampling_rounds=training_args.dynamic_sampling_rounds,
+            max_sampling_rounds=training_args.dynamic_sampling_rounds,
             num_gpus=arguments.num_gpus,
         ),
         longest=training_args.generation_limit,
@@ -197,10 +197,10 @@ def unmodeled_settings(training_args: Any, model_args: Any) -> list[str]:
     """Returns the settings of a recipe whose memory is not modeled."""
     values = {**vars(model_args), **vars(training_args)}
     # such as ["fp16 True"]
-    unmodeled = [f"{name} {value}" for name, value in UNMODELED.items() if values[name] == value]
+    unmodeled = [f"{name} {value}" for name, value in UNMODELED_VALUES.items() if values[name] == value]
     if model_args.load_in_4bit and not model_args.use_peft:
         unmodeled.append("load_in_4bit, which needs use_peft,")
-    if training_args.optim not in OPTIMIZERS:
+    if training_args.optim not in MODELED_OPTIMIZERS:
         unmodeled.append(f"optim {training_args.optim.value}")
     return unmodeled
 
@@ -224,18 +224,18 @@ def main(argv: list[str]) -> int:
     process.ignore_future_warnings()  # about names that TRL itself sets
     with errors_to_user_errors():
         arguments, script_args, training_args, model_args = parse_plan(argv)
-        run_lines = planned_run(arguments, script_args, training_args)
+        run_size_lines = planned_run_lines(arguments, script_args, training_args)
         if arguments.gpu_memory is None:
-            print("\n".join(run_lines))
+            print("\n".join(run_size_lines))
             return 0
-        settings = make_settings(arguments, training_args, model_args)
+        settings = plan_settings(arguments, training_args, model_args)
     sections = [  # each a list of lines
         [headline(settings, training_args, model_args)],
-        plan.memory_lines(settings),
-        plan.step_lines(settings, training_args.num_iterations),
-        run_lines,
+        plan.memory_table_lines(settings),
+        plan.batch_lines(settings, training_args.num_iterations),
+        run_size_lines,
         plan.verdict_lines(settings),
     ]
     print("\n\n".join("\n".join(lines) for lines in sections))
-    # `refusal` says why the run does not fit; the last section has its text.
-    return 1 if plan.refusal(settings) else 0
+    # `misfit_reason` says why the run does not fit; the last section has its text.
+    return 1 if plan.misfit_reason(settings) else 0

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
 def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
     """Writes curves and card, and returns the files to push by their names in the repository."""
     from leash_trl import run_folder
-    from leash_trl.figures.training import write_curves
+    from leash_trl.figures.training import write_curves_figure
     from leash_trl.hub import repository
     from leash_trl.hub.card import write_model_card
 
@@ -75,7 +75,7 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
             print(
                 f"Others cannot load this adapter, whose base is the folder {base}; run leash merge.", file=sys.stderr
             )
-    write_curves(trainer_state, folder / repository.CURVES_FILE)
+    write_curves_figure(trainer_state, folder / repository.CURVES_FILE)
     recipe = run_folder.read_saved_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, is_adapter, table)
     # by path in the repository: the model in its root, and each checkpoint in a folder
@@ -119,7 +119,7 @@ def _evaluation_table(arguments: PushArguments, folder: Path) -> str:
     baseline = None
     if arguments.baseline:
         baseline = load_evaluated_run(existing_path(arguments.baseline, "baseline"))
-    model = evaluated.run["model"]  # the folder or the Hub id, as `leash eval` was told
+    model = evaluated.record["model"]  # the folder or the Hub id, as `leash eval` was told
     pushed = folder.resolve()
     # If the model was evaluated on another machine, or was moved since, its folder is not here, and only the name of
     # the folder can be compared.

@@ -22,7 +22,7 @@ from leash_trl.data.problems import errors_with_file_name, load_training_rows
 from leash_trl.data.prompts import contains_suffix
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.evaluation.tables import format_cost
-from leash_trl.figures.training import write_curves
+from leash_trl.figures.training import write_curves_figure
 from leash_trl.importing import import_by_path
 from leash_trl.length_control.method import LengthControl
 from leash_trl.paths import existing_path, path_or_hub_id
@@ -202,7 +202,7 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     suffix = suffix_or_default(script_args.prompt_suffix, named_reward_funcs(script_args), columns=first_row)
     # With every model and checkpoint, the publisher saves the recipe and a card with curves.
     trainer.publisher.recipe = with_used_suffix(recipe, suffix, first_row["prompt"])
-    trainer.publisher.draw = write_curves
+    trainer.publisher.draw = write_curves_figure
     with add_resume_hint(folder, f"resume from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
@@ -225,7 +225,7 @@ def close_progress_bar(trainer: LeashGRPOTrainer) -> None:
         bar.close()
 
 
-def state_in_words(method: LengthControl, log_history: Sequence[Mapping[str, Any]]) -> str:
+def method_state_text(method: LengthControl, log_history: Sequence[Mapping[str, Any]]) -> str:
     """Returns the state of a method, such as `"lambda=0.25"`, of each budget that was logged if there are several;
     empty if the method has no state."""
     prefix = "leash/mean_length/"  # such as `leash/mean_length/low`
@@ -249,7 +249,7 @@ def closing_line(
 
     Where it is not known which answers are correct, the task reward replaces accuracy.
     """
-    state = state_in_words(method, log_history)
+    state = method_state_text(method, log_history)  # such as "lambda=0.25"; empty if the method has no state
     parts = [f"Trained to {state}" if state else "Trained"]
     # The history also has entries of evaluations, without these columns; they are dropped.
     columns = ["step", "leash/mean_length", "leash/accuracy", "leash/task_reward", "leash/zero_signal_share"]

@@ -15,7 +15,7 @@ from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 
 
 @dataclass
-class OwnRewards:
+class RewardGrader:
     """Reward functions that decide correctness by the same rule as in training, which is [`CorrectnessRule`].
 
     Args:
@@ -25,29 +25,34 @@ class OwnRewards:
             that an answer is correct. A function that is not among them has no weight.
 
     Attributes:
-        correctness ([`CorrectnessRule`]): The rule, with what it has seen of the rewards so far.
+        correctness_rule ([`CorrectnessRule`]): The rule, with what it has seen of the rewards so far.
     """
 
     functions: Sequence[Callable[..., Any]]
     weights: Sequence[float] | None = None
     correctness_func: Callable[..., Any] | str | None = None
-    correctness: CorrectnessRule = field(init=False)
+    correctness_rule: CorrectnessRule = field(init=False)
 
     def __post_init__(self) -> None:
         names = [get_callable_name(function) for function in self.functions]
         if self.weights is not None and len(self.weights) != len(names):
             raise ValueError(f"reward_weights are {self.weights}, but must be one for each of {', '.join(names)}")
         deciding_name = get_callable_name(self.correctness_func)
-        self.correctness = CorrectnessRule(self.functions, names, self.correctness_func, deciding_name)
+        self.correctness_rule = CorrectnessRule(self.functions, names, self.correctness_func, deciding_name)
 
-    def observe_stored(self, completions: Iterable[Mapping[str, Any]]) -> None:
+    @property
+    def all_functions(self) -> list[Callable[..., Any]]:
+        """The reward functions and, if it is none of them, the function that decides correctness."""
+        return [*self.functions, *self.correctness_rule.unweighted_functions]
+
+    def observe_graded(self, completions: Iterable[Mapping[str, Any]]) -> None:
         """Records the rewards of completions that were graded before, which are fields of their records."""
-        if self.correctness.deciding_column is None:
+        if self.correctness_rule.deciding_column is None:
             rewards = [completion["reward"] for completion in completions]
             rewards = [math.nan if reward is None else reward for reward in rewards]
-            self.correctness.observe(torch.tensor(rewards))
+            self.correctness_rule.observe(torch.tensor(rewards))
 
-    def grade(
+    def verdicts(
         self,
         rows: Mapping[str, list[Any]],
         texts: Sequence[str],
@@ -58,7 +63,7 @@ class OwnRewards:
         `token_ids` and `thinking_markers` have k."""
         arguments = reward_arguments(rows, texts, token_ids)
         # A function that decides correctness, but is not a reward function, is called too.
-        functions = bind_thinking_markers([*self.functions, *self.correctness.unweighted_functions], thinking_markers)
+        functions = bind_thinking_markers(self.all_functions, thinking_markers)
         names = [get_callable_name(function) for function in functions]
         # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
         table = reward_table(functions, names, arguments, len(texts)).float()
@@ -66,16 +71,16 @@ class OwnRewards:
         weights = torch.tensor(self.weights or [1.0] * num_weighted)
         sums = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
         # Without a chosen column, the sum decides; with several functions, `is_known` is then false.
-        column = self.correctness.deciding_column
+        column = self.correctness_rule.deciding_column
         deciding_rewards = sums if column is None else table[:, column].tolist()
         # These rewards are observed first, since they may be the first that show partial credit.
-        self.correctness.observe(torch.tensor(deciding_rewards))
+        self.correctness_rule.observe(torch.tensor(deciding_rewards))
         verdicts = []
         for reward, deciding_reward in zip(sums, deciding_rewards, strict=True):
             is_scored = not math.isnan(deciding_reward)
             verdict = {
                 "answer": None,
-                "is_correct": deciding_reward > 0 if is_scored and self.correctness.is_known else None,
+                "is_correct": deciding_reward > 0 if is_scored and self.correctness_rule.is_known else None,
                 "reward": None if math.isnan(reward) else reward,
                 "grader_failure": None if is_scored else "had no reward",
             }
