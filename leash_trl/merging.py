@@ -9,8 +9,9 @@ from peft import PeftConfig, PeftModel, PeftType
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl import ModelConfig
 
+from leash_trl.model_paths import model_path
 from leash_trl.paths import path_or_hub_id
-from leash_trl.run_folder import TRAINER_STATE_FILE, model_path, read_saved_recipe
+from leash_trl.run_folder import TRAINER_STATE_FILE, read_saved_recipe
 from leash_trl.saved_recipe import write_recipe
 
 

@@ -4,13 +4,8 @@ import json
 
 import pytest
 
-from leash_trl.run_folder import (
-    complete_checkpoints,
-    complete_model_path,
-    length_control_state,
-    model_path,
-    read_trainer_state,
-)
+from leash_trl.model_paths import complete_model_path, model_path
+from leash_trl.run_folder import complete_checkpoints, length_control_state, read_trainer_state
 
 
 ENTRY = {"method": "leash", "state": {"lam": 0.25}}

@@ -11,7 +11,7 @@ from leash_trl.cli.arguments import load_recipe
 from leash_trl.cli.comparison_arguments import checked_recipe, evaluation_options, prompt_endings_of
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.comparison.run import BASE, ComparedRun, PromptEndings
-from leash_trl.run_folder import model_path
+from leash_trl.model_paths import model_path
 from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 

@@ -23,6 +23,7 @@ from leash_trl.completions.thinking import ThinkingMarkers, warn_of_hidden_marke
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.readable_solutions import with_readable_solutions
 from leash_trl.data.sources import Purpose, parse_reference
+from leash_trl.digests import code_digests
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
@@ -30,14 +31,14 @@ from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.reward_grader import RewardGrader
 from leash_trl.evaluation.sampling import SamplingPlan
+from leash_trl.model_paths import model_path
 from leash_trl.reward_functions import (
-    code_digests,
     default_reward_name,
     find_correctness_func,
     find_reward_functions,
     suffix_or_default,
 )
-from leash_trl.run_folder import RECIPE_FILE, lock_folder, model_path
+from leash_trl.run_folder import RECIPE_FILE, lock_folder
 from leash_trl.saved_recipe import field_as_mapping, recipe_of_model
 
 

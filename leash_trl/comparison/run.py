@@ -11,12 +11,8 @@ import yaml
 
 from leash_trl.completions.costs import find_cost
 from leash_trl.errors import TrainingError
-from leash_trl.run_folder import (
-    complete_checkpoints,
-    length_control_state,
-    model_path,
-    read_trainer_state,
-)
+from leash_trl.model_paths import model_path
+from leash_trl.run_folder import complete_checkpoints, length_control_state, read_trainer_state
 from leash_trl.saved_recipe import field_as_mapping
 
 
@@ -190,8 +186,8 @@ class ComparedRun:
     def _digests(self) -> dict[str, str]:
         """Returns digests of the model, of local data, and of the code of the method, the reward functions and the
         cost."""
+        from leash_trl.digests import code_digests, content_digest
         from leash_trl.evaluation.sampling import weights_fingerprint
-        from leash_trl.reward_functions import code_digests, content_digest
 
         model = self.recipe["model_name_or_path"]
         weights = weights_fingerprint(model_path(model), self.recipe.get("model_revision"))

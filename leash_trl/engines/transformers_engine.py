@@ -17,7 +17,7 @@ from leash_trl.engines.engine import Generation, Request, SamplingSettings, chec
 from leash_trl.engines.shrinking_batch import sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest_tokens
 from leash_trl.model_facts import context_length, eos_token_ids
-from leash_trl.run_folder import model_path
+from leash_trl.model_paths import model_path
 
 
 class TransformersEngine:

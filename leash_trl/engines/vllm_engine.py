@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
 from leash_trl.model_facts import merged_eos_token_ids
-from leash_trl.run_folder import model_path
+from leash_trl.model_paths import model_path
 
 
 class VllmEngine:

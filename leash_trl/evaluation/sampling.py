@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from leash_trl.completions.costs import MESSAGE_COSTS, cost_column, costs_of, find_cost
-from leash_trl.completions.facts import completion_facts
+from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
 from leash_trl.data.problems import fingerprint
@@ -27,8 +27,9 @@ from leash_trl.evaluation.reward_grader import RewardGrader, reward_arguments
 from leash_trl.evaluation.runs import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.files import write_atomically
 from leash_trl.model_facts import prompt_ids
+from leash_trl.model_paths import model_path
 from leash_trl.rewards.grader.grading import grade
-from leash_trl.run_folder import MODEL_FILES, model_path, read_trainer_state
+from leash_trl.run_folder import MODEL_FILES, read_trainer_state
 
 
 logger = logging.getLogger(__name__)
@@ -350,15 +351,8 @@ def sample_and_grade(
         for problem in range(num_problems)
     ]
     thinking = ThinkingTokens(tokenizer, plain_markers)
-    all_facts = []
-    for (problem, _), ids in zip(pairs, token_ids, strict=True):
-        facts = completion_facts(
-            ids,
-            engine.eos_token_ids,
-            thinking=thinking,
-            begins_in_thinking=markers_by_problem[problem].begins_in_thinking,
-        )
-        all_facts.append(facts)
+    begin_in_thinking = [markers.begins_in_thinking for markers in markers_by_completion]
+    all_facts = facts_of_completions(token_ids, engine.eos_token_ids, begin_in_thinking, thinking=thinking)
     # What the target limits may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, reward_arguments(rows, texts, token_ids), tokenizer.decode)
     column = cost_column(plan.length_of)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from leash_trl.model_paths import complete_model_path
 from leash_trl.paths import existing_path
-from leash_trl.run_folder import complete_model_path
 
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from leash_trl.completions.costs import Cost, name_without_path
+from leash_trl.digests import code_digests
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.statistics import log_entries
-from leash_trl.reward_functions import code_digests
 from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 from leash_trl.saved_recipe import differing_names
 from leash_trl.trainer import checks

@@ -40,8 +40,8 @@ from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
+from leash_trl.model_paths import complete_model_path
 from leash_trl.rewards.calling import bind_thinking_markers, check_finite_rewards, event_loop
-from leash_trl.run_folder import complete_model_path
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.callbacks import DualStepCallback

@@ -18,7 +18,7 @@ from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_prompts_not_blank
 from leash_trl.gym.dataset import load_gym
 from leash_trl.model_facts import prompt_ids
-from leash_trl.run_folder import model_path
+from leash_trl.model_paths import model_path
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]

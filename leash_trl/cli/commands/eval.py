@@ -10,11 +10,11 @@ from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import errors_to_user_errors
 from leash_trl.cli.sampling_arguments import SamplingArguments, sample_all, template_kwargs_of_efforts
 from leash_trl.completions.costs import MESSAGE_COSTS, TOKEN_COSTS, find_cost, name_without_path
+from leash_trl.digests import code_digests
 from leash_trl.evaluation.runs import load_evaluated_run
 from leash_trl.evaluation.sampling import SamplingPlan
 from leash_trl.evaluation.tables import summary_markdown, write_results
 from leash_trl.paths import existing_path
-from leash_trl.reward_functions import code_digests
 from leash_trl.run_folder import RECIPE_FILE, length_control_state
 from leash_trl.saved_recipe import field_as_mapping
 

@@ -16,7 +16,7 @@ from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.runs import read_lines, read_run, samples_frame, samples_path, truncation_warning
 from leash_trl.evaluation.shortest_correct import prompt_completion_row, shortest_correct_text
 from leash_trl.files import write_atomically
-from leash_trl.run_folder import model_path
+from leash_trl.model_paths import model_path
 
 
 DATASET_FILE = "dataset/train.jsonl"

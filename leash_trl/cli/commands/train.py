@@ -25,6 +25,7 @@ from leash_trl.evaluation.tables import format_cost
 from leash_trl.figures.training import write_curves_figure
 from leash_trl.importing import import_by_path
 from leash_trl.length_control.method import LengthControl
+from leash_trl.model_paths import complete_model_path
 from leash_trl.paths import existing_path, path_or_hub_id
 from leash_trl.reward_functions import (
     LEASH_MATH_REWARDS,
@@ -34,7 +35,7 @@ from leash_trl.reward_functions import (
     named_reward_funcs,
     suffix_or_default,
 )
-from leash_trl.run_folder import complete_checkpoints, complete_model_path
+from leash_trl.run_folder import complete_checkpoints
 from leash_trl.saved_recipe import field_as_mapping
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
