@@ -157,7 +157,8 @@ def truncated(course: Course) -> str | None:
     share = course.recent_mean("leash/truncated_share")
     # Methods such as ThinkPrune lower the generation limit themselves, whatever the target is.
     cuts_on_purpose = course.method.generation_cap(1.0) is not None
-    if cuts_on_purpose or not share >= LARGE_TRUNCATED_SHARE:  # NaN, before there were enough updates, is not
+    # The share is NaN before there were enough updates.
+    if cuts_on_purpose or math.isnan(share) or share < LARGE_TRUNCATED_SHARE:
         return None
     return (
         f"truncated_share is {share:.2f} over {MEAN_UPDATES} updates: so many completions were cut before their end; "
@@ -174,7 +175,8 @@ def without_signal(course: Course) -> str | None:
     if math.isnan(share):  # only LeashGRPOTrainer logs that share; TRL's trainers log this one
         share = course.recent_mean("frac_reward_zero_std")
     is_solved = course.recent_mean("leash/accuracy") >= SOLVED_ACCURACY
-    if is_solved or not share >= LARGE_ZERO_SIGNAL_SHARE:  # NaN, before there were enough updates, is not
+    # The share is NaN before there were enough updates.
+    if is_solved or math.isnan(share) or share < LARGE_ZERO_SIGNAL_SHARE:
         return None
     return (
         f"zero_signal_share is {share:.2f} over {MEAN_UPDATES} updates: all answers of so many groups have the same "

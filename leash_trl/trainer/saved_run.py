@@ -120,8 +120,8 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         self._metrics["train"].clear()
 
         self._num_done = 0  # policy updates
-        if checkpoint is not None:
-            trainer_state = read_trainer_state(checkpoint) or {}
+        trainer_state = None if checkpoint is None else read_trainer_state(checkpoint)
+        if trainer_state is not None:
             self._num_done = trainer_state["global_step"]
 
     def _restore_state_of_best_weights(self) -> None:
