@@ -21,6 +21,7 @@ Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 import contextlib
 import itertools
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -352,7 +353,19 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # Reward functions that have a parameter for the markers get these.
         self.reward_funcs = bind_thinking_markers(self.reward_funcs, markers)
         self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        try:
+            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        except TrainingError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            # Most often, the function does not take a column, or returns something else than numbers. The last line of
+            # the traceback is the one in the function that raised the error.
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            raise TrainingError(
+                f"calling reward_funcs {', '.join(self.reward_func_names)} raised {type(error).__name__} ({error}) in "
+                f"{line.filename}, line {line.lineno}; each must take all columns of the data set and return a "
+                "number or None for each completion"
+            ) from error
         rollouts = self._rollouts(rewards_per_func)
         self._generation.rollouts = rollouts
         self._generation.score = self._score(rollouts)

@@ -83,7 +83,7 @@ def test_where_a_benchmark_has_no_correctness_arms_are_compared_by_reward(tmp_pa
     none = [{"is_correct": True, "reward": 1.0}, {"reward": 0.0}]
     leash = [{"is_correct": True, "reward": 0.5}, {"reward": -0.5}]
     evaluations = two_arms(tmp_path, none, leash)
-    base = evaluations[0].evaluated
+    base = evaluations[0].evaluated_run
     seeds = seed_rows(base, evaluations)
     assert seeds["measure"].unique().tolist() == ["reward"]
     assert seeds["score"].tolist() == [0.5, 0.5, 0.5, 0.0, 0.0]
@@ -103,7 +103,7 @@ def test_where_a_benchmark_has_no_reward_arms_are_compared_by_accuracy_if_it_is_
 def test_where_no_grade_is_that_of_all_benchmarks_tokens_are_still_compared(tmp_path):
     grades = [{"is_correct": True}, {"reward": 0.5}]
     evaluations = two_arms(tmp_path, none=grades, leash=grades)
-    base = evaluations[0].evaluated
+    base = evaluations[0].evaluated_run
     seeds = seed_rows(base, evaluations)
     differences = paired_differences(seeds, base, evaluations)
     assert differences["column"].tolist() == ["mean_tokens"]
