@@ -84,12 +84,14 @@ def merged_eos_token_ids(configured: list[int] | int | None, tokenizer: "PreTrai
     return list(without_repetitions)
 
 
-def sample_question_prompt(tokenizer: Any, **options: Any) -> str:
-    """Returns the prompt that a tokenizer or processor writes for a single question, as text.
+SAMPLE_QUESTION = [{"role": "user", "content": "?"}]
+
+
+def rendered_prompt(tokenizer: Any, messages: list[dict[str, Any]], **options: Any) -> str:
+    """Returns the prompt that the chat template of a tokenizer or processor writes for messages, as text.
 
     It is empty if there is no chat template, or if the template requires a system message or lists as contents.
     """
-    messages = [{"role": "user", "content": "?"}]
     # A template may refuse a conversation without a system message, or contents that are text and no list.
     try:
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)

@@ -3,7 +3,7 @@
 import pytest
 from conftest import gym_tokenizer
 
-from leash_trl.model_facts import prompt_ids, sample_question_prompt
+from leash_trl.model_facts import SAMPLE_QUESTION, prompt_ids, rendered_prompt
 
 
 def test_messages_pass_the_template_and_texts_do_not():
@@ -33,4 +33,4 @@ def test_messages_pass_the_template_and_texts_do_not():
 def test_a_template_that_is_missing_or_fails_writes_an_empty_prompt(template):
     tokenizer = gym_tokenizer()
     tokenizer.chat_template = template
-    assert sample_question_prompt(tokenizer) == ""
+    assert rendered_prompt(tokenizer, SAMPLE_QUESTION) == ""

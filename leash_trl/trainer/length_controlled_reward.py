@@ -25,6 +25,7 @@ from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_supports_cost, check_target, limits_generation
+from leash_trl.model_facts import rendered_prompt
 from leash_trl.rewards.calling import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
@@ -161,7 +162,8 @@ class LengthControlledReward:
         """Returns the fields of a copy, and creates the folder that it needs in another process."""
         if self._shared_folder is None:
             self._shared_folder = SharedFolder()
-        self.publish_state(self.version)
+        if self._folder_of_copy is None:  # only the original writes the state
+            self.publish_state(self.version)
         # The model is too large to be copied, and what was scored must not count twice.
         return {**vars(self), "updated_model": None, "_scored": []}
 
@@ -315,11 +317,18 @@ class LengthControlledReward:
 
 
 def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> list[ThinkingMarkers]:
-    """Returns the markers of thinking of each completion. Messages do not show what the chat template writes behind
-    them, which is the same for all; text shows it, since it gets no template."""
-    if not isinstance(prompts[0], str):
-        return [settings.thinking_markers] * len(prompts)
-    return [settings.thinking_markers.for_prompt(prompt) for prompt in prompts]
+    """Returns the markers of thinking of each completion, by the end of its prompt after the chat template."""
+    all_markers: list[ThinkingMarkers] = []
+    for index, prompt in enumerate(prompts):
+        # Completions of a prompt stand side by side, so most prompts are those before them.
+        if index > 0 and prompt == prompts[index - 1]:
+            all_markers.append(all_markers[-1])
+            continue
+        text = prompt  # a prompt that is text gets no template
+        if not isinstance(prompt, str):
+            text = rendered_prompt(settings.processing_class, prompt, **settings.chat_template_kwargs)
+        all_markers.append(settings.thinking_markers.for_prompt(text))
+    return all_markers
 
 
 def without_padding(padded_ids: Sequence[int], settings: RunSettings) -> Sequence[int]:

@@ -5,14 +5,14 @@ the value with which its trainer works.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOConfig, RLOOConfig
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, warn_of_hidden_markers
-from leash_trl.model_facts import eos_token_ids, sample_question_prompt, tokenizer_of
+from leash_trl.model_facts import SAMPLE_QUESTION, eos_token_ids, rendered_prompt, tokenizer_of
 
 
 AdvantageBaseline = Literal["centered", "leave_one_out"]
@@ -32,8 +32,10 @@ class RunSettings:
         pad_id (`int`): The padding token, for trainers that pass padded completions to reward functions.
         advantage_baseline (`str`): How the trainer computes advantages from rewards; see [`advantage_baseline`].
         normalizes_each_reward (`bool`): Whether the trainer normalizes each reward function apart before it sums them.
-        thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends.
+        thinking_markers ([`ThinkingMarkers`]): Where the thinking begins and ends, for a sample question.
         tokenizer (`PreTrainedTokenizerBase`): That of the model.
+        processing_class (`PreTrainedTokenizerBase` or `ProcessorMixin`), chat_template_kwargs (`dict`): What renders
+            messages, and its arguments.
     """
 
     num_generations: int
@@ -47,6 +49,8 @@ class RunSettings:
     advantage_baseline: AdvantageBaseline | None = None
     normalizes_each_reward: bool = False
     thinking_markers: ThinkingMarkers = DEFAULT_MARKERS
+    processing_class: Any = None
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 def run_settings(args: Any, model: PreTrainedModel, processing_class: Any, thinking_end: str) -> RunSettings:
@@ -72,6 +76,8 @@ def run_settings(args: Any, model: PreTrainedModel, processing_class: Any, think
         normalizes_each_reward=getattr(args, "multi_objective_aggregation", None) == "normalize_then_sum",
         thinking_markers=thinking_markers(args, processing_class, thinking_end),
         tokenizer=tokenizer,
+        processing_class=processing_class,
+        chat_template_kwargs=getattr(args, "chat_template_kwargs", None) or {},
     )
 
 
@@ -110,7 +116,7 @@ def thinking_markers(args: Any, processing_class: Any, thinking_end: str) -> Thi
     """
     # The prompt of any question shows whether the chat template ends it with the text that begins the thinking.
     chat_template_kwargs = getattr(args, "chat_template_kwargs", None) or {}
-    prompt = sample_question_prompt(processing_class, **chat_template_kwargs)
+    prompt = rendered_prompt(processing_class, SAMPLE_QUESTION, **chat_template_kwargs)
     markers = ThinkingMarkers(thinking_end).for_prompt(prompt)
     warn_of_hidden_markers(tokenizer_of(processing_class), markers)
     return markers

@@ -320,3 +320,14 @@ def test_a_guess_is_graded_only_where_the_prompt_has_ended_the_thinking(config, 
     lengths = [9] * len(cases)
     solutions = ["4"] * len(cases)
     assert call(reward, *lengths, prompts=prompts, completions=completions, solution=solutions) == expected
+
+
+def test_messages_are_graded_by_what_the_template_writes_behind_them(config, tokenizer):
+    tokenizer.chat_template = "{{ messages[0].content }}{{ '' if 'at once' in messages[0].content else '[THINK]' }}"
+    reward = LengthControlledReward(math_reward, "none", thinking_end="[/THINK]")
+    reward.read_run_settings(config(), MODEL, tokenizer)
+    questions = ["1 +3 = ?", "1 +3 = ?", "1 +3 at once = ?", "1 +3 at once = ?"]
+    prompts = [[{"role": "user", "content": question}] for question in questions]
+    completions = [GUESS, ANSWER, GUESS, ANSWER]
+    rewards = call(reward, 9, 9, 9, 9, prompts=prompts, completions=completions, solution=["4"] * 4)
+    assert rewards == [-1.0, 1.0, 1.0, 1.0]
