@@ -202,7 +202,7 @@ class LengthControlledReward:
         names = [*self.names, *self.correctness.unweighted_names]
         rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
-        rollouts = self._rollouts(arguments, rewards_NK, settings)
+        rollouts = self._rollouts(arguments, rewards_NK, settings, markers)
         # An evaluation may have other rewards, and must neither end a run nor change its state.
         if self.is_training:
             self.correctness.observe(rollouts.deciding_rewards)
@@ -231,12 +231,19 @@ class LengthControlledReward:
         # TRL takes None for a completion that could not be scored.
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
 
-    def _rollouts(self, arguments: dict[str, Any], rewards_NK: torch.Tensor, settings: RunSettings) -> Rollouts:
+    def _rollouts(
+        self,
+        arguments: dict[str, Any],
+        rewards_NK: torch.Tensor,
+        settings: RunSettings,
+        all_markers: Sequence[ThinkingMarkers],
+    ) -> Rollouts:
         """Returns the completions of one call in the form that methods take.
 
         Args:
             arguments (`dict[str, Any]`): What the trainer passes, by name.
             rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, with the deciding one.
+            all_markers (`Sequence[ThinkingMarkers]`): The markers of thinking of each completion.
         """
         # Prompts stay as they are, since they have been completed already; only questions and targets are needed.
         rows = self._data_rows(arguments)
@@ -257,7 +264,7 @@ class LengthControlledReward:
             completion_ids,
             # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
             settings.end_ids | {settings.pad_id},
-            [markers.begins_in_thinking for markers in markers_of_prompts(arguments["prompts"], settings)],
+            [markers.begins_in_thinking for markers in all_markers],
             thinking=thinking,
         )
         arguments_without_padding = {**arguments, "completion_ids": completion_ids}

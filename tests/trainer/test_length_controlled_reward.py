@@ -248,6 +248,17 @@ def test_a_copy_scores_with_the_state_of_its_original_which_takes_what_it_scored
     assert reward.pop_scored_rollouts() == []
 
 
+def test_a_copy_in_another_process_that_is_pickled_leaves_the_state_of_the_original(monkeypatch):
+    reward = make(lambda_init=0.5)
+    copy = pickle.loads(pickle.dumps(reward))
+    reward.publish_state(8)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("os.getpid", lambda: 0)
+        pickle.dumps(copy)
+        call(copy, 15, 15)
+    assert copy.version == 8
+
+
 def test_the_folder_of_copies_is_removed_with_its_process(tmp_path):
     script = """
         import pickle, tempfile
