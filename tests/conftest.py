@@ -21,6 +21,7 @@ os.environ.update(
     CUDA_VISIBLE_DEVICES=os.environ.get("LEASH_TEST_GPUS", ""),  # set by make gpu-check
 )
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -63,12 +64,18 @@ def gym_tokenizer():
 
 
 @pytest.fixture(scope="session")
-def tokenizer():
+def session_tokenizer():
     return gym_tokenizer()
 
 
+@pytest.fixture
+def tokenizer(session_tokenizer):
+    """A copy for this test alone: a chat template or a token that it sets reaches no other test."""
+    return deepcopy(session_tokenizer)
+
+
 @pytest.fixture(scope="session")
-def tiny_model_path(tmp_path_factory, tokenizer):
+def tiny_model_path(tmp_path_factory, session_tokenizer):
     """A one-layer random model; with `EOS_BIAS` its completions end after some twenty tokens."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -76,18 +83,18 @@ def tiny_model_path(tmp_path_factory, tokenizer):
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
+        vocab_size=len(session_tokenizer),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=1,
         num_attention_heads=2,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=session_tokenizer.eos_token_id,
+        pad_token_id=session_tokenizer.pad_token_id,
     )
     path = tmp_path_factory.mktemp("tiny-model")
     LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
+    session_tokenizer.save_pretrained(path)
     keep_imports_out_of_collections()
     return str(path)
 

@@ -24,7 +24,7 @@ def lora(**fields):
 
 
 @pytest.fixture(scope="module")
-def adapter(tmp_path_factory, tiny_model_path, tokenizer):
+def adapter(tmp_path_factory, tiny_model_path, session_tokenizer):
     """What a run leaves: an adapter that changes the model, its tokenizer, and the records of the run."""
     folder = tmp_path_factory.mktemp("run")
     torch.manual_seed(1)
@@ -40,7 +40,7 @@ def adapter(tmp_path_factory, tiny_model_path, tokenizer):
     save(folder, 7, recipe, **not_of_the_model)
     (folder / "config.json").unlink()
     (folder / "model.safetensors").unlink()
-    tokenizer.save_pretrained(folder)
+    session_tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -22,8 +22,10 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def prompts(problems, tokenizer):
-    return tokenizer.apply_chat_template(list(problems["prompt"])[:24], add_generation_prompt=True, return_dict=False)
+def prompts(problems, session_tokenizer):
+    return session_tokenizer.apply_chat_template(
+        list(problems["prompt"])[:24], add_generation_prompt=True, return_dict=False
+    )
 
 
 def random_model(kind, **fields):

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from copy import deepcopy
 
 import pytest
 from datasets import Dataset
@@ -164,7 +163,6 @@ def test_what_counts_as_an_answer(sample, tmp_path, form, lenient, has_right, fi
 
 @pytest.mark.parametrize("rewards", [None, RewardGrader([math_reward])], ids=["grader", "own rewards"])
 def test_another_text_ends_the_thinking_for_the_grader_and_for_own_rewards(tokenizer, sums, rewards):
-    tokenizer = deepcopy(tokenizer)
     tokenizer.add_tokens(["[THINK]", "[/THINK]"])
     template = {"chat_template": "{{ messages[0].content }}[THINK]"}
     settings = plan(thinking_end="[/THINK]", chat_template_kwargs=template)
@@ -275,7 +273,6 @@ def test_each_prompt_that_is_text_shows_whether_it_opens_the_thinking(tokenizer)
 
 @pytest.mark.parametrize("rewards", [None, RewardGrader([math_reward])], ids=["grader", "own rewards"])
 def test_each_row_is_asked_and_graded_with_its_arguments_of_the_template(tokenizer, rewards):
-    tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{{ messages[0].content }}{{ '<think>' if thinks else '</think>' }}"
     guess = [*tokenizer.encode(r"\boxed{4} Wait, "), tokenizer.eos_token_id]  # 5 tokens
     # an engine tells rows apart by the first token

@@ -292,7 +292,6 @@ def test_functions_that_become_one_reward_are_refused_where_trl_would_normalize_
 def test_thinking_alone_counts_whether_the_completion_or_the_prompt_opens_it(
     opening, lengths, is_text, config, tokenizer
 ):
-    tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{{ messages[0].content }}<|assistant|>" + opening
     reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=4, length_of="thinking")
     reward.read_run_settings(config(), MODEL, tokenizer)
