@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 # what the value of a hyper-parameter must satisfy, and how messages write it
 COMPARISONS = {
+    "eq": (operator.eq, "equal to"),
     "ge": (operator.ge, ">="),
     "le": (operator.le, "<="),
     "gt": (operator.gt, ">"),
@@ -19,7 +20,8 @@ COMPARISONS = {
 
 
 def hyperparameter(default: Any, **bounds: float) -> Any:
-    """Declares a hyper-parameter with optional bounds: `ge` and `le` are inclusive, `gt` and `lt` exclusive."""
+    """Declares a hyper-parameter with optional bounds: `ge` and `le` are inclusive, `gt` and `lt` exclusive, and `eq`
+    permits one value only."""
     return field(default=default, metadata=bounds)
 
 

@@ -310,4 +310,4 @@ class LeashC(Leash):
 
     name = "leash_c"
 
-    lambda_lr: float = hyperparameter(0.0, ge=0, le=0)
+    lambda_lr: float = hyperparameter(0.0, eq=0)

@@ -202,7 +202,7 @@ class LeashPredictive(Leash):
     advantages_have_mean_zero = True
 
     lambda_init: float = hyperparameter(1.0, ge=0)
-    lambda_lr: float = hyperparameter(0.0, ge=0, le=0)
+    lambda_lr: float = hyperparameter(0.0, eq=0)
     lambda_min: float = hyperparameter(0.0, ge=-1)
     adam_beta1: float = hyperparameter(0.9, ge=0, lt=1)
     forecasts: dict[str, Forecast] = state_field(dict)

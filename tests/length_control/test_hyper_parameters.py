@@ -98,3 +98,10 @@ class Mine(LengthControl):
 def test_a_users_own_method_is_checked_by_its_annotations_and_bounds(field, values):
     for value in values:
         assert_refused(Mine, field, value)
+
+
+@pytest.mark.parametrize("name", ["leash_c", "leash_predictive"])
+def test_a_step_size_that_must_be_0_is_not_described_as_a_range(name):
+    with pytest.raises(ValueError, match=r"\A.*lambda_lr is 0\.005.*\b0\b.*\Z") as refusal:
+        METHODS[name](lambda_lr=0.005)
+    assert not re.search("[<>]", str(refusal.value))
