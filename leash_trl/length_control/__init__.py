@@ -4,7 +4,8 @@
 - `fields.py`: declares and checks hyper-parameters and state, `hyperparameter` and `state_field`
 - `rollouts.py`: `Rollouts`, what a method receives, and `Score`, what `LengthControl.score` makes of it
 - `advantages.py`: from shaped rewards to advantages, `AdvantageRule` and the parts of rules of their own
-- `dual.py`, `accuracy_floor.py`: LEASH's dual step, and the floor that limits its penalty
+- `dual.py`, `accuracy_floor.py`, `forecast.py`: LEASH's dual step, the floor that limits its penalty, and the
+  forecast of LEASH-Predictive
 - `leash.py`, `laser.py`, ...: one file per paper; `methods.py` lists them and finds a method by its name
 - `targets.py`, `correctness.py`: which target and which reward count, for both front doors
 - `statistics.py`: what is logged about a batch

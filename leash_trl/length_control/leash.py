@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 from leash_trl.length_control import LengthControl, Paper, Rollouts, hyperparameter, state_field
 from leash_trl.length_control.accuracy_floor import RunningAccuracy
 from leash_trl.length_control.dual import mean_violation, projected_ascent
+from leash_trl.length_control.forecast import Forecast
 from leash_trl.length_control.rollouts import FLOAT32_ERROR
 
 
@@ -28,6 +30,46 @@ class Observation(NamedTuple):
     length: float
     target: float
     correctness: float
+
+
+@dataclass
+class Multiplier:
+    """What is kept of the prompts that share a lambda.
+
+    Args:
+        lam (`float`): Lambda before any release, in reward units per unit of relative overshoot.
+        accuracy ([`RunningAccuracy`]): Accuracy of the prompts so far; `None` until a floor has needed it.
+        forecast ([`Forecast`]): Forecast of their length; only LEASH-Predictive updates it.
+        observed (`list[Observation]`): Their completions since the last dual step.
+    """
+
+    lam: float
+    accuracy: RunningAccuracy | None = None
+    forecast: Forecast = field(default_factory=Forecast)
+    observed: list[Observation] = field(default_factory=list)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Multiplier":
+        """Returns a multiplier as a checkpoint has it, which is JSON, where tuples are lists."""
+        return cls(
+            lam=state["lam"],
+            accuracy=None if state["accuracy"] is None else RunningAccuracy(*state["accuracy"]),
+            forecast=Forecast(*state["forecast"]),
+            observed=[Observation(*values) for values in state["observed"]],
+        )
+
+    @property
+    def violation(self) -> float:
+        """The violation of the constraint by the completions since the last dual step, see [`mean_violation`]."""
+        lengths = [completion.length for completion in self.observed]
+        targets = [completion.target for completion in self.observed]
+        return mean_violation(lengths, targets)
+
+    @property
+    def common_target(self) -> float | None:
+        """The target of all completions since the last dual step; `None` if they have different ones."""
+        targets = {completion.target for completion in self.observed}
+        return targets.pop() if len(targets) == 1 else None
 
 
 def budget_name(value: Any) -> str:
@@ -122,12 +164,8 @@ class Leash(LengthControl):
     min_accuracy: float | None = hyperparameter(None, ge=0, le=1)
     release_share: float = hyperparameter(0.0, ge=0, le=1)
     release_factor: float = hyperparameter(0.25, ge=0, le=1)
-    # by name of the multiplier: its value before any release, in reward units per unit of relative overshoot
-    lambdas: dict[str, float] = state_field(dict)
+    multipliers: dict[str, Multiplier] = state_field(dict)  # by name, such as "low" with `multiplier_per: effort`
     is_released: bool = state_field(bool)  # whether the next update is one of the last ones, of `release_share`
-    # by name of the multiplier: its completions since the last dual step, such as {"low": [Observation(900, 512, 1)]}
-    observed: dict[str, list[Observation]] = state_field(dict)
-    accuracies: dict[str, RunningAccuracy] = state_field(dict)  # by name of the multiplier
     # `multiplier_per`, by whose values the multipliers are named
     budget_column: str | None = state_field(lambda: None)
 
@@ -142,7 +180,7 @@ class Leash(LengthControl):
         # is a single one, whose name is `COMMON_MULTIPLIER`.
         self.budget_column = self.multiplier_per
         if not self.multiplier_per:
-            self.lambdas = {COMMON_MULTIPLIER: float(self.lambda_init)}
+            self.multipliers = {COMMON_MULTIPLIER: Multiplier(float(self.lambda_init))}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state; raises `ValueError` if its multipliers belong to another column."""
@@ -154,38 +192,40 @@ class Leash(LengthControl):
                 f"multiplier_per is {self.multiplier_per!r}, but {column!r} in the saved state; set it to {column!r}"
             )
         super().load_state_dict(state)
-        # In a checkpoint, which is JSON, these tuples are lists.
-        self.accuracies = {name: RunningAccuracy(*values) for name, values in self.accuracies.items()}
-        for name, completions in self.observed.items():
-            self.observed[name] = [Observation(*values) for values in completions]
+        self.multipliers = {name: Multiplier.from_state(saved) for name, saved in state["multipliers"].items()}
+
+    @property
+    def lambdas(self) -> dict[str, float]:
+        """The multipliers by name, before any release, such as `{"low": 0.1, "high": 0.0}`."""
+        return {name: multiplier.lam for name, multiplier in self.multipliers.items()}
 
     @property
     def lam(self) -> float:
         """The multiplier for the next batch; the mean if there are several."""
-        return fmean(self.multiplier(name) for name in self.lambdas or [COMMON_MULTIPLIER])
+        return fmean(self.applied_lambda(self.multiplier(name)) for name in self.multipliers or [COMMON_MULTIPLIER])
 
-    def multiplier(self, name: str) -> float:
-        """Returns the multiplier of this name for the next batch; it starts at `lambda_init`."""
-        lam = self.lambdas.get(name, float(self.lambda_init))
-        return lam * self.release_factor if self.is_released else lam
+    def multiplier(self, name: str) -> Multiplier:
+        """Returns the multiplier of this name, which is a new one if no training batch had it."""
+        return self.multipliers.get(name) or Multiplier(float(self.lambda_init))
 
-    def running_accuracy(self, name: str) -> RunningAccuracy:
-        """Returns the accuracy of a multiplier's prompts in training so far."""
-        return self.accuracies.get(name, RunningAccuracy())
+    def applied_lambda(self, multiplier: Multiplier) -> float:
+        """Returns the lambda of the next batch, before the accuracy floor holds back a part of it."""
+        return multiplier.lam * self.release_factor if self.is_released else multiplier.lam
 
-    def penalty_share(self, name: str) -> float:
-        """Returns the share of a positive multiplier that is applied to the next batch, in [0, 1]."""
-        if self.min_accuracy is None:  # the state may be that of a run with a floor
+    def penalty_share(self, multiplier: Multiplier) -> float:
+        """Returns the share of a positive lambda that is applied to the next batch, in [0, 1]."""
+        # The state may be that of a run with a floor, so that there is an accuracy though there is no floor.
+        if self.min_accuracy is None or multiplier.accuracy is None:
             return 1.0
-        return self.running_accuracy(name).penalty_share
+        return multiplier.accuracy.penalty_share
 
-    def penalty_coefficient(self, name: str) -> float:
-        """Returns the factor of the relative overshoot in the penalty of the next batch, in reward units: the
-        multiplier of this name, or the share of it that the accuracy floor allows."""
-        lam = self.multiplier(name)
+    def penalty_coefficient(self, multiplier: Multiplier) -> float:
+        """Returns the factor of the relative overshoot in the penalty of the next batch, in reward units: lambda, or
+        the share of it that the accuracy floor allows."""
+        lam = self.applied_lambda(multiplier)
         if lam <= 0:  # it makes answers longer, which is allowed below the floor, too
             return lam
-        return lam * self.penalty_share(name)
+        return lam * self.penalty_share(multiplier)
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
@@ -201,7 +241,8 @@ class Leash(LengthControl):
 
     def _penalty_coefficients(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: [`penalty_coefficient`] of each completion, in float64."""
-        coefficients = [self.penalty_coefficient(name) for name in self._multiplier_names(rollouts)]
+        names = self._multiplier_names(rollouts)
+        coefficients = [self.penalty_coefficient(self.multiplier(name)) for name in names]
         return torch.tensor(coefficients, dtype=torch.float64)
 
     def needs_correctness(self) -> str | None:
@@ -243,54 +284,53 @@ class Leash(LengthControl):
         lengths = rollouts.lengths.double().tolist()
         completions = zip(lengths, rollouts.target_lengths.tolist(), rollouts.correctness.tolist(), strict=True)
         for name, values in zip(self._multiplier_names(rollouts), completions, strict=True):
-            self.lambdas.setdefault(name, float(self.lambda_init))
-            self.observed.setdefault(name, []).append(Observation(*values))
+            multiplier = self.multipliers.setdefault(name, Multiplier(float(self.lambda_init)))
+            multiplier.observed.append(Observation(*values))
 
     def step(self) -> None:
-        reuses_completions = not self.observed  # there are no new ones since the last update
-        for name in self.lambdas:
-            next_lambda = self.next_lambda(name, self.observed.get(name, []), reuses_completions)
-            # Lambda stands still in the updates of `release_share`. The forecast of LEASH-Predictive, which
-            # `next_lambda` updates too, goes on.
-            if not self.is_released:
-                self.lambdas[name] = next_lambda
-        # The accuracy sets the share of the penalty in the next batch. `next_lambda` needs the share in the last
-        # batch, so accuracy is updated after all multipliers.
-        if self.min_accuracy is not None:
-            for name, completions in self.observed.items():
-                correctness = [completion.correctness for completion in completions]
-                known_correctness = [value for value in correctness if not math.isnan(value)]
-                if known_correctness:
-                    running_accuracy = self.running_accuracy(name).after_batch(fmean(known_correctness))
-                    self.accuracies[name] = running_accuracy.with_penalty_share(self.min_accuracy)
-        self.observed = {}
+        # Without new completions, the update has reused those of the last one.
+        reuses_completions = not any(multiplier.observed for multiplier in self.multipliers.values())
+        for multiplier in self.multipliers.values():
+            # The step needs the share of the penalty in the last batch, which the accuracy then changes.
+            self.dual_step(multiplier, reuses_completions)
+            self._update_accuracy(multiplier)
+            multiplier.observed = []
 
-    def next_lambda(self, name: str, observed: Sequence[Observation], reuses_completions: bool) -> float:
-        """Returns the new value of one multiplier after a policy update.
+    def dual_step(self, multiplier: Multiplier, reuses_completions: bool) -> None:
+        """Moves a multiplier after a policy update, by its completions since the last one, if there are any.
 
         Args:
-            observed (`Sequence[Observation]`): Its completions since the last update. If there are none, the
-                multiplier keeps its value.
-            reuses_completions (`bool`): If there are no new completions: whether the update reused the last ones
-                (`True`), or used new completions of other multipliers (`False`).
+            reuses_completions (`bool`): If there are none: whether the update reused the last ones (`True`), or used
+                new completions of other multipliers (`False`).
         """
-        if not observed:
-            return self.lambdas[name]
-        lengths = [completion.length for completion in observed]
-        targets = [completion.target for completion in observed]
-        measured_violation = mean_violation(lengths, targets)
+        # Lambda stands still in the updates of `release_share`.
+        if not multiplier.observed or self.is_released:
+            return
+        violation = multiplier.violation
         step_size = self.lambda_lr
         # Where the accuracy floor holds back a part of the penalty, lambda rises only by the share that applies. It
         # would otherwise go on rising without effect, and be far too high once all of it applies again.
-        if measured_violation > 0:
-            step_size *= self.penalty_share(name)
-        return projected_ascent(self.lambdas[name], measured_violation, step_size, self.lambda_min, self.lambda_max)
+        if violation > 0:
+            step_size *= self.penalty_share(multiplier)
+        multiplier.lam = projected_ascent(multiplier.lam, violation, step_size, self.lambda_min, self.lambda_max)
+
+    def _update_accuracy(self, multiplier: Multiplier) -> None:
+        """With an accuracy floor, adds the completions since the last step to a multiplier's running accuracy."""
+        correctness = [completion.correctness for completion in multiplier.observed]
+        known_correctness = [value for value in correctness if not math.isnan(value)]
+        if self.min_accuracy is None or not known_correctness:
+            return
+        running_accuracy = multiplier.accuracy or RunningAccuracy()
+        running_accuracy = running_accuracy.after_batch(fmean(known_correctness))
+        multiplier.accuracy = running_accuracy.with_penalty_share(self.min_accuracy)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        statistics = {"lambda": self.multiplier(name)}
+        multiplier = self.multiplier(name)
+        statistics = {"lambda": self.applied_lambda(multiplier)}
         if self.min_accuracy is not None:
-            statistics["running_accuracy"] = self.running_accuracy(name).mean_accuracy
-            statistics["price_share"] = self.penalty_share(name)
+            running_accuracy = multiplier.accuracy or RunningAccuracy()
+            statistics["running_accuracy"] = running_accuracy.mean_accuracy
+            statistics["price_share"] = self.penalty_share(multiplier)
         return statistics
 
     def statistics(self) -> dict[str, float]:

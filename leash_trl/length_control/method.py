@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 import torch
@@ -211,9 +211,9 @@ class LengthControl:
         Raises:
             `ValueError`: If a dictionary has keys that JSON would turn into text.
         """
-        # values of the fields made by `state_field`, such as {"lambdas": {"low": 0.1}}
+        # values of the fields made by `state_field`, such as {"steps_done": 3}; a dataclass is saved as a mapping
         values = {name: getattr(self, name) for name in state_names(type(self))}
-        copied: dict[str, Any] = json.loads(json.dumps(values))
+        copied: dict[str, Any] = json.loads(json.dumps(values, default=asdict))
         # JSON turns {64: 0.1} into {"64": 0.1}, in which a method that resumes would not find 64.
         for name, value in values.items():
             if isinstance(value, dict) and value.keys() != copied[name].keys():

@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.leash_predictive import Forecast
+from leash_trl.length_control.forecast import Forecast
 
 
 CHOICE_SEED = 14

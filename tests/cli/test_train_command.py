@@ -15,7 +15,7 @@ from leash_trl.cli.commands.train import _checkpoint_to_resume, build_trainer, c
 from leash_trl.cli.main import main
 from leash_trl.cli.training_arguments import arguments_of, fields_of_command_line
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.leash import Leash, Multiplier
 from leash_trl.run_folder import length_control_state
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -47,9 +47,9 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, capsys):
     assert main(command) == 0
     first, last = training_log()[:2]
     assert "rewards/even/mean" in first
-    (multiplier,) = length_control_state("run")["state"]["lambdas"].values()
+    (multiplier,) = length_control_state("run")["state"]["multipliers"].values()
     closing = capsys.readouterr().out.strip().splitlines()[-1]
-    assert f"lambda={multiplier:.4g}" in closing
+    assert f"lambda={multiplier['lam']:.4g}" in closing
     assert f"{last['leash/mean_length']:.1f} tokens" in closing
     assert closing.endswith("run")
     assert Path("run/model.safetensors").is_file()
@@ -72,7 +72,7 @@ def closing_of(scores, key="leash/accuracy", length=9.0, zero_signal_share=0.5):
 
 def test_the_closing_line_has_the_state_of_each_budget():
     method = Leash(lambda_init=0.25, multiplier_per="effort")
-    method.load_state_dict({**method.state_dict(), "lambdas": {"low": 0.125, "high": 0.5}})
+    method.multipliers = {"low": Multiplier(0.125), "high": Multiplier(0.5)}
     row = {"step": 1, "leash/mean_length": 9.0, "leash/accuracy": 0.5, "leash/zero_signal_share": 0.0}
     line = closing_line(method, [row | {"leash/mean_length/low": 6.0, "leash/mean_length/high": 12.0}])
     assert re.findall(r"lambda=\S+ for \w+", line) == ["lambda=0.5 for high", "lambda=0.125 for low"]

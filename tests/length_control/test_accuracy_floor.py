@@ -78,16 +78,16 @@ def test_a_multiplier_climbs_by_the_share_that_applies_and_falls_in_full():
 def test_the_forecast_is_told_the_multiplier_that_applied():
     held_back = updated(LeashPredictive(min_accuracy=0.6), batch(2), batch(2))
     free = updated(LeashPredictive(), batch(2), batch(2))
-    assert held_back.forecast("").last_lambda == 0.0
-    assert free.forecast("").last_lambda > 0
+    assert held_back.multiplier("").forecast.last_lambda == 0.0
+    assert free.multiplier("").forecast.last_lambda > 0
 
 
 def test_below_the_floor_answers_that_are_too_short_still_become_longer():
     """More tokens do not cost accuracy, so the floor leaves a negative lambda as it is."""
     short = batch(2, length=50)
     method = updated(LeashPredictive(min_accuracy=0.6, lambda_min=-1.0), short)
-    assert method.penalty_share("") == 0.0
-    assert method.penalty_coefficient("") == -1.0
+    assert method.penalty_share(method.multiplier("")) == 0.0
+    assert method.penalty_coefficient(method.multiplier("")) == -1.0
     # 50 of 100 tokens: half of the target is missing
     close(method.penalty(batch(4, length=50)), [0.5] * 4)
 

@@ -37,7 +37,7 @@ def test_a_state_from_a_checkpoint_equals_the_one_that_was_saved(make):
     loaded = make(min_accuracy=0.5)
     loaded.load_state_dict(json.loads(json.dumps(method.state_dict())))
     assert loaded == method
-    (completion,) = loaded.observed[""]
+    (completion,) = loaded.multiplier("").observed
     assert (completion.length, completion.target, completion.correctness) == (7000.0, 4096.0, 1.0)
 
 

@@ -8,7 +8,9 @@ import torch
 from toy_rollouts import close, toy_rollouts, updated
 
 from leash_trl.length_control import AdvantageRule
-from leash_trl.length_control.leash_predictive import Forecast, LeashPredictive
+from leash_trl.length_control.forecast import Forecast
+from leash_trl.length_control.leash import Multiplier
+from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.none import NoControl
 
 
@@ -100,54 +102,54 @@ def test_only_new_completions_count():
     method = LeashPredictive(lambda_init=0.5)
     lam = next_lambda(method, [30, 10])
     expected = Forecast(target=10.0).after_batch(1.0).after_update(0.5, 0.9)
-    assert method.forecast("") == expected
+    assert method.multiplier("").forecast == expected
     assert method.statistics() == {"lambda": lam, "response": expected.response, "drift": expected.drift}
     next_lambda(method, [40, 40])
-    assert method.forecast("") == expected.after_batch(3.0).after_update(lam, 0.9)
+    assert method.multiplier("").forecast == expected.after_batch(3.0).after_update(lam, 0.9)
 
 
 def test_an_update_without_new_completions_counts_as_one_more_on_the_last_batch():
     method = LeashPredictive(lambda_init=0.5)
     next_lambda(method, [30, 10])
-    before = method.forecast("")
+    before = method.multiplier("").forecast
     method.step()
-    assert method.forecast("") == before.after_update(0.5, 0.9)
+    assert method.multiplier("").forecast == before.after_update(0.5, 0.9)
 
 
 def test_a_budget_that_is_not_sampled_loses_its_push_and_its_lambda_follows():
     method = LeashPredictive(multiplier_per="effort")
     for _ in range(10):
         next_lambda(method, [30, 30], effort="low")
-    before = method.forecast("low")
+    before = method.multiplier("low").forecast
     next_lambda(method, [30, 30], effort="high")
-    low = method.forecast("low")
+    low = method.multiplier("low").forecast
     assert low == before.after_update(0.0, 0.9)
     assert method.lambdas["low"] == min(low.needed_push(0.9), 1.0)
-    assert method.forecast("high").push == pytest.approx(0.1)
+    assert method.multiplier("high").forecast.push == pytest.approx(0.1)
 
 
 def test_a_target_that_changes_is_no_surprise():
     method = LeashPredictive()
     lam = next_lambda(method, [60, 60], 40.0)
-    before = method.forecast("")
+    before = method.multiplier("").forecast
     next_lambda(method, [60, 60], 20.0)
     # a length that is expected at log(60 / 40) is expected at log(60 / 20) after the change
     shifted = before._replace(log_ratio=before.log_ratio + math.log(2))
-    assert method.forecast("")[:5] == pytest.approx(shifted.after_batch(2.0).after_update(lam, 0.9)[:5])
+    assert method.multiplier("").forecast[:5] == pytest.approx(shifted.after_batch(2.0).after_update(lam, 0.9)[:5])
 
 
 def test_where_completions_have_several_targets_none_has_changed():
     method = LeashPredictive()
     lam = next_lambda(method, [60, 60], 20.0)
-    before = method.forecast("")
+    before = method.multiplier("").forecast
     next_lambda(method, [60, 90], [20.0, 30.0])
-    assert method.forecast("") == before._replace(target=None).after_batch(2.0).after_update(lam, 0.9)
+    assert method.multiplier("").forecast == before._replace(target=None).after_batch(2.0).after_update(lam, 0.9)
 
 
 def test_the_momentum_is_the_optimizers():
     method = LeashPredictive(adam_beta1=0.5)
     lam = next_lambda(method, [12, 12])
-    forecast = method.forecast("")
+    forecast = method.multiplier("").forecast
     assert forecast.push == pytest.approx(0.5)
     assert lam == pytest.approx(forecast.needed_push(0.5))
 
@@ -163,7 +165,7 @@ def test_correct_answers_are_compared_by_overshoot_and_wrong_ones_left_alone():
 
 def test_a_negative_lambda_lowers_correct_answers_below_the_target_alone():
     method = LeashPredictive(lambda_min=-1.0)
-    method.lambdas = {"": -0.5}
+    method.multipliers = {"": Multiplier(-0.5)}
     score = method.score(batch([2, 8, 30, 2], [1, 1, 1, -1]), EXACT)
     # shortfalls of the correct ones -0.8, -0.2, 0: mean -1/3, deviation sqrt(0.52 / 3)
     deviation = math.sqrt(0.52 / 3)
@@ -199,7 +201,7 @@ def test_scale_rewards_is_for_the_task_alone():
 
 def test_each_budget_weighs_length_by_its_own_lambda():
     method = LeashPredictive(multiplier_per="effort")
-    method.lambdas = {"low": 1.0, "high": 0.25}
+    method.multipliers = {"low": Multiplier(1.0), "high": Multiplier(0.25)}
     columns = {"effort": ["low"] * 3 + ["high"] * 3}
     rollouts = batch([10, 20, 30] * 2, [1] * 6, num_generations=3, columns=columns)
     score = method.score(rollouts, EXACT)

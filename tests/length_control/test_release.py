@@ -55,4 +55,4 @@ def test_a_negative_multiplier_is_released_too_and_the_forecast_is_told_what_app
     short = batch(50, 50, 50, 50)
     method = released(updated(LeashPredictive(lambda_min=-1.0, release_share=0.5, release_factor=0.5), short))
     close(method.penalty(short), [-0.5 * -0.5] * 4)  # half of lambda = -1, half of the target is missing
-    assert updated(method, short).forecast("").last_lambda == -0.5
+    assert updated(method, short).multiplier("").forecast.last_lambda == -0.5

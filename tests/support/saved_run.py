@@ -21,7 +21,7 @@ def trainer_state(step, **state):
     ]
     entry = {
         "method": "leash",
-        "state": {"lambda": 0.25},
+        "state": {"multipliers": {"": {"lam": 0.25}}},
         "version": step,
         "length_of": "completion",
         "target_length": 4096,

@@ -38,8 +38,8 @@ def lambda_after(lam, lengths, target=TARGET, lambda_lr=LAMBDA_LR):
 
 def lambda_in(entry):
     """Lambda of a state that was saved."""
-    (lam,) = entry["state"]["lambdas"].values()
-    return lam
+    (multiplier,) = entry["state"]["multipliers"].values()
+    return multiplier["lam"]
 
 
 def stock_trainer(

@@ -174,7 +174,7 @@ def used_lambdas(trainer):
 def test_a_second_trainer_starts_from_the_methods_beginning(tiny_model_path, tmp_path):
     """As in a notebook in which a cell runs twice, and with a callback that is added after a trainer was made."""
     method = Leash(lambda_lr=0.05)
-    method.load_state_dict({**Leash().state_dict(), "lambdas": {"": 0.25}})  # as the user built it
+    method.multiplier("").lam = 0.25  # as the user built it
     callback = LengthControlCallback(LengthControlledReward(parity_reward, method, target_length=6))
 
     def train():

@@ -54,7 +54,7 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path, sc
         assert alone[key] == pytest.approx(both[key], abs=1e-12)
     assert max(alone["advantages"]) > 0.5
     assert len({row["leash/lambda"] for row in alone["log"]}) == 4
-    lambdas = [*alone["state"]["state"]["lambdas"].values()]
+    lambdas = [multiplier["lam"] for multiplier in alone["state"]["state"]["multipliers"].values()]
     assert len({*lambdas}) == len(lambdas) > (scenario == "budgets")
 
 

@@ -224,7 +224,7 @@ def test_a_deep_copy_is_a_reward_of_its_own():
     assert call(copied, 15, 15) == [0.75, 0.75]
     assert reward.pop_scored_rollouts() == []
     assert len(copied.pop_scored_rollouts()) == 1
-    copied.method.lambdas = {"": 0.0}
+    copied.method.multiplier("").lam = 0.0
     assert call(copied, 15, 15) == [1.0, 1.0]
     assert call(reward, 15, 15) == [0.75, 0.75]
 

@@ -201,8 +201,8 @@ def test_other_settings_are_said_and_gone_on_with(run, resumable, caplog):
     resumed.train(resume_from_checkpoint=True)
     assert lines_with(caplog, "checkpoint-4", "learning_rate", 0.001, 0.002, "target_length") == 1
     assert lines_with(caplog, "run_name") == 0
-    saved = length_control_state(run / "checkpoint-4")["state"]["lambdas"]
-    assert [row["leash/lambda"] for row in log(resumed, 5)] == [*saved.values()]
+    saved = length_control_state(run / "checkpoint-4")["state"]["multipliers"]
+    assert [row["leash/lambda"] for row in log(resumed, 5)] == [saved[""]["lam"]]
 
 
 COST_REWARD_AND_METHOD = """
