@@ -83,19 +83,26 @@ def end_of_first_occurrence(text: str, right_answer: str) -> int | None:
     text = text.translate(TO_ASCII_MINUS)
     answer = _text_to_find(right_answer)
     number = NUMBER.fullmatch(answer)
-    if number is not None:
-        # Numbers are compared by value, so "1234" is also right where the text has "1,234.0".
-        for candidate in NUMBER.finditer(text):
-            if _number_value(candidate) == _number_value(number):
-                return candidate.end()
-        return None
-    # A digit at either end of the answer must not belong to a longer number of the text: "5 km" does not stand in
+    place = _first_words(text, answer) if number is None else _first_number(text, number)
+    return None if place is None else place.end()
+
+
+def _first_number(text: str, number: re.Match[str]) -> re.Match[str] | None:
+    """Returns the first number of a text that has the same value, such as "1,234.0" for 1234."""
+    for candidate in NUMBER.finditer(text):
+        if _number_value(candidate) == _number_value(number):
+            return candidate
+    return None
+
+
+def _first_words(text: str, words: str) -> re.Match[str] | None:
+    """Returns the first place of a text where these words stand, in upper or lower case."""
+    # A digit at either end of the words must not belong to a longer number of the text: "5 km" does not stand in
     # "1.5 km", and "about 5" does not stand in "about 5.2".
-    before = NO_NUMBER_BEFORE if answer[0].isdigit() else ""
-    behind = NO_NUMBER_BEHIND if answer[-1].isdigit() else ""
-    pattern = re.escape(answer).replace("%", r"\\?%")  # LaTeX writes "50\%"
-    match = re.search(rf"(?<!\w){before}{pattern}(?!\w){behind}", text, re.IGNORECASE)
-    return None if match is None else match.end()
+    before = NO_NUMBER_BEFORE if words[0].isdigit() else ""
+    behind = NO_NUMBER_BEHIND if words[-1].isdigit() else ""
+    pattern = re.escape(words).replace("%", r"\\?%")  # LaTeX writes "50\%"
+    return re.search(rf"(?<!\w){before}{pattern}(?!\w){behind}", text, re.IGNORECASE)
 
 
 def _number_value(number: re.Match[str]) -> Decimal:

@@ -39,29 +39,25 @@ class CorrectnessRule:
 
     def __init__(self, functions: Sequence[Any], names: Sequence[str], chosen: Any = None, chosen_name: str = ""):
         self._names = list(names)
-        # The table of all rewards has one column for each reward function, and one after them for a deciding function
-        # that is none of them, which is then the only one of `unweighted_functions`.
-        self.deciding_column: int | None = None
-        self.unweighted_functions: list[Any] = []
-        self.unweighted_names: list[str] = []
         self.restart()
-        # `chosen` is the value of `correctness_func`: a reward function or its name, another function, or `None`.
+        # A deciding function that is no reward function has the last column of the table of all rewards.
+        is_another_function = callable(chosen) and chosen not in functions
+        if is_another_function and chosen_name in names:
+            raise TrainingError(f"correctness_func and reward_funcs have the same name, {chosen_name!r}; rename one")
+        self.unweighted_functions = [chosen] if is_another_function else []
+        self.unweighted_names = [chosen_name] if is_another_function else []
+        self.deciding_column = self._column_of(chosen, [*functions, *self.unweighted_functions])
+
+    def _column_of(self, chosen: Any, functions: Sequence[Any]) -> int | None:
+        """Returns the column of a function, or of that of a name, in the table of all rewards; `None` for `None`."""
+        if chosen is None:
+            return None
         if chosen in functions:
-            self.deciding_column = list(functions).index(chosen)
-        elif callable(chosen):
-            if chosen_name in names:
-                raise TrainingError(
-                    f"correctness_func and reward_funcs have the same name, {chosen_name!r}; rename one"
-                )
-            self.unweighted_functions = [chosen]
-            self.unweighted_names = [chosen_name]
-            self.deciding_column = len(names)
-        elif chosen in names:
-            self.deciding_column = self._names.index(chosen)
-        elif chosen is not None:
-            raise TrainingError(
-                f"correctness_func is {chosen!r}, but must name one of {', '.join(names)}, or be another function"
-            )
+            return functions.index(chosen)
+        if chosen in self._names:
+            return self._names.index(chosen)
+        names = ", ".join(self._names)
+        raise TrainingError(f"correctness_func is {chosen!r}, but must name one of {names}, or be another function")
 
     def restart(self) -> None:
         """Forgets the rewards that have been observed, at the beginning of another run."""

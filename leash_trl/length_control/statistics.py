@@ -21,6 +21,8 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     # one row for each completion, and one column for each value, such as `violation` and `mean_length`
     constraint_table = _as_frame(_constraint_columns(method, rollouts, score))
     logged = method.statistics() | constraint_table.mean().to_dict() | _batch_statistics(rollouts, score)
+    if rollouts.is_correctness_known:
+        logged |= _correctness_statistics(rollouts, score)
     if method.target_use != "none":
         logged["common_target"] = rollouts.common_target
     # budget of each completion, such as ["low", "low", "high", "high"]; `None` if there is only one
@@ -85,18 +87,26 @@ def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
     if rollouts.num_tokens is not None:
         # `lengths` are something else, such as the tokens of the thinking
         columns["mean_completion_length"] = rollouts.num_tokens
-    logged = {
+    return {
         "p95_length": rollouts.lengths.double().quantile(0.95).item(),
         "max_length": rollouts.lengths.max().item(),
+        **_as_frame(columns).mean().to_dict(),
     }
-    if rollouts.is_correctness_known:
-        # of the correct answers, the share whose reward the length reduces
-        is_paying_N = (score.penalty > 0).double()
-        columns["paying_share"] = is_paying_N.masked_fill(~rollouts.is_correct, torch.nan)
-        columns["mean_correct_length"] = rollouts.correct_lengths
-        columns["mean_wrong_length"] = rollouts.scorable_lengths.masked_fill(rollouts.is_correct, torch.nan)
-        logged["length_accuracy_correlation"] = length_accuracy_correlation(rollouts)
-    return logged | _as_frame(columns).mean().to_dict()
+
+
+def _correctness_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
+    """Returns statistics that exist once per batch whose correct answers are known."""
+    # of the correct answers, the share whose reward the length reduces
+    is_paying_N = (score.penalty > 0).double()
+    columns = {
+        "paying_share": is_paying_N.masked_fill(~rollouts.is_correct, torch.nan),
+        "mean_correct_length": rollouts.correct_lengths,
+        "mean_wrong_length": rollouts.scorable_lengths.masked_fill(rollouts.is_correct, torch.nan),
+    }
+    return {
+        "length_accuracy_correlation": length_accuracy_correlation(rollouts),
+        **_as_frame(columns).mean().to_dict(),
+    }
 
 
 def length_accuracy_correlation(rollouts: Rollouts) -> float:

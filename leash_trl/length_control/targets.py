@@ -104,17 +104,22 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
         return
     if not (is_number(target) and target > 0):
         raise ValueError(f"target_length is {target!r}, but must be a number above 0, such as 4096")
-    # A target at the generation limit has an effect only if the method itself stops generation there. For others, no
-    # completion can be longer than the target.
-    may_be_limit = limits_generation(method)
-    is_too_long = target > generation_limit if may_be_limit else target >= generation_limit
-    if is_too_long and method.target_use != "none":
-        bound = "at most" if may_be_limit else "below"
-        raise ValueError(
-            f"target_length is {target:g}, but must be {bound} the {generation_limit} tokens of max_completion_length "
-            "or generation_kwargs"
-        )
+    if method.target_use != "none":
+        _check_within_limit(target, method, generation_limit)
     method.check(math.ceil(target), generation_limit)
+
+
+def _check_within_limit(target: float, method: LengthControl, generation_limit: float) -> None:
+    """Raises `ValueError` if no completion could be longer than the target, so that it would have no effect."""
+    # A target at the generation limit has an effect only if the method itself stops generation there.
+    may_be_limit = limits_generation(method)
+    if target < generation_limit or (may_be_limit and target == generation_limit):
+        return
+    bound = "at most" if may_be_limit else "below"
+    raise ValueError(
+        f"target_length is {target:g}, but must be {bound} the {generation_limit} tokens of max_completion_length "
+        "or generation_kwargs"
+    )
 
 
 def check_thinking_ends(rollouts: Rollouts, thinking_end: str) -> None:
