@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
@@ -96,15 +96,7 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
         return _cost_of_function(length_of)
     if length_of in COSTS:
         return Cost(length_of)
-    # The path of a function has a dot, as in "my_costs.num_lines" or "my_file.py:num_lines". A name without a dot is a
-    # typing error in one of COSTS.
-    if "." not in length_of:
-        raise ValueError(
-            f"length_of is {length_of!r}, but must be one of {', '.join(COSTS)}, or a function, as "
-            "'my_file.py:my_function'"
-        )
-    function = import_by_path("length_of", length_of, *COSTS)
-    return Cost(length_of, function)
+    return Cost(length_of, function=import_by_path("length_of", length_of, *COSTS))
 
 
 def _cost_of_function(function: Callable[..., Any]) -> Cost:
@@ -140,8 +132,8 @@ def costs_of(
         decode (`Callable`): Turns tokens into text.
 
     Raises:
-        `TrainingError`: If a cost is not known: a function returns something else than one number of at least 0 for
-            each completion, completions have no messages, or the data set has no right answers.
+        `TrainingError`: If a cost is not known: a function does not return one number of at least 0 for each
+            completion, or the data set has no right answers.
 
     Example:
         >>> facts = [CompletionFacts(num_tokens=9, num_thinking_tokens=6, is_truncated=False)]
@@ -155,10 +147,10 @@ def costs_of(
     if cost.name == "checking":
         return _checking_lengths(arguments, decode)
     if cost.name == "tool_calls":
-        return [_num_tool_calls(messages) for messages in _completions_as_messages(cost, arguments)]
+        return [_num_tool_calls(messages) for messages in arguments["completions"]]
     # A turn is a message of the model; the others are the results of tools.
     if cost.name == "turns":
-        return [len(_assistant_messages(messages)) for messages in _completions_as_messages(cost, arguments)]
+        return [len(_assistant_messages(messages)) for messages in arguments["completions"]]
     return _costs_by_function(cost, arguments, num_completions=len(facts))
 
 
@@ -215,17 +207,6 @@ def _right_answer(solution: Any) -> str:
     return str(value)
 
 
-def _completions_as_messages(cost: Cost, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:
-    """Returns the completions, each of which must be a list of messages, as TRL has them for conversations."""
-    completions: Sequence[Any] = arguments["completions"]
-    if any(isinstance(completion, str) for completion in completions):
-        raise TrainingError(
-            f"length_of is {cost.name!r}, but completions are texts without messages; use prompts that are messages, "
-            "with tools or an environment_factory"
-        )
-    return completions
-
-
 def _assistant_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns the messages that the model wrote; the others hold the results of tools."""
     return [message for message in messages if message.get("role") == "assistant"]
@@ -239,26 +220,12 @@ def _num_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
 def _costs_by_function(cost: Cost, arguments: Mapping[str, Any], num_completions: int) -> list[float]:
     """Returns what the user's function counts of each completion; raises `TrainingError` if these are no costs."""
     assert cost.function is not None
-    try:
-        returned = cost.function(**arguments)
-    except Exception as error:
-        raise TrainingError(
-            f"length_of {cost.name!r} raised {type(error).__name__} ({error}); it is called as reward functions are: "
-            "with prompts, completions, completion_ids and all columns of the data set by name"
-        ) from error
-    try:
-        values = list(returned)
-        costs = [float(value) for value in values]
-        # Characters of a text, keys of a mapping and numbers as text are no costs, though float may read them.
-        if isinstance(returned, bytes | Mapping | Set) or any(isinstance(value, str) for value in values):
-            costs = []
-    except (TypeError, ValueError):
-        costs = []  # it then has the wrong number of costs, which raises the error below
+    costs = [float(value) for value in cost.function(**arguments)]
     are_costs = all(0 <= value < math.inf for value in costs)  # both comparisons are False for NaN
     if not are_costs or len(costs) != num_completions:
         raise TrainingError(
-            f"length_of {cost.name!r} returned {str(returned)[:100]} for {num_completions} completions, but must "
-            "return one number of at least 0 for each"
+            f"length_of {cost.name!r} returned {str(costs)[:100]} for {num_completions} completions, but must return "
+            "one number of at least 0 for each"
         )
     return costs
 

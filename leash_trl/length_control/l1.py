@@ -37,13 +37,6 @@ class L1Exact(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # lowest and highest length in tokens that a prompt may request, such as [100, 4000]
-        if self.budget_range is not None:
-            is_pair = len(self.budget_range) == 2 and all(isinstance(bound, int) for bound in self.budget_range)
-            if not is_pair or not 1 <= self.budget_range[0] <= self.budget_range[1]:
-                raise ValueError(
-                    f"budget_range is {self.budget_range!r}, but must be two whole numbers, 1 <= low <= high"
-                )
         # `suffix` is appended to each prompt, with the requested length in place of {n}; without it, the model could
         # not know the length.
         if self.suffix and "{n}" not in self.suffix:

@@ -137,16 +137,10 @@ class LengthControl:
         `base_rewards`, `shaped_rewards`, `penalty` and `advantages`.
 
         Raises:
-            `TrainingError`: If `shaped_rewards` does not return a number for each completion.
+            `TrainingError`: If `shaped_rewards` returns NaN or infinity for a completion that has a reward.
         """
         base = self.base_rewards(rollouts)
         shaped = self.shaped_rewards(rollouts)
-        if shaped.shape != rollouts.lengths.shape or not shaped.is_floating_point():
-            raise TrainingError(
-                f"shaped_rewards of length_control {self.name!r} returned {shaped.dtype} of shape "
-                f"{tuple(shaped.shape)}, but must return a tensor of floats of shape {tuple(rollouts.lengths.shape)}, "
-                "with one value for each completion"
-            )
         # NaN is right only for a completion without the reward that the method trains on.
         broken = shaped[~base.isnan() & ~shaped.isfinite()]
         if len(broken):
@@ -158,13 +152,11 @@ class LengthControl:
         # it is that of the run.
         if self.scale_rewards is not None:
             rule = replace(rule, scale_rewards=self.scale_rewards)
+        advantages = self.advantages(rollouts, shaped, rule)
         penalty = self.penalty(rollouts)
-        return Score(
-            base=base,
-            penalty=base - shaped if penalty is None else penalty,
-            shaped=shaped,
-            advantages=self.advantages(rollouts, shaped, rule),
-        )
+        if penalty is None:
+            penalty = base - shaped
+        return Score(base=base, penalty=penalty, shaped=shaped, advantages=advantages)
 
     def begin_update(self, num_done: int, num_updates: int) -> None:
         """Prepares the state for the next policy update; `num_done` of the `num_updates` of the run are done."""

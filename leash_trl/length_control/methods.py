@@ -64,15 +64,10 @@ METHODS = _load_methods()
 
 def find_method(name: str) -> type[LengthControl]:
     """Returns the class of a method by its name, or by its path: `my_lib.methods.Mine` or `my_file.py:Mine`."""
-    if not isinstance(name, str):
-        raise ValueError(f"length_control is {name!r}, but must be text; set length_control_kwargs for its parameters")
     if name in METHODS:
         return METHODS[name]
-    if "." not in name:  # the name of a method that does not exist
-        raise ValueError(f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path")
-    # An import path or a file may lead to any object, whose type is checked below. `example` is a name for the message
-    # of a failed import.
-    method: type[LengthControl] = import_by_path("length_control", name, example="MyMethod")
+    # An import path or a file may lead to any object.
+    method: type[LengthControl] = import_by_path("length_control", name, *METHODS, example="MyMethod")
     if not (isinstance(method, type) and issubclass(method, LengthControl)):
         raise ValueError(f"length_control is {name!r}, which is no subclass of LengthControl; name one")
     return method

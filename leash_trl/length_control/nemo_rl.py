@@ -7,7 +7,6 @@ import torch
 
 from leash_trl.length_control import LengthControl, Rollouts
 from leash_trl.length_control.dual import clipped
-from leash_trl.length_control.fields import is_number
 
 
 class Band(NamedTuple):
@@ -40,22 +39,24 @@ def band_or_default(value: Any, default: Band | None = None, name: str = "profil
         name (`str`): Name of the value for the error message.
 
     Raises:
-        `ValueError`: If the value is not a band.
+        `ValueError`: If the band has no tokens or its factor is not from 0 to 1.
     """
     # NeMo-RL's data has bands such as {"total": {"a": 18000, "b": 24000, "f": 0.9}}.
     if isinstance(value, Mapping):
         value = value.get("total", value)
-    # A table gives a row without a band None or NaN, or a mapping with the same keys as other rows and only such
-    # values.
-    entries = value if isinstance(value, Mapping) else {name: value}
-    if all(entry is None or entry != entry for entry in entries.values()):  # only NaN differs from itself
+    if _is_missing(value):
         return default
-    # A missing entry, or a value that is no mapping, gives None, which is no number.
-    numbers: list[Any] = [entries.get(field) for field in Band._fields]
-    band = Band(*numbers)
-    if all(is_number(number) for number in band) and 0 <= band.a < band.b and 0 <= band.f <= 1:
-        return band
-    raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
+    band = Band(value["a"], value["b"], value["f"])
+    if not (0 <= band.a < band.b and 0 <= band.f <= 1):
+        raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
+    return band
+
+
+def _is_missing(value: Any) -> bool:
+    """Returns whether a row has no band. A table gives it None or NaN, or a mapping with the same keys as other rows
+    and only such values."""
+    entries = value.values() if isinstance(value, Mapping) else [value]
+    return all(entry is None or entry != entry for entry in entries)  # only NaN differs from itself
 
 
 class NemoRL(LengthControl):

@@ -40,10 +40,6 @@ class ThinkPrune(LengthControl):
         # Generation limit in tokens by the number of policy updates from which on it applies. Keys from JSON and the
         # command line are strings.
         self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
-        # the first update must have a limit; without any stage, it has none
-        starts_at_zero = min(self.stages, default=-1) == 0
-        if not starts_at_zero or min(self.stages.values()) < 1:
-            raise ValueError(f"stages is {self.stages!r}, but must map updates, from 0 on, to limits in tokens")
         if self.suffix and "{limit}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must contain {{limit}} or be ""')
 

@@ -41,13 +41,6 @@ def test_tool_calls_and_turns_of_conversations():
     assert costs_of(Cost("turns"), FACTS, arguments, decode=str) == [2, 1]
 
 
-@pytest.mark.parametrize("name", ["tool_calls", "turns"])
-def test_texts_have_no_tool_calls_and_no_turns(name):
-    with pytest.raises(TrainingError) as caught:
-        costs_of(Cost(name), FACTS, {"completions": ["It is 3.", "4"]}, decode=str)
-    assert is_one_line(caught, "length_of", name)
-
-
 def test_checks_cannot_be_told_from_the_output_of_tools():
     messages = [{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "3"}]
     arguments = {"completion_ids": ["a", "b"], "completions": [messages, messages], "solution": ["3", "3"]}
@@ -75,22 +68,7 @@ def test_what_is_no_right_answer_is_refused_instead_of_never_found(solution):
     assert is_one_line(caught, "checking", "solution", repr(solution))
 
 
-@pytest.mark.parametrize(
-    "returned",
-    [
-        [1.0, None],
-        [1.0, float("nan")],
-        [1.0, -0.5],
-        [1.0, float("inf")],
-        [1.0],
-        None,
-        [1, "a"],
-        ["3", "4"],
-        "57",
-        {5: 1, 7: 2},
-        {5, 7},
-    ],
-)
+@pytest.mark.parametrize("returned", [[1.0, float("nan")], [1.0, -0.5], [1.0, float("inf")], [1.0]])
 def test_what_a_function_must_not_return(returned):
     with pytest.raises(TrainingError) as caught:
         costs_of(Cost("mine.cost", lambda **arguments: returned), FACTS, {}, decode=str)

@@ -38,7 +38,7 @@ def test_a_row_without_a_band_has_the_configured_one(value):
     assert band_or_default(value) is None
 
 
-@pytest.mark.parametrize("value", ["900", 900, {"total": {"a": 900}}, {"a": 9, "b": None, "f": 0.5}], ids=str)
+@pytest.mark.parametrize("value", [{"a": 9, "b": 9, "f": 0.5}, {"total": {"a": 9, "b": 10, "f": 2.0}}], ids=str)
 def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
     with pytest.raises(ValueError, match=r"column_of_bands of row 1 is ") as error:
         NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})

@@ -85,19 +85,6 @@ class Changed(LengthControl):
 FOUR = toy_rollouts([1, -1, 1, 1], [10, 30, 5, 7])
 
 
-@pytest.mark.parametrize(
-    ("change", "returned"),
-    [
-        (torch.Tensor.mean, r"\(\)"),
-        (lambda rewards: rewards[:2], r"\(2,\)"),
-        (torch.Tensor.long, "int64"),
-    ],
-)
-def test_what_is_no_reward_for_each_completion_is_refused(change, returned):
-    with pytest.raises(ValueError, match=rf"\A.*shaped_rewards of .*log_budget.*{returned}.*\(4,\).*\Z"):
-        Changed(change).score(FOUR, AdvantageRule())
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_reward_that_is_no_number_is_refused_where_the_task_has_one(value):
     with pytest.raises(ValueError, match=rf"\A.*shaped_rewards of .*log_budget.*{value}.*\Z"):
