@@ -101,17 +101,11 @@ def find_cost(length_of: str | Callable[..., Any]) -> Cost:
 
 def _cost_of_function(function: Callable[..., Any]) -> Cost:
     """Returns the cost with the import path of a function as its name, by which a resumed run finds it again."""
-    # An object such as a `functools.partial` has neither attribute. Its path is "None.None", which cannot be imported.
-    path = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', None)}"
-    # A lambda, or a function inside another one, has a path that leads nowhere or to another object.
-    try:
-        is_importable = import_by_path("length_of", path) is function
-    except ValueError:
-        is_importable = False
-    if not is_importable:
+    # A lambda, or a function inside another one, cannot be imported, which raises an error.
+    path = f"{function.__module__}.{function.__qualname__}"
+    if import_by_path("length_of", path) is not function:
         raise ValueError(
-            f"length_of is {function!r}, which cannot be imported as {path}, so a resumed run would not find it; "
-            "define the function at the top level of a module, a script or a notebook"
+            f"length_of is {function!r}, but {path} is another function, which a resumed run would take; rename one"
         )
     return Cost(path, function)
 
@@ -133,7 +127,7 @@ def costs_of(
 
     Raises:
         `TrainingError`: If a cost is not known: a function does not return one number of at least 0 for each
-            completion, or the data set has no right answers.
+            completion, or a right answer is missing or is no number and no short text.
 
     Example:
         >>> facts = [CompletionFacts(num_tokens=9, num_thinking_tokens=6, is_truncated=False)]
@@ -156,7 +150,7 @@ def costs_of(
 
 def _checking_lengths(arguments: Mapping[str, Any], decode: Callable[[Sequence[int]], str]) -> list[float]:
     """Returns the [`checking_length`] of each completion, by the column `solution` of the data set."""
-    solutions: Any = arguments.get("solution")  # `None` if the data set has no such column
+    solutions = arguments["solution"]
     check_right_answers(solutions)
     if have_tool_outputs(arguments["completions"]):
         raise TrainingError(
@@ -178,17 +172,12 @@ def have_tool_outputs(completions: Sequence[Any]) -> bool:
     return False
 
 
-def check_right_answers(solutions: Sequence[Any] | None) -> None:
+def check_right_answers(solutions: Sequence[Any]) -> None:
     """Checks the right answers in a column `solution`, each of which must be looked for in a completion.
 
     Raises:
-        `TrainingError`: If there is no such column (`None`), or an answer is missing, or is neither a number nor a
-            short text.
+        `TrainingError`: If an answer is missing, or is neither a number nor a short text.
     """
-    if solutions is None:
-        raise TrainingError(
-            "length_of is 'checking', but the data set has no column solution with the right answers; add it"
-        )
     for solution in solutions:
         check_right_answer(_right_answer(solution))
 

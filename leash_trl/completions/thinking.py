@@ -146,16 +146,18 @@ def warn_of_hidden_markers(tokenizer: "PreTrainedTokenizerBase", markers: Thinki
     """Warns if the tokenizer leaves a marker out of the texts that rewards get, because it is a special token: a guess
     inside unfinished thinking is then graded as an answer."""
     for marker in (markers.start, markers.end):
-        if marker is None:
-            continue
-        ids = tokenizer.encode(marker, add_special_tokens=False)
-        # TRL decodes completions for reward functions without special tokens. A marker that decoding never restores,
-        # such as one that is encoded as an unknown token, is not hidden by that.
-        is_restored = marker in tokenizer.decode(ids)
-        if is_restored and marker not in tokenizer.decode(ids, skip_special_tokens=True):
+        if marker is not None and _is_hidden(tokenizer, marker):
             warnings.warn(
                 f"thinking_end is {markers.end!r}, but {marker!r} is a special token, which texts do not show, so "
                 "rewards cannot tell thinking from answers; set special to false for it in the tokenizer's files",
                 stacklevel=2,
             )
             return
+
+
+def _is_hidden(tokenizer: "PreTrainedTokenizerBase", marker: str) -> bool:
+    """Returns whether decoding without special tokens, as TRL does it for reward functions, leaves out a marker."""
+    ids = tokenizer.encode(marker, add_special_tokens=False)
+    # A marker that decoding never restores, such as one that is encoded as an unknown token, is not hidden by that.
+    is_restored = marker in tokenizer.decode(ids)
+    return is_restored and marker not in tokenizer.decode(ids, skip_special_tokens=True)

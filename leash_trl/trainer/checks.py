@@ -67,7 +67,7 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
     if TEMPLATE_COLUMN in dataset.column_names:
         check_template_arguments(trainer, dataset)
     if args.length_of == "checking":
-        check_right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
+        check_right_answers(dataset["solution"])
     # `check_columns` raises an error for a value that the method cannot use, and returns a warning or `None`.
     rows = list(dataset.select_columns(columns_read)) if columns_read else []
     _warn_if_any(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
