@@ -29,13 +29,12 @@ class Band(NamedTuple):
         return 1.0 - (1.0 - self.f) * share
 
 
-def band_or_default(value: Any, default: Band | None = None, name: str = "profile_band") -> Band | None:
-    """Returns the band of a prompt: that of its row, else `default`; `None` for no band.
+def band_of(value: Any, name: str) -> Band | None:
+    """Returns the band that a value of the configuration or of a row describes; `None` for no band.
 
     Args:
         value (`Mapping`): The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the
             same mapping under the key `total`, as in NeMo-RL's data. Values of None and NaN count as absent.
-        default (`Band`, *optional*): The band for rows without their own.
         name (`str`): Name of the value for the error message.
 
     Raises:
@@ -45,7 +44,7 @@ def band_or_default(value: Any, default: Band | None = None, name: str = "profil
     if isinstance(value, Mapping):
         value = value.get("total", value)
     if _is_missing(value):
-        return default
+        return None
     band = Band(value["a"], value["b"], value["f"])
     if not (0 <= band.a < band.b and 0 <= band.f <= 1):
         raise ValueError(f"{name} is {value!r}, but must have a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
@@ -97,7 +96,7 @@ class NemoRL(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.configured_band = band_or_default(self.profile_band)
+        self.configured_band = band_of(self.profile_band, "profile_band")
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         # `configured_band` is the band of all prompts, or `None`; the column may have another one for each prompt.
@@ -133,5 +132,5 @@ class NemoRL(LengthControl):
         bands = []
         for index, row in enumerate(rows):
             name = f"column {self.profile_band_column} of row {index}"
-            bands.append(band_or_default(row, self.configured_band, name))
+            bands.append(band_of(row, name) or self.configured_band)
         return bands

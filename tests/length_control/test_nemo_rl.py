@@ -5,21 +5,18 @@ import math
 import pytest
 from toy_rollouts import close, toy_rollouts
 
-from leash_trl.length_control.nemo_rl import Band, NemoRL, band_or_default
+from leash_trl.length_control.nemo_rl import Band, NemoRL, band_of
 
 
 NAN = math.nan
 BAND = {"a": 10, "b": 20, "f": 0.5}
 
 
-CONFIGURED = Band(100, 200, 0.5)
-
-
 @pytest.mark.parametrize(
     "value", [{"a": 1, "b": 2, "f": 0.1}, {"total": {"a": 1, "b": 2, "f": 0.1}, "reasoning": BAND}]
 )
-def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole(value):
-    assert band_or_default(value, CONFIGURED) == Band(1, 2, 0.1)
+def test_a_row_may_have_a_band_of_its_own_or_of_nemo_rls_data(value):
+    assert band_of(value, "band") == Band(1, 2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +30,8 @@ def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole(value):
     ],
     ids=str,
 )
-def test_a_row_without_a_band_has_the_configured_one(value):
-    assert band_or_default(value, CONFIGURED) == CONFIGURED
-    assert band_or_default(value) is None
+def test_a_row_may_have_no_band(value):
+    assert band_of(value, "band") is None
 
 
 @pytest.mark.parametrize("value", [{"a": 9, "b": 9, "f": 0.5}, {"total": {"a": 9, "b": 10, "f": 2.0}}], ids=str)
