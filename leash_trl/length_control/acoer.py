@@ -70,8 +70,8 @@ class ACOER(LengthControl):
     accuracies: list[float] = state_field(list)
     # moving average of the lengths of correct answers in tokens; `None` before the first correct answer
     mean_length: float | None = state_field(lambda: None)
-    # correctness (1 or 0) of all completions, and lengths of the correct ones, observed since the last update
-    verdicts: list[float] = state_field(list)
+    # number of scorable completions, and lengths of the correct ones, observed since the last update
+    scorable: int = state_field(int)
     correct_lengths: list[float] = state_field(list)
     num_updates: int = state_field(int)
     alpha: float = state_field(float)
@@ -89,13 +89,12 @@ class ACOER(LengthControl):
         return self.base_rewards(rollouts) * (1.0 + self.alpha * bonuses_N)
 
     def observe(self, rollouts: Rollouts) -> None:
-        self.verdicts += rollouts.correctness[rollouts.is_scorable].tolist()
+        self.scorable += int(rollouts.is_scorable.sum())
         self.correct_lengths += rollouts.lengths[rollouts.is_correct].tolist()
 
     def step(self) -> None:
-        # `verdicts` are the correctness (1 or 0) of the completions since the last update. There are none if this
-        # update reused those of an earlier one.
-        if not self.verdicts:
+        # There are no new completions if this update reused those of an earlier one.
+        if self.scorable == 0:
             return
         self._update_averages()
         self.num_updates += 1
@@ -109,13 +108,13 @@ class ACOER(LengthControl):
         """Adds what was observed since the last update to the moving averages of accuracy and of the length of correct
         answers."""
         previous_average = self.accuracies[-1] if self.accuracies else None
-        accuracy = fmean(self.verdicts)  # verdicts are 1 for a correct and 0 for a wrong answer
+        accuracy = len(self.correct_lengths) / self.scorable
         self.accuracies.append(self._moving_average(previous_average, accuracy))
         self.accuracies = self.accuracies[-self.window :]  # the newest is the last
         # Without a correct answer, there is no new length, and the average stays as it is.
         if self.correct_lengths:
             self.mean_length = self._moving_average(self.mean_length, fmean(self.correct_lengths))
-        self.verdicts = []
+        self.scorable = 0
         self.correct_lengths = []
 
     def _moving_average(self, previous: float | None, newest: float) -> float:
