@@ -78,10 +78,7 @@ def _mixed_batch(
     # number.
     targets = _in_turn([method.target_for(0, target_length), method.target_for(1, target_length / 2)], questions)
     columns_of_rows = {name: _in_turn(values, questions) for name, values in columns.items()}
-    # Multiples of a prime number, modulo twice the target, are in no order and lie on both sides of the target.
-    lengths = rows * 7919 % (2 * target_length)
-    lengths = lengths.clamp(min=1, max=max_completion_length)
-    lengths[0] = max_completion_length  # at least one completion is truncated
+    lengths = _lengths_around(target_length, rows, max_completion_length)
     return Rollouts(
         task_rewards=(-1.0) ** rows.double(),  # 1 and -1 in turn
         lengths=lengths,
@@ -92,6 +89,14 @@ def _mixed_batch(
         max_completion_length=max_completion_length,
         columns=columns_of_rows | {TARGET_COLUMN: targets},  # LEASH reads both with `multiplier_per`
     )
+
+
+def _lengths_around(target_length: int, rows: torch.Tensor, max_completion_length: int) -> torch.Tensor:
+    """Returns lengths on both sides of the target, at least one of which is that of a truncated completion."""
+    lengths = rows * 7919 % (2 * target_length)  # multiples of a prime number, which are in no order
+    lengths = lengths.clamp(min=1, max=max_completion_length)
+    lengths[0] = max_completion_length
+    return lengths
 
 
 def _in_turn(values: Sequence[Any], questions: torch.Tensor) -> list[Any]:
@@ -129,9 +134,7 @@ def _training_record(
     for rollouts in batches:
         score = trained.score(rollouts, DEFAULT_RULE)
         if evaluates:
-            # An evaluation reads targets and scores other completions, but calls neither `observe` nor `step`.
-            trained.target_for(0, 1.0)
-            trained.score(replace(rollouts, task_rewards=-rollouts.task_rewards), DEFAULT_RULE)
+            _evaluate(trained, rollouts)
         trained.observe(rollouts)
         # A checkpoint lies between `observe` and `step` if mixed precision has skipped the update.
         if resumes:
@@ -141,6 +144,12 @@ def _training_record(
         trained.step()
         record.append(_as_text([vars(score), trained.statistics(), trained.state_dict()]))
     return record
+
+
+def _evaluate(method: LengthControl, rollouts: Rollouts) -> None:
+    """Reads targets and scores completions, as an evaluation does, which calls neither `observe` nor `step`."""
+    method.target_for(0, 1.0)
+    method.score(replace(rollouts, task_rewards=-rollouts.task_rewards), DEFAULT_RULE)
 
 
 def _resumed(method: LengthControl, state: Mapping[str, Any]) -> LengthControl:
@@ -167,21 +176,17 @@ def _check_training(method: LengthControl, batches: Sequence[Rollouts]) -> None:
 
 
 def _check_same_again(method: LengthControl, batches: Sequence[Rollouts], record: list[str]) -> None:
-    """Raises `ValueError` if training on the same batches, evaluated or resumed, does not have the same record."""
-    if _training_record(method, batches) != record:
+    """Raises `ValueError` if training on the same batches does not have the same record once it is resumed from
+    checkpoints, or evaluated."""
+    if _training_record(method, batches, resumes=True) != record:
         raise ValueError(
-            f"length_control {method.name!r} differs between two instances on the same batches; draw no random "
-            "numbers, and declare its state with state_field, not in the class"
+            f"state of length_control {method.name!r} is not the same after a checkpoint; declare with state_field, "
+            "not in the class, what observe and step change, and draw no random numbers"
         )
     if _training_record(method, batches, evaluates=True) != record:
         raise ValueError(
             f"length_control {method.name!r} trains differently after an evaluation; change state only in observe and "
             "step, by the rollouts that observe receives, not in score or target_for"
-        )
-    if _training_record(method, batches, resumes=True) != record:
-        raise ValueError(
-            f"state of length_control {method.name!r} is not the same after a checkpoint; declare with state_field "
-            "what observe and step change"
         )
 
 
@@ -242,15 +247,14 @@ def _check_dependence(method: LengthControl, rollouts: Rollouts, score: Score) -
     does not depend."""
     part_size = rollouts.num_generations if method.depends_on == "prompt" else 1
     score_in_parts = _score_in_parts(method, rollouts, part_size)
-    if not _is_same(score.shaped, score_in_parts.shaped):
+    are_same = _is_same(score.shaped, score_in_parts.shaped)
+    if method.own_advantages:  # GRPO's rule always compares the completions of a prompt
+        are_same &= _is_same(score.advantages, score_in_parts.advantages)
+    if not are_same:
         raise ValueError(
-            f"depends_on of length_control {method.name!r} is {method.depends_on!r}, but shaped_rewards depends on "
-            "other completions; set it to 'prompt' if on those of the prompt (see rollouts.by_group), else to 'batch'"
-        )
-    if method.own_advantages and not _is_same(score.advantages, score_in_parts.advantages):
-        raise ValueError(
-            f"depends_on of length_control {method.name!r} is {method.depends_on!r}, but advantages depend on other "
-            "completions; set it to 'prompt' if on those of the prompt, else to 'batch'"
+            f"depends_on of length_control {method.name!r} is {method.depends_on!r}, but shaped_rewards or advantages "
+            "depend on other completions; set it to 'prompt' if on those of the prompt (see rollouts.by_group), else "
+            "to 'batch'"
         )
 
 

@@ -75,17 +75,20 @@ class CorrectnessRule:
                 "correctness_func is None, so it is not known which answers are correct, and accuracy is neither "
                 f"logged nor shown; set it to one of {', '.join(self._names)}, or to another function"
             )
-        # The only reward function decides, unless it gives partial credit. Then its smallest and its largest positive
-        # reward so far are different. Before the first one, they are infinity and 0.
-        gives_partial_credit = self.highest_positive > self.lowest_positive * (1.0 + FLOAT32_ERROR)
-        if not gives_partial_credit:
-            return None
-        values = f"{self.lowest_positive:.3g} and {self.highest_positive:.3g}"
-        return (
-            f"reward_funcs is {self._names[0]}, which returned {values}, so it is not known which answers are "
-            "correct, and accuracy is neither logged nor shown; set correctness_func to a function that is "
-            "positive only for correct answers; it need not be in reward_funcs"
-        )
+        # The only reward function decides, unless it gives partial credit.
+        if self.has_partial_credit:
+            return (
+                f"reward_funcs is {self._names[0]}, which returned {self.lowest_positive:.3g} and "
+                f"{self.highest_positive:.3g}, so it is not known which answers are correct, and accuracy is neither "
+                "logged nor shown; set correctness_func to a function that is positive only for correct answers; it "
+                "need not be in reward_funcs"
+            )
+        return None
+
+    @property
+    def has_partial_credit(self) -> bool:
+        """Whether two positive rewards so far are different. Before the first one, their bounds are infinity and 0."""
+        return self.highest_positive > self.lowest_positive * (1.0 + FLOAT32_ERROR)
 
     @property
     def is_known(self) -> bool:

@@ -6,16 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from inspect import formatannotation
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 
-# what the value of a hyper-parameter must satisfy, and how messages write it
+class Comparison(NamedTuple):
+    """What a hyper-parameter must satisfy: a comparison of its value with a bound, and how messages write it."""
+
+    holds: Callable[[float, float], bool]
+    symbol: str
+
+
 COMPARISONS = {
-    "eq": (operator.eq, "equal to"),
-    "ge": (operator.ge, ">="),
-    "le": (operator.le, "<="),
-    "gt": (operator.gt, ">"),
-    "lt": (operator.lt, "<"),
+    "eq": Comparison(operator.eq, "equal to"),
+    "ge": Comparison(operator.ge, ">="),
+    "le": Comparison(operator.le, "<="),
+    "gt": Comparison(operator.gt, ">"),
+    "lt": Comparison(operator.lt, "<"),
 }
 
 
@@ -63,19 +69,23 @@ def has_type(value: Any, annotation: Any) -> bool:
     return plain_type is Any or isinstance(value, plain_type)
 
 
-def check_values(method: Any, bounds: Mapping[str, Mapping[str, float]]) -> None:
+def check_values(method: Any) -> None:
     """Raises `ValueError` if a field of a method does not have its annotated type, or is outside its bounds."""
     annotations = get_type_hints(type(method))
     for declared in fields(method):
         value = getattr(method, declared.name)
         annotation = annotations[declared.name]
-        needed = formatannotation(annotation)  # for the message, such as "float, >= 0, < 1"
-        is_allowed = has_type(value, annotation)
-        # the bounds of a field, such as {"ge": 0, "lt": 1}
-        for comparison, bound in bounds.get(declared.name, {}).items():
-            compare, symbol = COMPARISONS[comparison]
-            needed += f", {symbol} {bound}"
-            if is_number(value):  # an optional field may be `None`, which has no order
-                is_allowed &= compare(value, bound)
-        if not is_allowed:
+        bounds = declared.metadata  # such as {"ge": 0, "lt": 1}
+        if not has_type(value, annotation) or not is_within(value, bounds):
+            needed = formatannotation(annotation)  # for the message, such as "float, >= 0, < 1"
+            for comparison, bound in bounds.items():
+                needed += f", {COMPARISONS[comparison].symbol} {bound}"
             raise ValueError(f"{declared.name} is {value!r}, but must be {needed}; or leave it out")
+
+
+def is_within(value: Any, bounds: Mapping[str, float]) -> bool:
+    """Returns whether a value is within bounds such as `{"ge": 0, "lt": 1}`; other values than numbers, such as the
+    `None` of an optional field, are."""
+    if not is_number(value):
+        return True
+    return all(COMPARISONS[comparison].holds(value, bound) for comparison, bound in bounds.items())

@@ -13,6 +13,7 @@ from leash_trl.length_control import (
     group_advantages,
     hyperparameter,
 )
+from leash_trl.length_control.dual import clipped
 from leash_trl.length_control.rollouts import LEAST_LENGTH
 
 
@@ -62,10 +63,7 @@ class GFPO(LengthControl):
 
     def is_kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to train on."""
-        num_kept = self.num_kept
-        if num_kept is None:
-            half = rollouts.num_generations // 2
-            num_kept = min(max(2, half), 8)
+        num_kept = self.num_kept or clipped(rollouts.num_generations // 2, 2, 8)
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         # The completions of a prompt with the highest metric are kept: the shortest ones, or those with the highest

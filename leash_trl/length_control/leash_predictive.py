@@ -67,19 +67,22 @@ class LeashPredictive(Leash):
 
     def dual_step(self, multiplier: Multiplier, reuses_completions: bool) -> None:
         forecast = multiplier.forecast
-        # The forecast is told the weight of length in the update that has just been done.
+        lam = self._lambda_of_update(multiplier, reuses_completions)
         if multiplier.observed:
-            lam = self.penalty_coefficient(multiplier)
             forecast = forecast.for_target(multiplier.common_target).after_batch(multiplier.violation)
-        elif reuses_completions:  # another update on the completions of the last one
-            lam = forecast.last_lambda
-        else:  # the update was on completions of other multipliers
-            lam = 0.0
         multiplier.forecast = forecast.after_update(lam, self.adam_beta1)
         # Lambda stands still in the updates of `release_share`, while the forecast goes on.
         if not self.is_released:
             push = multiplier.forecast.needed_push(self.adam_beta1)
             multiplier.lam = clipped(push, self.lambda_min, self.lambda_max)
+
+    def _lambda_of_update(self, multiplier: Multiplier, reuses_completions: bool) -> float:
+        """Returns the weight that the length of a multiplier's prompts had in the update that has just been done."""
+        if multiplier.observed:
+            return self.penalty_coefficient(multiplier)
+        if reuses_completions:
+            return multiplier.forecast.last_lambda
+        return 0.0  # the update was on completions of other multipliers
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         forecast = self.multiplier(name).forecast

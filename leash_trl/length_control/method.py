@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 import torch
@@ -60,21 +60,16 @@ class LengthControl:
     advantages_have_mean_zero: ClassVar[bool] = False
     # standard deviation by which advantages are divided; `None`: that of the run's `scale_rewards`
     scale_rewards: ClassVar[Scaling | None] = None
-    # bounds of the fields made by `hyperparameter`, which are kept here because a subclass that is decorated with
-    # `dataclass` again has its fields made anew, without their metadata
-    bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
     def __init_subclass__(cls) -> None:
         dataclass(cls)
-        bounds_of_class = {declared.name: declared.metadata for declared in fields(cls) if declared.metadata}
-        cls.bounds = {**cls.bounds, **bounds_of_class}
 
     def __post_init__(self) -> None:
         if not hasattr(self, "name"):
             raise ValueError(
                 f"name of the method {type(self).__name__} is missing; set it in the class: name = 'mine'"
             )
-        check_values(self, self.bounds)
+        check_values(self)
 
     def check(self, target_length: int | None, max_completion_length: float) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
@@ -141,13 +136,7 @@ class LengthControl:
         """
         base = self.base_rewards(rollouts)
         shaped = self.shaped_rewards(rollouts)
-        # NaN is right only for a completion without the reward that the method trains on.
-        broken = shaped[~base.isnan() & ~shaped.isfinite()]
-        if len(broken):
-            raise TrainingError(
-                f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
-                "has a reward, but must return a finite number there"
-            )
+        self._check_finite(shaped[~base.isnan()])
         # `rule` turns rewards into advantages. A method may fix the standard deviation by which it divides them; else
         # it is that of the run.
         if self.scale_rewards is not None:
@@ -157,6 +146,15 @@ class LengthControl:
         if penalty is None:
             penalty = base - shaped
         return Score(base=base, penalty=penalty, shaped=shaped, advantages=advantages)
+
+    def _check_finite(self, shaped_with_reward: torch.Tensor) -> None:
+        """Raises `TrainingError` if a shaped reward is NaN or infinite, which it may be only without a base reward."""
+        broken = shaped_with_reward[~shaped_with_reward.isfinite()]
+        if len(broken):
+            raise TrainingError(
+                f"shaped_rewards of length_control {self.name!r} returned {broken[0].item()} for a completion that "
+                "has a reward, but must return a finite number there"
+            )
 
     def begin_update(self, num_done: int, num_updates: int) -> None:
         """Prepares the state for the next policy update; `num_done` of the `num_updates` of the run are done."""

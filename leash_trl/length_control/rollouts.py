@@ -121,18 +121,20 @@ def concatenated(parts: Sequence[Any]) -> Any:
     Values that exist once per batch, such as the generation limit, are taken from the first part; correctness is known
     if it is in all parts.
     """
-    changes: dict[str, Any] = {}
-    # Fields that have a value for each completion are joined. Others, such as the generation limit, stay as in the
-    # first part.
-    for name, first in vars(parts[0]).items():
-        values = [getattr(part, name) for part in parts]
-        if isinstance(first, torch.Tensor):  # of shape (N,)
-            changes[name] = torch.cat(values)
-        elif isinstance(first, Mapping):  # columns of the data set, such as {"effort": ["low", "high"]}
-            changes[name] = {column: [*chain.from_iterable(value[column] for value in values)] for column in first}
-        elif isinstance(first, bool):  # `is_correctness_known`
-            changes[name] = all(values)
+    changes = {name: _joined([getattr(part, name) for part in parts]) for name in vars(parts[0])}
     return replace(parts[0], **changes)
+
+
+def _joined(values: list[Any]) -> Any:
+    """Returns the value of a field for several parts."""
+    first = values[0]
+    if isinstance(first, torch.Tensor):  # of shape (N,)
+        return torch.cat(values)
+    if isinstance(first, Mapping):  # columns of the data set, such as {"effort": ["low", "high"]}
+        return {column: [*chain.from_iterable(value[column] for value in values)] for column in first}
+    if isinstance(first, bool):  # `is_correctness_known`
+        return all(values)
+    return first
 
 
 def selected(part: Any, rows: torch.Tensor) -> Any:

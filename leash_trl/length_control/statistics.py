@@ -74,15 +74,13 @@ def _constraint_columns(method: LengthControl, rollouts: Rollouts, score: Score)
 
 def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
     """Returns statistics that exist once per batch."""
-    # A shaped reward is the base reward minus the penalty, unless it was clipped.
-    is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
     # Values of each completion, whose mean is logged under this name. NaN leaves a completion out of the mean.
     columns = {
         "mean_effective_penalty": score.base - score.shaped,
         "truncated_share": rollouts.is_truncated,
         "task_reward": rollouts.task_rewards,
         "shaped_reward": score.shaped,
-        "clipped_share": is_clipped_N.double().masked_fill(torch.isnan(score.shaped), torch.nan),
+        "clipped_share": _is_clipped(score),
     }
     if rollouts.num_tokens is not None:
         # `lengths` are something else, such as the tokens of the thinking
@@ -92,6 +90,12 @@ def _batch_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
         "max_length": rollouts.lengths.max().item(),
         **_as_frame(columns).mean().to_dict(),
     }
+
+
+def _is_clipped(score: Score) -> torch.Tensor:
+    """`torch.Tensor` of shape `(N,)`: 1 where the shaped reward was clipped, else 0; NaN without a reward."""
+    is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
+    return is_clipped_N.double().masked_fill(torch.isnan(score.shaped), torch.nan)
 
 
 def _correctness_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:

@@ -172,7 +172,7 @@ class LosesWhatWasObserved(Mine):
         (UndeclaredCorrectness, ["needs_correctness", "None"]),
         (UndeclaredTarget, ["target_use", "'required'"]),
         (ScoreMovesState, ["score", "observe"]),
-        (SharedByAll, ["two instances", "state_field"]),
+        (SharedByAll, ["checkpoint", "state_field", "class"]),
         (LosesWhatWasObserved, ["checkpoint", "state_field"]),
     ],
 )

@@ -5,7 +5,6 @@ A message is one line if `\\A.*\\Z` matches it, since `.` matches no line end.
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -73,7 +72,6 @@ def test_what_just_fits_the_run_is_not_refused(method, settings, target, limit):
     METHODS[method](**settings).check(target, limit)
 
 
-@dataclass
 class Mine(LengthControl):
     name = "mine"
 

@@ -18,19 +18,11 @@ from leash_trl.length_control.methods import find_method
 
 
 README = Path(length_control.__path__[0], "README.md").read_text(encoding="utf-8")
-DECORATED = """
-from dataclasses import dataclass
-
-@dataclass
-class Decorated(PenaltyPerToken):
-    name = "decorated"
-    floor: float = hyperparameter(0.5, ge=0)
-"""
 
 
 @pytest.fixture
 def my_lib(tmp_path, monkeypatch):
-    code = README.partition("```python\n")[2].partition("```")[0] + DECORATED
+    code = README.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "my_lib.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_lib", raising=False)
@@ -60,15 +52,6 @@ def test_the_check_of_the_readme_passes(my_lib):
     names = {"PenaltyPerToken": find_method("my_lib.PenaltyPerToken"), "check_length_control": check_length_control}
     exec(code, names)
     names["test_my_method_keeps_the_contract"]()
-
-
-def test_a_decorator_of_habit_loses_no_range(my_lib):
-    make = find_method("my_lib.Decorated")
-    assert (make().floor, make(floor=1).growth) == (0.5, 1.1)
-    for settings in ({"floor": -1}, {"growth": 0.5}, {"floor": "1"}):
-        (name,) = settings
-        with pytest.raises(ValueError, match=name):
-            make(**settings)
 
 
 class Changed(LengthControl):
