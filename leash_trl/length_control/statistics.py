@@ -1,6 +1,7 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -28,13 +29,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     # budget of each completion, such as ["low", "low", "high", "high"]; `None` if there is only one
     budget_names = method.budgets(rollouts)
     if budget_names is not None:
-        # state of the budget of each completion, such as its `lambda`, whose mean over completions is logged
-        state_table = pd.DataFrame([method.budget_statistics(name) for name in budget_names])
-        logged |= state_table.mean().to_dict()
-        # means over the completions of each budget, which are logged as `lambda/low` and `mean_length/low`
-        means_by_budget = state_table.join(constraint_table).groupby(np.array(budget_names)).mean()
-        for name, means in means_by_budget.iterrows():
-            logged |= means.add_suffix(f"/{name}").to_dict()
+        logged |= _budget_statistics(method, budget_names, constraint_table)
     return logged
 
 
@@ -96,6 +91,20 @@ def _is_clipped(score: Score) -> torch.Tensor:
     """`torch.Tensor` of shape `(N,)`: 1 where the shaped reward was clipped, else 0; NaN without a reward."""
     is_clipped_N = (score.base - score.penalty - score.shaped).abs() > ROUNDING_ERROR
     return is_clipped_N.double().masked_fill(torch.isnan(score.shaped), torch.nan)
+
+
+def _budget_statistics(
+    method: LengthControl, budget_names: Sequence[str], constraint_table: pd.DataFrame
+) -> dict[str, float]:
+    """Returns the state of the method's budgets, and what exists for each budget, such as `mean_length/low`."""
+    # state of the budget of each completion, such as its `lambda`, whose mean over completions is logged
+    state_table = pd.DataFrame([method.budget_statistics(name) for name in budget_names])
+    logged: dict[str, float] = state_table.mean().to_dict()
+    # means over the completions of each budget, which are logged as `lambda/low` and `mean_length/low`
+    means_by_budget = state_table.join(constraint_table).groupby(np.array(budget_names)).mean()
+    for name, means in means_by_budget.iterrows():
+        logged |= means.add_suffix(f"/{name}").to_dict()
+    return logged
 
 
 def _correctness_statistics(rollouts: Rollouts, score: Score) -> dict[str, float]:
