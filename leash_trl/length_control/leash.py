@@ -59,6 +59,11 @@ class Multiplier:
         )
 
     @property
+    def running_accuracy(self) -> RunningAccuracy:
+        """The accuracy so far; not known, with all of the penalty, until a floor has needed it."""
+        return self.accuracy or RunningAccuracy()
+
+    @property
     def violation(self) -> float:
         """The violation of the constraint by the completions since the last dual step, see [`mean_violation`]."""
         lengths = [completion.length for completion in self.observed]
@@ -214,10 +219,9 @@ class Leash(LengthControl):
 
     def penalty_share(self, multiplier: Multiplier) -> float:
         """Returns the share of a positive lambda that is applied to the next batch, in [0, 1]."""
-        # The state may be that of a run with a floor, so that there is an accuracy though there is no floor.
-        if self.min_accuracy is None or multiplier.accuracy is None:
+        if self.min_accuracy is None:  # the state may be that of a run with a floor
             return 1.0
-        return multiplier.accuracy.penalty_share
+        return multiplier.running_accuracy.penalty_share
 
     def penalty_coefficient(self, multiplier: Multiplier) -> float:
         """Returns the factor of the relative overshoot in the penalty of the next batch, in reward units: lambda, or
@@ -320,16 +324,14 @@ class Leash(LengthControl):
         known_correctness = [value for value in correctness if not math.isnan(value)]
         if self.min_accuracy is None or not known_correctness:
             return
-        running_accuracy = multiplier.accuracy or RunningAccuracy()
-        running_accuracy = running_accuracy.after_batch(fmean(known_correctness))
+        running_accuracy = multiplier.running_accuracy.after_batch(fmean(known_correctness))
         multiplier.accuracy = running_accuracy.with_penalty_share(self.min_accuracy)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         multiplier = self.multiplier(name)
         statistics = {"lambda": self.applied_lambda(multiplier)}
         if self.min_accuracy is not None:
-            running_accuracy = multiplier.accuracy or RunningAccuracy()
-            statistics["running_accuracy"] = running_accuracy.mean_accuracy
+            statistics["running_accuracy"] = multiplier.running_accuracy.mean_accuracy
             statistics["price_share"] = self.penalty_share(multiplier)
         return statistics
 

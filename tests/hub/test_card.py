@@ -105,7 +105,7 @@ def test_a_target_that_changed_is_told_by_steps_and_means_are_of_the_last(tmp_pa
 
 
 def test_a_model_of_several_efforts_names_them_and_their_multipliers(card_of):
-    multipliers = {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}
+    multipliers = {"low": {"lam": 0.25, "accuracy": None}, "high": {"lam": 0.5, "accuracy": [0.5, 0.0, 1, 1.0, 0.0]}}
     state = {"multipliers": multipliers, "is_warm": True, "budgets": {str(i): i for i in range(99)}}
     card = card_of(RECIPE | {"efforts": {"low": 1024, "high": 8192}}, state=state)
     assert fact(card, "target of effort `low`") == "1,024 tokens"
