@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from leash_trl.completions.costs import MESSAGE_COSTS, cost_column, costs_of, find_cost
+from leash_trl.completions.costs import MESSAGE_COSTS, check_right_answers, cost_column, costs_of, find_cost
 from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
@@ -210,7 +210,11 @@ def prepare_folder(
     Raises:
         `ValueError`: If the folder holds samples of another run (the message names the fields that differ) or of an
             unknown run, or a damaged line before the last one.
+        `TrainingError`: If `length_of` is `checking` and a problem has no right answer that can be looked for.
     """
+    if plan.length_of == "checking":
+        for rows in problems.values():
+            check_right_answers(rows["solution"] if "solution" in rows.column_names else None)
     paths = {name: samples_path(folder, name) for name in problems}
     stored = {name: read_lines(path) for name, path in paths.items()}
     # The folder may also have samples of data sets that are not among `problems`.
