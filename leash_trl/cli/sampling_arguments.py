@@ -129,7 +129,7 @@ class SamplingArguments:
     max_new_tokens: int = SamplingSettings.max_new_tokens
     seed: int = 0
     batch_size: int | None = None
-    decoding: str = "plain"
+    decoding: Literal["plain", "budget_forcing"] = "plain"
     decoding_kwargs: dict = field(default_factory=dict)
     prompt_suffix: str | None = None
     system_prompt: str | None = None

@@ -7,7 +7,8 @@ import hashlib
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
 
@@ -41,11 +42,7 @@ class DecodingStrategy:
         Raises:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
         """
-
-        def requests(prompt_ids: Sequence[int], seed: int) -> RequestGenerator:
-            return answer_requests(prompt_ids, [], seed, max_new_tokens)
-
-        return requests
+        return partial(answer_requests, max_new_tokens=max_new_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns name and parameters for the record of a run."""
@@ -92,9 +89,9 @@ def step_seed(seed: int, step: int) -> int:
 
 
 def answer_requests(
-    prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int
+    prompt_ids: Sequence[int], seed: int, max_new_tokens: int, response: Sequence[int] = ()
 ) -> RequestGenerator:
-    """Finishes a completion whose thinking has ended: requests the answer with the rest of the token limit."""
+    """Requests the answer with the rest of the token limit; `response` is the part of the completion before it."""
     tokens_left = max_new_tokens - len(response)
     answer = yield Request((*prompt_ids, *response), seed, tokens_left)
     return Generation([*response, *answer.token_ids], answer.is_truncated)
@@ -149,47 +146,59 @@ class BudgetForcing(DecodingStrategy):
         self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
     ) -> Callable[[Sequence[int], int], RequestGenerator]:
         """See [`DecodingStrategy.request_generator_factory`]."""
-        # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
-        stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
-        # Token ids of the texts to insert.
-        wait = ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else []
-        end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
-        final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
-        budget = self.max_thinking_tokens
+        tokens = ForcingTokens(
+            # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
+            stop=ids_with_word(tokenizer, self.stop_thinking, "stop_thinking"),
+            wait=ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else [],
+            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
+            final_answer=ids_of_text(tokenizer, self.final_answer, "final_answer"),
+        )
         # The most tokens that are inserted into a completion.
-        num_inserted = self.num_ignore * len(wait) + len(end) + len(final_answer)
+        num_inserted = self.num_ignore * len(tokens.wait) + len(tokens.end) + len(tokens.final_answer)
         longest_budget = max_new_tokens - num_inserted - 1  # the answer has at least one token
-        if not 1 <= budget <= longest_budget:
+        if not 1 <= self.max_thinking_tokens <= longest_budget:
             raise ValueError(
-                f"max_thinking_tokens is {budget}, but must be between 1 and {longest_budget}, so that {num_inserted} "
-                f"inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change one of them"
+                f"max_thinking_tokens is {self.max_thinking_tokens}, but must be between 1 and {longest_budget}, so "
+                f"that {num_inserted} inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change "
+                "one of them"
             )
+        return partial(self._requests, tokens=tokens, max_new_tokens=max_new_tokens)
 
-        def requests(prompt_ids: Sequence[int], seed: int) -> RequestGenerator:
-            response: list[int] = []
-            tokens_left = budget
-            # Each step continues the thinking until the model ends it or the budget is spent.
-            for step in itertools.count():
-                # One token more than the budget, so that thinking of exactly the budget can end by itself.
-                request = Request((*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop)
-                generation = yield request
-                # The last token is the end of the thinking or, if the thinking was cut, the one beyond the budget.
-                thinking = generation.token_ids[:-1]
-                response += thinking
-                tokens_left -= len(thinking)
-                is_cut = generation.is_truncated
-                # An end of thinking counts once `num_ignore` of them were ignored, or if no budget is left.
-                if is_cut or step == self.num_ignore or tokens_left < 1:
-                    break
-                response += wait
-            # The text `end_thinking` replaces the token that ended the thinking. Only a model whose thinking was cut
-            # is asked for the answer, since others go on to it by themselves.
-            response += end
-            if is_cut:
-                response += final_answer
-            return (yield from answer_requests(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
+    def _requests(
+        self, prompt_ids: Sequence[int], seed: int, tokens: "ForcingTokens", max_new_tokens: int
+    ) -> RequestGenerator:
+        """Requests the thinking in one or more steps, and then the answer."""
+        response: list[int] = []
+        tokens_left = self.max_thinking_tokens
+        # Each step continues the thinking until the model ends it or the budget is spent.
+        for step in itertools.count():
+            # One token more than the budget, so that thinking of exactly the budget can end by itself.
+            generation = yield Request(
+                (*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop_token_ids=tokens.stop
+            )
+            # The last token is the end of the thinking or, if the thinking was cut, the one beyond the budget.
+            thinking = generation.token_ids[:-1]
+            response += thinking
+            tokens_left -= len(thinking)
+            # An end of thinking counts once `num_ignore` of them were ignored, or if no budget is left.
+            if generation.is_truncated or step == self.num_ignore or tokens_left < 1:
+                break
+            response += tokens.wait
+        # The text `end_thinking` replaces the token that ended the thinking.
+        response += tokens.end
+        # Only a model whose thinking was cut is asked for the answer, since others go on to it by themselves.
+        if generation.is_truncated:
+            response += tokens.final_answer
+        return (yield from answer_requests(prompt_ids, step_seed(seed, step + 1), max_new_tokens, response))
 
-        return requests
+
+class ForcingTokens(NamedTuple):
+    """The token ids of budget forcing: each of `stop` ends the thinking, and the others are texts to insert."""
+
+    stop: frozenset[int]
+    wait: list[int]
+    end: list[int]
+    final_answer: list[int]
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {
@@ -199,19 +208,10 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
-    """Returns a strategy by its name and parameters; raises `ValueError` if the name is unknown or a value has the
-    wrong type.
+    """Returns a strategy by its name and parameters.
 
     Example:
         >>> make_strategy("budget_forcing", max_thinking_tokens=1000).to_dict()["max_thinking_tokens"]
         1000
     """
-    if name not in STRATEGIES:
-        raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
-    # The parameters of the strategy, such as {"max_thinking_tokens": 32000, "num_ignore": 0}.
-    defaults = asdict(STRATEGIES[name]())
-    for parameter, value in parameters.items():
-        # Types are compared exactly, since bool is a subclass of int.
-        if parameter not in defaults or type(value) is not type(defaults[parameter]):
-            raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)
