@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from leash_trl.completions.costs import COST_COLUMN, cost_column, name_without_path
@@ -14,6 +13,7 @@ from leash_trl.evaluation.runs import HOW_TO_GRADE_AGAIN, EvaluatedRun, reward_b
 
 
 PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
+NO_BOUNDS = (-math.inf, math.inf)
 
 
 def changes_from_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
@@ -123,29 +123,20 @@ def change_metrics(
         samples_per_problem (`int`): k, completions per problem.
         reward_range (`tuple[float, float]`): Smallest and largest possible reward.
     """
-
-    def differences(column: str) -> list[np.ndarray]:
-        """Returns for each benchmark an array of shape `(problems,)`: run minus baseline."""
-        return [pairs[column].to_numpy() - pairs[f"{column}_base"].to_numpy() for pairs in benchmarks]
-
-    columns = set.intersection(*({*pairs.columns} for pairs in benchmarks))
-    metrics = []
     # A column, the metric of its changes, and the smallest and largest value of a completion.
-    bounded_columns = [
-        ("is_correct", "accuracy_change", (0, 1)),
+    changes = [
+        ("is_correct", "accuracy_change", (0.0, 1.0)),
         ("reward", "reward_change", reward_range),
+        ("num_tokens", "tokens_change", NO_BOUNDS),
+        (COST_COLUMN, "cost_change", NO_BOUNDS),
     ]
-    for column, name, (low, high) in bounded_columns:
-        if column in columns:
-            estimates = [
-                intervals.mean_bounded_difference(gaps, low=low, high=high, samples_per_problem=samples_per_problem)
-                for gaps in differences(column)
-            ]
-            metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
-    # Differences of lengths and costs have no bounds.
-    for column, name in (("num_tokens", "tokens_change"), (COST_COLUMN, "cost_change")):
-        if column in columns:
-            estimates = [intervals.mean_unbounded(gaps, lowest=-math.inf) for gaps in differences(column)]
+    metrics = []
+    for column, name, (low, high) in changes:
+        if all(column in pairs for pairs in benchmarks):
+            estimates = []
+            for pairs in benchmarks:
+                differences = (pairs[column] - pairs[f"{column}_base"]).to_numpy()
+                estimates.append(intervals.mean_bounded_difference(differences, low, high, samples_per_problem))
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]
     base_lengths = [pairs["num_tokens_base"].to_numpy() for pairs in benchmarks]
