@@ -59,6 +59,50 @@ class NumProblems(NamedTuple):
     graded: int
 
 
+@dataclass(frozen=True)
+class CompletionArrays:
+    """Graded completions of a benchmark, as arrays of shape `(problems, samples)`.
+
+    Args:
+        correctness (`np.ndarray`): 1, 0 or, for a completion whose correctness is not known, NaN.
+        rewards (`np.ndarray`): Rewards, or NaN; `None` if no reward functions graded the completions.
+        answers (`np.ndarray`): Texts of the answers, or `None`.
+        is_truncated (`np.ndarray`): Whether the generation limit ended the completion.
+        lengths (`np.ndarray`), thinking_lengths (`np.ndarray`): In tokens.
+        costs (`np.ndarray`): What the target limits, in its unit.
+    """
+
+    correctness: np.ndarray
+    rewards: np.ndarray | None
+    answers: np.ndarray
+    is_truncated: np.ndarray
+    lengths: np.ndarray
+    thinking_lengths: np.ndarray
+    costs: np.ndarray
+
+    @classmethod
+    def of_frame(cls, completions: pd.DataFrame, run: Mapping[str, Any]) -> "CompletionArrays":
+        """Returns the arrays of completions that are ordered by problem; `run` is the content of `run.json`."""
+
+        def by_problem(column: str) -> np.ndarray:
+            return completions[column].to_numpy().reshape(-1, run["num_samples"])
+
+        return cls(
+            correctness=by_problem("is_correct"),
+            rewards=by_problem("reward") if "reward" in completions else None,
+            answers=by_problem("answer"),
+            is_truncated=by_problem("finish_reason") == "length",
+            lengths=by_problem("num_tokens"),
+            thinking_lengths=by_problem("num_thinking_tokens"),
+            costs=by_problem(cost_column(run["length_of"])),
+        )
+
+    @property
+    def knows_correctness(self) -> bool:
+        """Whether the rewards, or the grader, say which answers are correct."""
+        return not np.isnan(self.correctness).all()
+
+
 def metrics_of(
     completions: pd.DataFrame, run: Mapping[str, Any], has_thinking: bool, reward_bounds: tuple[float, float]
 ) -> list[Metric]:
@@ -71,54 +115,53 @@ def metrics_of(
             limits thinking.
         reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
     """
-
-    def by_problem(column: str) -> np.ndarray:
-        """Returns an array of shape `(problems, samples)`."""
-        return completions[column].to_numpy().reshape(-1, run["num_samples"])
-
-    correctness = by_problem("is_correct")
-    # Correctness is NaN throughout if the rewards do not say which answers are correct.
-    knows_correctness = not np.isnan(correctness).all()
-    rewards = by_problem("reward") if "reward" in completions else None
-    answers = by_problem("answer")
-    is_truncated = by_problem("finish_reason") == "length"
-    lengths = by_problem("num_tokens")
-    # What the target limits is in the column `num_tokens`, `num_thinking_tokens` or, if it is neither, `cost`.
-    costs = by_problem(cost_column(run["length_of"]))
-    target_length = run["target_length"]
-
-    metrics: list[Metric] = []
-    if knows_correctness:
-        metrics.append(Metric("accuracy", intervals.mean_share(np.nanmean(correctness, axis=1))))
-        metrics.extend(pass_metrics(correctness))
-    if rewards is None:
-        metrics.append(majority_metric(answers, correctness))
-    else:
-        # Reward functions do not extract answers, so there is no majority.
-        metrics.extend(reward_metrics(rewards, reward_bounds))
-    metrics.append(rate_metric("truncated_rate", is_truncated))
-    if knows_correctness:
-        metrics.extend(score_metrics_by_ending("accuracy", correctness, is_truncated))
-    else:
-        assert rewards is not None  # else no completion would be graded
-        metrics.extend(score_metrics_by_ending("reward", rewards, is_truncated))
-    metrics.append(mean_metric("tokens", lengths))
-    metrics.extend(length_spread_metrics(lengths))
+    arrays = CompletionArrays.of_frame(completions, run)
+    metrics = [*score_metrics(arrays, reward_bounds)]
+    metrics.extend(truncation_metrics(arrays))
+    metrics.extend(length_metrics(arrays.lengths))
     if has_thinking:
-        thinking_lengths = by_problem("num_thinking_tokens")
-        metrics.append(mean_metric("thinking_tokens", thinking_lengths))
-        metrics.append(mean_metric("answer_tokens", lengths - thinking_lengths))
-    # If the target limits tokens or thinking tokens, their mean is above.
-    if cost_column(run["length_of"]) == COST_COLUMN:
-        metrics.append(mean_metric("cost", costs))
-    if target_length is not None:
-        metrics.append(rate_metric("within_target", costs <= target_length, at=target_length))
-    if rewards is None:
-        metrics.append(rate_metric("no_answer_rate", pd.isna(answers)))
-    if knows_correctness:
-        metrics.extend(accuracy_metrics_by_budget(correctness, lengths, run["sampling"]["max_new_tokens"]))
-        metrics.extend(length_metrics_by_correctness(correctness, lengths))
+        metrics.append(mean_metric("thinking_tokens", arrays.thinking_lengths))
+        metrics.append(mean_metric("answer_tokens", arrays.lengths - arrays.thinking_lengths))
+    metrics.extend(cost_metrics(arrays.costs, run["length_of"], run["target_length"]))
+    if arrays.rewards is None:
+        metrics.append(rate_metric("no_answer_rate", pd.isna(arrays.answers)))
+    if arrays.knows_correctness:
+        max_new_tokens = run["sampling"]["max_new_tokens"]
+        metrics.extend(accuracy_metrics_by_budget(arrays.correctness, arrays.lengths, max_new_tokens))
+        metrics.extend(length_metrics_by_correctness(arrays.correctness, arrays.lengths))
     return metrics
+
+
+def score_metrics(arrays: CompletionArrays, reward_bounds: tuple[float, float]) -> Iterator[Metric]:
+    """Yields accuracy and pass@k if correctness is known, and the mean reward or, without rewards, maj@k."""
+    if arrays.knows_correctness:
+        accuracy_by_problem = np.nanmean(arrays.correctness, axis=1)
+        yield Metric("accuracy", intervals.mean_share(accuracy_by_problem))
+        yield from pass_metrics(arrays.correctness)
+    # Reward functions do not extract answers, so there is no majority.
+    if arrays.rewards is None:
+        yield majority_metric(arrays.answers, arrays.correctness)
+    else:
+        yield from reward_metrics(arrays.rewards, reward_bounds)
+
+
+def truncation_metrics(arrays: CompletionArrays) -> Iterator[Metric]:
+    """Yields the share of truncated completions, and the accuracy of these and of the others; their rewards if
+    correctness is not known."""
+    yield rate_metric("truncated_rate", arrays.is_truncated)
+    if arrays.knows_correctness:
+        yield from score_metrics_by_ending("accuracy", arrays.correctness, arrays.is_truncated)
+    elif arrays.rewards is not None:
+        yield from score_metrics_by_ending("reward", arrays.rewards, arrays.is_truncated)
+
+
+def cost_metrics(costs: np.ndarray, length_of: str, target_length: float | None) -> Iterator[Metric]:
+    """Yields the mean of what the target limits, and the share of completions within the target."""
+    # The means of tokens and of thinking tokens are metrics anyway.
+    if cost_column(length_of) == COST_COLUMN:
+        yield mean_metric("cost", costs)
+    if target_length is not None:
+        yield rate_metric("within_target", costs <= target_length, at=target_length)
 
 
 def rate_metric(name: str, holds: np.ndarray, at: float | None = None) -> Metric:
@@ -185,8 +228,10 @@ def score_metrics_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndar
     yield Metric(f"truncated_{name}", _mean_without_interval(scores[is_graded & is_truncated]))
 
 
-def length_spread_metrics(lengths: np.ndarray) -> Iterator[Metric]:
-    """Yields standard deviation, median and 95th percentile over all completions, without intervals."""
+def length_metrics(lengths: np.ndarray) -> Iterator[Metric]:
+    """Yields the mean length with its interval, and standard deviation, median and 95th percentile over all
+    completions, without intervals."""
+    yield mean_metric("tokens", lengths)
     yield Metric("sd_tokens", _without_interval(np.std(lengths)))
     yield Metric("median_tokens", _without_interval(np.median(lengths)))
     yield Metric("p95_tokens", _without_interval(np.quantile(lengths, 0.95)))
