@@ -15,7 +15,7 @@ from leash_trl.evaluation.intervals import (
     mean_unbounded,
     ratio_minus_one,
 )
-from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning_line
+from leash_trl.evaluation.runs import load_evaluated_run, read_lines, warning_line
 from leash_trl.evaluation.tables import summary_markdown, summary_table
 
 
@@ -113,7 +113,7 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert "6 of aime" in warning_line([run])
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
+@pytest.mark.parametrize("line", [b"{", b"\0\0", b'{"id": "\xff\xfe"}'])
 def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_with_its_number(tmp_path, line):
     path = tmp_path / "aime.jsonl"
     path.write_bytes(json.dumps(EASY).encode() + b"\n" + line)
@@ -121,14 +121,6 @@ def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_wi
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(ValueError, match="line 2"):
         read_lines(path)
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"benchmarks": {}}'])
-def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
-    if text is not None:
-        (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.json"):
-        read_run(tmp_path)
 
 
 @pytest.mark.parametrize(

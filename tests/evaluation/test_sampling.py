@@ -10,7 +10,7 @@ from scripted_engine import ScriptedEngine
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.reward_grader import RewardGrader
-from leash_trl.evaluation.runs import REQUIRED_RUN_FIELDS, read_lines, samples_path
+from leash_trl.evaluation.runs import read_lines, samples_path
 from leash_trl.evaluation.sampling import (
     SamplingPlan,
     completion_seed,
@@ -96,7 +96,7 @@ def prepare(sums):
     return prepared
 
 
-RUN = dict.fromkeys(REQUIRED_RUN_FIELDS, 1) | {"label": "a", "versions": {"torch": "1"}, "seed": 0}
+RUN = {"label": "a", "versions": {"torch": "1"}, "seed": 0}
 
 
 def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
