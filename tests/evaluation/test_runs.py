@@ -10,8 +10,8 @@ from sampled_run import completion, evaluated_run, problem, write_run
 from leash_trl.evaluation.changes import changes_from_baseline, mean_changes
 from leash_trl.evaluation.intervals import (
     Estimate,
+    mean_bounded_difference,
     mean_over_benchmarks,
-    mean_share_difference,
     mean_unbounded,
     ratio_minus_one,
 )
@@ -143,7 +143,7 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     shorter = graded(0, ("1", 5), ("1", 10), ("1", 15), ("1", 30))  # accuracy 1, mean 15
     new = evaluated_run(tmp_path / "new", {"amc": [SOLVED], "aime": [HARD, shorter]}, label="new")
     differences = changes_from_baseline(new, run)
-    gain = mean_share_difference(np.array([0.0, 1 / 4]), 4)
+    gain = mean_bounded_difference(np.array([0.0, 1 / 4]), 0, 1, 4)
     assert change(differences, "aime", "accuracy_change") == gain
     tokens = np.array([50.0, 15.0])
     base_tokens = np.array([50.0, 31.0])
@@ -223,7 +223,7 @@ def test_problems_differ_by_their_mean_over_seeds(tmp_path):
     second = evaluated_run(tmp_path / "second", {"aime": [EASY, HARD]})
     differences = mean_changes([(first, base[0]), (second, base[1])])
     # four samples of each of two seeds
-    assert change(differences, "aime", "accuracy_change") == mean_share_difference(np.array([1 / 8, 0.0]), 8)
+    assert change(differences, "aime", "accuracy_change") == mean_bounded_difference(np.array([1 / 8, 0.0]), 0, 1, 8)
     assert change(differences, "aime", "tokens_change") == mean_unbounded(np.array([-1 / 2, 0.0]), -math.inf)
 
 
@@ -232,14 +232,14 @@ def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
     fewer = evaluated_run(tmp_path / "fewer", {"aime": [easy, hard], "amc": [solved]})
     differences = changes_from_baseline(fewer, run)
     gains = np.array([-1 / 4, 1 / 4])
-    assert change(differences, "aime", "accuracy_change") == mean_share_difference(gains, 2)
+    assert change(differences, "aime", "accuracy_change") == mean_bounded_difference(gains, 0, 1, 2)
 
 
 def test_problems_of_an_own_reward_need_no_solution(tmp_path):
     rewarded = [{**EASY, "solution": None}, {**HARD, "solution": None}]
     run = evaluated_run(tmp_path / "run", {"own": rewarded})
     differences = changes_from_baseline(run, run)
-    no_gain = mean_share_difference(np.zeros(2), 4)
+    no_gain = mean_bounded_difference(np.zeros(2), 0, 1, 4)
     assert change(differences, "own", "accuracy_change") == no_gain
 
 
