@@ -5,7 +5,7 @@ most of this work is wasted. Here, finished rows are dropped from the batch.
 """
 
 from collections.abc import Collection, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -61,10 +61,70 @@ def check_cache(model: PreTrainedModel) -> None:
         )
 
 
+@dataclass
+class ShrinkingBatch:
+    """The R of N completions that are still in the batch, with what the model has computed of them.
+
+    Args:
+        rows (`torch.Tensor` of shape `(R,)`): Which of the N completions they are.
+        tokens (`torch.Tensor` of shape `(R, T)`): Their prompts, padded on the left, and what was sampled so far.
+        mask (`torch.Tensor` of shape `(R, T)`): 0 for padding, else 1.
+        cache (`DynamicCache`): Keys and values of all tokens but the last.
+    """
+
+    rows: torch.Tensor
+    tokens: torch.Tensor
+    mask: torch.Tensor
+    cache: DynamicCache
+
+    @classmethod
+    def of_prompts(cls, prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> "ShrinkingBatch":
+        """Returns the batch of N prompts, of which nothing has been computed."""
+        rows = torch.arange(len(prompts), device=device)
+        tokens = _left_padded(prompts, pad_id).to(device)
+        mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(device)
+        return cls(rows, tokens, mask, DynamicCache())
+
+    def append(self, next_tokens: torch.Tensor) -> None:
+        """Appends a token, of shape `(R,)`, to each completion."""
+        self.tokens = torch.cat([self.tokens, next_tokens[:, None]], dim=1)
+        self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=1)
+
+    def drop_ended(self, is_ended: Sequence[bool]) -> None:
+        """Drops the completions that have ended, of all N, once they are enough to be worth a copy of the cache."""
+        kept = [index for index, row in enumerate(self.rows.tolist()) if not is_ended[row]]  # indices in the batch
+        num_ended = len(self.rows) - len(kept)
+        if num_ended > SHRINK_SHARE * len(self.rows):
+            indices = torch.tensor(kept, device=self.rows.device)
+            self.cache.batch_select_indices(indices)
+            self.rows = self.rows[indices]
+            self.tokens = self.tokens[indices]
+            self.mask = self.mask[indices]
+
+
 def _left_padded(rows: Sequence[Sequence[int]], padding: int) -> torch.Tensor:
     return pad_sequence(
         [torch.tensor(row) for row in rows], batch_first=True, padding_value=padding, padding_side="left"
     )
+
+
+def _logits(
+    model: PreTrainedModel, batch: ShrinkingBatch, columns: slice, logits_to_keep: int | torch.Tensor
+) -> torch.Tensor:
+    """Computes some columns of the batch's tokens, which the cache then holds, and returns logits of shape
+    `(R, positions, V)`; for `logits_to_keep`, see `forward` of transformers' models."""
+    # Positions count from the first token that is not padding.
+    positions = (batch.mask.cumsum(dim=1) - 1).clamp(min=0)
+    output = model(
+        input_ids=batch.tokens[:, columns],
+        attention_mask=batch.mask[:, : columns.stop],
+        position_ids=positions[:, columns],
+        logits_to_keep=logits_to_keep,
+        use_cache=True,
+        **{CACHE_ARGUMENT: batch.cache},
+    )
+    logits: torch.Tensor = output.logits
+    return logits
 
 
 @torch.no_grad()
@@ -94,48 +154,26 @@ def sample_tokens(
     check_cache(model)
     completions: list[list[int]] = [[] for _ in prompts]
     is_ended = [False] * len(prompts)
-
-    # The batch shrinks to the R completions that have not ended. `rows`, of shape (R,), says which of the N they are;
-    # `tokens`, of shape (R, T), has their prompts and what was sampled so far; `mask` is 0 for padding.
-    rows = torch.arange(len(prompts), device=model.device)
-    tokens = _left_padded(prompts, pad_id).to(model.device)
-    mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(model.device)
-    cache = DynamicCache()
-    forward = partial(model, **{CACHE_ARGUMENT: cache}, use_cache=True)
-    if tokens.shape[1] > 1:
+    batch = ShrinkingBatch.of_prompts(prompts, pad_id, model.device)
+    if batch.tokens.shape[1] > 1:
         # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
         # contiguous, and torch would copy the matrix of the output layer for each row on a CPU.
-        forward(
-            input_ids=tokens[:, :-1],
-            attention_mask=mask[:, :-1],
-            # Positions count from the first token that is not padding.
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
-            # This pass only fills the cache, so it computes the logits of no position.
-            logits_to_keep=torch.empty(0, dtype=torch.long, device=model.device),
-        )
+        no_positions = torch.empty(0, dtype=torch.long, device=model.device)
+        _logits(model, batch, columns=slice(None, -1), logits_to_keep=no_positions)
     for _ in range(max(limits)):
-        # The cache holds all earlier tokens, so only the newest of each row is computed, at its own position.
-        positions = mask.sum(dim=1, keepdim=True) - 1
-        output = forward(input_ids=tokens[:, -1:], attention_mask=mask, position_ids=positions, logits_to_keep=1)
-        scores = warpers(tokens, output.logits[:, -1].float())
-        next_tokens = choose(scores, rows)
-        for row, token in zip(rows.tolist(), next_tokens.tolist(), strict=True):
+        # The cache holds all earlier tokens, so only the newest one of each row is computed.
+        logits = _logits(model, batch, columns=slice(-1, None), logits_to_keep=1)
+        scores = warpers(batch.tokens, logits[:, -1].float())
+        next_tokens = choose(scores, batch.rows)
+        for row, token in zip(batch.rows.tolist(), next_tokens.tolist(), strict=True):
             # A completion that has ended stays in the batch until enough have; its further tokens are ignored.
             if not is_ended[row]:
                 completions[row].append(token)
                 is_ended[row] = token in end_ids[row] or len(completions[row]) == limits[row]
         if all(is_ended):
             break
-        tokens = torch.cat([tokens, next_tokens[:, None]], dim=1)
-        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-        kept = [index for index, row in enumerate(rows.tolist()) if not is_ended[row]]  # indices in the batch
-        num_finished = len(rows) - len(kept)
-        if num_finished > SHRINK_SHARE * len(rows):
-            indices = torch.tensor(kept, device=model.device)
-            cache.batch_select_indices(indices)
-            rows = rows[indices]
-            tokens = tokens[indices]
-            mask = mask[indices]
+        batch.append(next_tokens)
+        batch.drop_ended(is_ended)
     return completions
 
 
