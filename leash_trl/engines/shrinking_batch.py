@@ -5,7 +5,7 @@ most of this work is wasted. Here, finished rows are dropped from the batch.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -62,6 +62,22 @@ def check_cache(model: PreTrainedModel) -> None:
 
 
 @dataclass
+class GrowingCompletion:
+    """The token ids of a completion that is being sampled, which ends with a token of `end_ids` or at `limit`."""
+
+    end_ids: Collection[int]
+    limit: int
+    token_ids: list[int] = field(default_factory=list)
+    has_ended: bool = False
+
+    def append(self, token: int) -> None:
+        """Appends a token, unless the completion has ended: it stays in the batch until enough others have, too."""
+        if not self.has_ended:
+            self.token_ids.append(token)
+            self.has_ended = token in self.end_ids or len(self.token_ids) >= self.limit
+
+
+@dataclass
 class ShrinkingBatch:
     """The R of N completions that are still in the batch, with what the model has computed of them.
 
@@ -90,12 +106,13 @@ class ShrinkingBatch:
         self.tokens = torch.cat([self.tokens, next_tokens[:, None]], dim=1)
         self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=1)
 
-    def drop_ended(self, is_ended: Sequence[bool]) -> None:
-        """Drops the completions that have ended, of all N, once they are enough to be worth a copy of the cache."""
-        kept = [index for index, row in enumerate(self.rows.tolist()) if not is_ended[row]]  # indices in the batch
+    def drop_ended(self, completions: Sequence[GrowingCompletion]) -> None:
+        """Drops those of all N completions that have ended, once they are enough to be worth a copy of the cache."""
+        kept = [index for index, row in enumerate(self.rows.tolist()) if not completions[row].has_ended]
         num_ended = len(self.rows) - len(kept)
         if num_ended > SHRINK_SHARE * len(self.rows):
-            indices = torch.tensor(kept, device=self.rows.device)
+            # `kept` are indices in the batch.
+            indices = torch.tensor(kept, dtype=torch.long, device=self.rows.device)
             self.cache.batch_select_indices(indices)
             self.rows = self.rows[indices]
             self.tokens = self.tokens[indices]
@@ -127,6 +144,17 @@ def _logits(
     return logits
 
 
+def _fill_cache(model: PreTrainedModel, batch: ShrinkingBatch) -> None:
+    """Computes all tokens of the prompts but the last of each.
+
+    The last one is computed separately. As a slice of a longer pass, its states would not be contiguous, and torch
+    would copy the matrix of the output layer for each row on a CPU.
+    """
+    if batch.tokens.shape[1] > 1:
+        no_positions = torch.empty(0, dtype=torch.long, device=model.device)
+        _logits(model, batch, columns=slice(None, -1), logits_to_keep=no_positions)
+
+
 @torch.no_grad()
 def sample_tokens(
     model: PreTrainedModel,
@@ -152,29 +180,19 @@ def sample_tokens(
         `ValueError`: If the model keeps other states than keys and values.
     """
     check_cache(model)
-    completions: list[list[int]] = [[] for _ in prompts]
-    is_ended = [False] * len(prompts)
+    completions = [GrowingCompletion(ends, limit) for ends, limit in zip(end_ids, limits, strict=True)]
     batch = ShrinkingBatch.of_prompts(prompts, pad_id, model.device)
-    if batch.tokens.shape[1] > 1:
-        # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
-        # contiguous, and torch would copy the matrix of the output layer for each row on a CPU.
-        no_positions = torch.empty(0, dtype=torch.long, device=model.device)
-        _logits(model, batch, columns=slice(None, -1), logits_to_keep=no_positions)
-    for _ in range(max(limits)):
+    _fill_cache(model, batch)
+    while not all(completion.has_ended for completion in completions):
         # The cache holds all earlier tokens, so only the newest one of each row is computed.
         logits = _logits(model, batch, columns=slice(-1, None), logits_to_keep=1)
         scores = warpers(batch.tokens, logits[:, -1].float())
         next_tokens = choose(scores, batch.rows)
         for row, token in zip(batch.rows.tolist(), next_tokens.tolist(), strict=True):
-            # A completion that has ended stays in the batch until enough have; its further tokens are ignored.
-            if not is_ended[row]:
-                completions[row].append(token)
-                is_ended[row] = token in end_ids[row] or len(completions[row]) == limits[row]
-        if all(is_ended):
-            break
+            completions[row].append(token)
         batch.append(next_tokens)
-        batch.drop_ended(is_ended)
-    return completions
+        batch.drop_ended(completions)
+    return [completion.token_ids for completion in completions]
 
 
 def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
