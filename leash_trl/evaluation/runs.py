@@ -175,7 +175,9 @@ class EvaluatedRun:
         is_metric = self.results["metric"] == metric
         is_benchmark = self.results["benchmark"] == benchmark
         rows = self.results.loc[is_metric & is_benchmark, ["value", "low", "high"]]
-        return Estimate(math.nan, math.nan, math.nan) if rows.empty else Estimate(*rows.iloc[0])
+        if rows.empty:
+            return Estimate(math.nan, math.nan, math.nan)
+        return Estimate(*rows.iloc[0])
 
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
@@ -186,6 +188,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     """
     run = read_run(folder)
     samples = load_samples(folder)
+    check_graded(folder, samples)
     num_samples = run["num_samples"]
     # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval. If
     # the target limits thinking, a mean of 0 is a result, too.
@@ -196,11 +199,6 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     num_problems: dict[str, NumProblems] = {}
     for name, completions in samples.groupby("benchmark", sort=False):
         graded = only_graded_problems(completions)
-        if graded.empty:
-            failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
-            raise ValueError(
-                f"{folder}, {name}: no completion could be graded (the first {failure}); {HOW_TO_GRADE_AGAIN}"
-            )
         metrics[name] = metrics_of(graded, run, has_thinking=has_thinking, reward_bounds=bounds)
         # Every problem has the same number of completions.
         num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
@@ -208,6 +206,16 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     metrics[OVERALL] = overall_metrics(metrics)
     results = results_frame(metrics, num_problems, num_samples)
     return EvaluatedRun({**run, "label": label or run["label"]}, samples, results)
+
+
+def check_graded(folder: str | Path, samples: pd.DataFrame) -> None:
+    """Raises `ValueError` if no completion of a benchmark could be graded."""
+    for name, completions in samples.groupby("benchmark", sort=False):
+        if completions[grade_column_name(completions)].isna().all():
+            failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
+            raise ValueError(
+                f"{folder}, {name}: no completion could be graded (the first {failure}); {HOW_TO_GRADE_AGAIN}"
+            )
 
 
 def only_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
