@@ -303,8 +303,7 @@ def load_engine(
             engine: Engine = VllmEngine(model, **options)
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
-    # The result is not needed here: this raises if the tokenizer does not suit the decoding strategy.
-    plan.decoding.request_generator_factory(tokenizer, plan.sampling.max_new_tokens)
+    plan.decoding.check(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 

@@ -1,14 +1,9 @@
-"""Decoding strategies: plain sampling and s1's budget forcing.
-
-A strategy creates a generator for each completion, which sends requests to the engine and returns the completion.
-"""
+"""Decoding strategies: plain sampling and s1's budget forcing."""
 
 import hashlib
-import itertools
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
 
@@ -17,32 +12,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-# A generator that yields requests, receives what the engine generated for them, and returns the completion.
-RequestGenerator: TypeAlias = Generator[Request, Generation, Generation]
-
-
 @dataclass(frozen=True)
 class DecodingStrategy:
     """Plain decoding, which samples each completion in one request; for models that stop by themselves.
 
-    To write another strategy, subclass this one as a frozen dataclass with a `name` and a
-    `request_generator_factory`; the fields are its parameters.
+    To write another strategy, subclass this one as a frozen dataclass with a `name`; the fields are its parameters.
     """
 
     name: ClassVar[str] = "plain"
 
-    def request_generator_factory(
-        self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
-    ) -> Callable[[Sequence[int], int], RequestGenerator]:
-        """Returns a function that creates the generator of a completion from the token ids of its prompt and its seed.
-        Completions end at `max_new_tokens`.
-
-        The default samples the completion in one request.
-
-        Raises:
-            `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
-        """
-        return partial(answer_requests, max_new_tokens=max_new_tokens)
+    def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
+        """Raises `ValueError` if the tokenizer lacks a token that the strategy needs, or the limit leaves no room."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns name and parameters for the record of a run."""
@@ -50,28 +30,14 @@ class DecodingStrategy:
 
     def generate_completions(
         self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
-    ) -> list[Generation]:
-        """Returns one completion per prompt, in their order, including inserted tokens. The result is deterministic.
-
-        In each round, the engine generates for all completions that are not done yet.
-        """
-        create_generator = self.request_generator_factory(engine.tokenizer, settings.max_new_tokens)
-        generators = [create_generator(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
-        # The next request of each generator that is not done, by the position of its prompt.
-        requests = {row: next(generator) for row, generator in enumerate(generators)}
-        completions: dict[int, Generation] = {}
-        while requests:
-            generations = engine.generate([*requests.values()], settings)
-            next_requests = {}
-            for row, generation in zip(requests, generations, strict=True):
-                try:
-                    # The generator goes on from its last `yield`, to its next request or to its end.
-                    next_requests[row] = generators[row].send(generation)
-                except StopIteration as end:
-                    completions[row] = end.value  # what the generator returned
-            requests = next_requests
-        # Generators end in any order, and completions have the order of the prompts.
-        return [completions[row] for row in range(len(generators))]
+    ) -> list[list[int]]:
+        """Returns the token ids of one completion per prompt, in their order, including inserted tokens. The result is
+        deterministic."""
+        requests = [
+            Request(tuple(prompt_ids), seed, settings.max_new_tokens)
+            for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)
+        ]
+        return [generation.token_ids for generation in engine.generate(requests, settings)]
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -86,15 +52,6 @@ def step_seed(seed: int, step: int) -> int:
         return seed
     digest = hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") & MAX_SEED
-
-
-def answer_requests(
-    prompt_ids: Sequence[int], seed: int, max_new_tokens: int, response: Sequence[int] = ()
-) -> RequestGenerator:
-    """Requests the answer with the rest of the token limit; `response` is the part of the completion before it."""
-    tokens_left = max_new_tokens - len(response)
-    answer = yield Request((*prompt_ids, *response), seed, tokens_left)
-    return Generation([*response, *answer.token_ids], answer.is_truncated)
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
@@ -142,17 +99,9 @@ class BudgetForcing(DecodingStrategy):
     final_answer: str = "\nFinal Answer:"
     wait: str = "Wait"
 
-    def request_generator_factory(
-        self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
-    ) -> Callable[[Sequence[int], int], RequestGenerator]:
-        """See [`DecodingStrategy.request_generator_factory`]."""
-        tokens = ForcingTokens(
-            # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
-            stop=ids_with_word(tokenizer, self.stop_thinking, "stop_thinking"),
-            wait=ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else [],
-            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
-            final_answer=ids_of_text(tokenizer, self.final_answer, "final_answer"),
-        )
+    def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
+        """See [`DecodingStrategy.check`]."""
+        tokens = self.forcing_tokens(tokenizer)
         # The most tokens that are inserted into a completion.
         num_inserted = self.num_ignore * len(tokens.wait) + len(tokens.end) + len(tokens.final_answer)
         longest_budget = max_new_tokens - num_inserted - 1  # the answer has at least one token
@@ -162,34 +111,43 @@ class BudgetForcing(DecodingStrategy):
                 f"that {num_inserted} inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change "
                 "one of them"
             )
-        return partial(self._requests, tokens=tokens, max_new_tokens=max_new_tokens)
 
-    def _requests(
-        self, prompt_ids: Sequence[int], seed: int, tokens: "ForcingTokens", max_new_tokens: int
-    ) -> RequestGenerator:
-        """Requests the thinking in one or more steps, and then the answer."""
-        response: list[int] = []
-        tokens_left = self.max_thinking_tokens
-        # Each step continues the thinking until the model ends it or the budget is spent.
-        for step in itertools.count():
-            # One token more than the budget, so that thinking of exactly the budget can end by itself.
-            generation = yield Request(
-                (*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop_token_ids=tokens.stop
-            )
-            # The last token is the end of the thinking or, if the thinking was cut, the one beyond the budget.
-            thinking = generation.token_ids[:-1]
-            response += thinking
-            tokens_left -= len(thinking)
-            # An end of thinking counts once `num_ignore` of them were ignored, or if no budget is left.
-            if generation.is_truncated or step == self.num_ignore or tokens_left < 1:
-                break
-            response += tokens.wait
-        # The text `end_thinking` replaces the token that ended the thinking.
-        response += tokens.end
-        # Only a model whose thinking was cut is asked for the answer, since others go on to it by themselves.
-        if generation.is_truncated:
-            response += tokens.final_answer
-        return (yield from answer_requests(prompt_ids, step_seed(seed, step + 1), max_new_tokens, response))
+    def forcing_tokens(self, tokenizer: "PreTrainedTokenizerBase") -> "ForcingTokens":
+        """Returns the token ids of the texts; raises `ValueError` if the tokenizer has none for a text."""
+        return ForcingTokens(
+            # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
+            stop=ids_with_word(tokenizer, self.stop_thinking, "stop_thinking"),
+            wait=ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else [],
+            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
+            final_answer=ids_of_text(tokenizer, self.final_answer, "final_answer"),
+        )
+
+    def generate_completions(
+        self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
+    ) -> list[list[int]]:
+        """See [`DecodingStrategy.generate_completions`]. The engine generates the first part of the thinking of all
+        completions, then each further part of those that go on, and then all answers."""
+        tokens = self.forcing_tokens(engine.tokenizer)
+        completions = [
+            ForcedCompletion(prompt_ids, seed, tokens_left=self.max_thinking_tokens)
+            for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)
+        ]
+        think(completions, engine, settings, tokens.stop)
+        for _ in range(self.num_ignore):
+            # An end of thinking counts if no budget is left.
+            going_on = [completion for completion in completions if completion.tokens_left > 0]
+            for completion in going_on:
+                completion.response += tokens.wait
+            think(going_on, engine, settings, tokens.stop)
+        for completion in completions:
+            completion.end_thinking(tokens)
+        requests = [
+            completion.request(settings.max_new_tokens - len(completion.response)) for completion in completions
+        ]
+        answers = engine.generate(requests, settings)
+        return [
+            completion.response + answer.token_ids for completion, answer in zip(completions, answers, strict=True)
+        ]
 
 
 class ForcingTokens(NamedTuple):
@@ -199,6 +157,59 @@ class ForcingTokens(NamedTuple):
     wait: list[int]
     end: list[int]
     final_answer: list[int]
+
+
+@dataclass
+class ForcedCompletion:
+    """A completion whose thinking is forced to a budget.
+
+    Args:
+        prompt_ids (`Sequence[int]`): Token ids of its prompt.
+        seed (`int`): Its seed.
+        tokens_left (`int`): What is left of the budget, in tokens.
+        response (`list[int]`): What was generated and inserted so far.
+        num_steps (`int`): Number of requests so far, which have different seeds.
+        is_cut (`bool`): Whether the budget, not the model, ended the thinking.
+    """
+
+    prompt_ids: Sequence[int]
+    seed: int
+    tokens_left: int
+    response: list[int] = field(default_factory=list)
+    num_steps: int = 0
+    is_cut: bool = False
+
+    def request(self, max_new_tokens: int, stop_token_ids: frozenset[int] = frozenset()) -> Request:
+        """Returns the request for what follows the response."""
+        prompt_ids = (*self.prompt_ids, *self.response)
+        return Request(prompt_ids, step_seed(self.seed, self.num_steps), max_new_tokens, stop_token_ids)
+
+    def add_thinking(self, generation: Generation) -> None:
+        """Appends a part of the thinking, without its last token: that is the end of the thinking or, if the thinking
+        was cut, the token beyond the budget."""
+        thinking = generation.token_ids[:-1]
+        self.response += thinking
+        self.tokens_left -= len(thinking)
+        self.num_steps += 1
+        self.is_cut = generation.is_truncated
+
+    def end_thinking(self, tokens: ForcingTokens) -> None:
+        """Appends the text `end_thinking`, which replaces the token that ended the thinking."""
+        self.response += tokens.end
+        # Only a model whose thinking was cut is asked for the answer, since others go on to it by themselves.
+        if self.is_cut:
+            self.response += tokens.final_answer
+
+
+def think(
+    completions: Sequence[ForcedCompletion], engine: Engine, settings: SamplingSettings, stop: frozenset[int]
+) -> None:
+    """Continues the thinking of completions until the model ends it or the budget is spent."""
+    # One token more than the budget, so that thinking of exactly the budget can end by itself.
+    requests = [completion.request(completion.tokens_left + 1, stop) for completion in completions]
+    generations = engine.generate(requests, settings) if requests else []
+    for completion, generation in zip(completions, generations, strict=True):
+        completion.add_thinking(generation)
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {

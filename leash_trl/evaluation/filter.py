@@ -1,6 +1,7 @@
 """Keeps the problems that a model solves sometimes, with the lengths of correct answers and, if wanted, a target."""
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,13 @@ def filtered_rows(
     # `row` has the columns of the data set, and `sampled_problem` the completions of the same problem.
     for row, sampled_problem in zip(problems, samples, strict=True):
         completions = sampled_problem["completions"]
-        lengths = [completion["num_tokens"] for completion in completions]
-        correct_lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
-        num_ungraded = sum(completion["is_correct"] is None for completion in completions)
-        num_graded = len(completions) - num_ungraded
+        graded = [completion for completion in completions if completion["is_correct"] is not None]
+        correct_lengths = [completion["num_tokens"] for completion in graded if completion["is_correct"]]
+        num_ungraded = len(completions) - len(graded)
         # An ungraded completion may be correct or wrong.
         fewest_passes = len(correct_lengths)
         most_passes = len(correct_lengths) + num_ungraded
-        if num_graded == 0 or fewest_passes < min_passes or most_passes > max_passes:
+        if not graded or fewest_passes < min_passes or most_passes > max_passes:
             continue
         if target_quantile is not None:
             if not correct_lengths:  # there is no target
@@ -52,8 +52,8 @@ def filtered_rows(
             row["target_length"] = int(np.quantile(correct_lengths, target_quantile, method="higher"))
         yield {
             **row,
-            "pass_rate": len(correct_lengths) / num_graded,
-            "num_samples": num_graded,
-            "mean_length": sum(lengths) / len(completions),
+            "pass_rate": len(correct_lengths) / len(graded),
+            "num_samples": len(graded),
+            "mean_length": fmean(completion["num_tokens"] for completion in completions),
             "correct_lengths": correct_lengths,
         }

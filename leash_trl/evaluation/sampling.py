@@ -360,8 +360,7 @@ def sampled_completions(
     seeds = []
     for problem_id in rows["id"]:
         seeds.extend(completion_seed(plan.seed, name, problem_id, number) for number in range(num_samples))
-    generations = plan.decoding.generate_completions(engine, repeated(prompts, num_samples), seeds, plan.sampling)
-    token_ids = [generation.token_ids for generation in generations]
+    token_ids = plan.decoding.generate_completions(engine, repeated(prompts, num_samples), seeds, plan.sampling)
     # A chat template may open the thinking at the end of a prompt.
     plain_markers = ThinkingMarkers(plan.thinking_end)
     markers_by_problem = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
