@@ -17,7 +17,7 @@ from transformers.utils import cached_file
 
 from leash_trl.completions.costs import MESSAGE_COSTS, check_right_answers, cost_column, costs_of, find_cost
 from leash_trl.completions.facts import facts_of_completions
-from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
+from leash_trl.completions.prompts import template_arguments
 from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
@@ -98,13 +98,11 @@ def rendered_prompts(
 ) -> list[list[int]]:
     """Returns the token ids of prompts, which the chat template renders with the plan's arguments and, if there is a
     column of them, with those of each row."""
-    # The data set may have a column `chat_template_kwargs`, with arguments of the template for each row.
-    if TEMPLATE_COLUMN not in rows:
-        return prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
     rendered = []
-    for prompt, value in zip(rows["prompt"], rows[TEMPLATE_COLUMN], strict=True):
+    for index, prompt in enumerate(rows["prompt"]):
+        row = {column: values[index] for column, values in rows.items()}
         # Arguments of the row replace those of the plan.
-        arguments = {**plan.chat_template_kwargs, **template_arguments({TEMPLATE_COLUMN: value})}
+        arguments = plan.chat_template_kwargs | template_arguments(row)
         rendered.extend(prompt_ids(tokenizer, [prompt], **arguments))
     return rendered
 
@@ -332,18 +330,9 @@ def sample_in_units(
 
 @dataclass(frozen=True)
 class SampledCompletions:
-    """The completions of some problems: k of the first one, then k of the next.
+    """Completions, with the seed, the token ids and the text (without special tokens) of each. The markers of the
+    thinking know whether the prompt of the completion has opened it."""
 
-    Args:
-        rows (`dict[str, list]`): Columns of the data set, with the value of its problem for each completion.
-        seeds (`list[int]`): Seed of each completion.
-        token_ids (`list[list[int]]`): Tokens of each completion.
-        texts (`list[str]`): Their texts, without special tokens.
-        markers (`list[ThinkingMarkers]`): Markers of the thinking, which know whether the prompt of the completion has
-            opened it.
-    """
-
-    rows: dict[str, list[Any]]
     seeds: list[int]
     token_ids: list[list[int]]
     texts: list[str]
@@ -353,24 +342,18 @@ class SampledCompletions:
 def sampled_completions(
     engine: Engine, name: str, rows: Mapping[str, list[Any]], plan: SamplingPlan
 ) -> SampledCompletions:
-    """Samples k completions for each problem of a data set with this name."""
+    """Samples a completion for each row; k rows in a row are the same problem."""
     tokenizer = engine.tokenizer
-    num_samples = plan.num_samples
     prompts = rendered_prompts(tokenizer, rows, plan)
     seeds = []
-    for problem_id in rows["id"]:
-        seeds.extend(completion_seed(plan.seed, name, problem_id, number) for number in range(num_samples))
-    token_ids = plan.decoding.generate_completions(engine, repeated(prompts, num_samples), seeds, plan.sampling)
+    for index, problem_id in enumerate(rows["id"]):
+        seeds.append(completion_seed(plan.seed, name, problem_id, number=index % plan.num_samples))
+    token_ids = plan.decoding.generate_completions(engine, prompts, seeds, plan.sampling)
+    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
     # A chat template may open the thinking at the end of a prompt.
     plain_markers = ThinkingMarkers(plan.thinking_end)
-    markers_by_problem = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
-    return SampledCompletions(
-        rows={column: repeated(values, num_samples) for column, values in rows.items()},
-        seeds=seeds,
-        token_ids=token_ids,
-        texts=[tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids],
-        markers=repeated(markers_by_problem, num_samples),
-    )
+    markers = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
+    return SampledCompletions(seeds, token_ids, texts, markers)
 
 
 def repeated(values: Sequence[Any], num_samples: int) -> list[Any]:
@@ -391,10 +374,11 @@ def sample_and_grade(
     reward_grader: RewardGrader | None = None,
 ) -> list[dict[str, Any]]:
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
-    sampled = sampled_completions(engine, name, rows, plan)
-    arguments = reward_arguments(sampled.rows, sampled.texts, sampled.token_ids)
+    repeated_rows = {column: repeated(values, plan.num_samples) for column, values in rows.items()}
+    sampled = sampled_completions(engine, name, repeated_rows, plan)
+    arguments = reward_arguments(repeated_rows, sampled.texts, sampled.token_ids)
     if reward_grader is None:
-        verdicts = _grader_verdicts(sampled.texts, sampled.rows["solution"], plan.lenient, sampled.markers)
+        verdicts = _grader_verdicts(sampled.texts, repeated_rows["solution"], plan.lenient, sampled.markers)
     else:
         verdicts = reward_grader.verdicts(arguments, sampled.markers)
     thinking = ThinkingTokens(engine.tokenizer, ThinkingMarkers(plan.thinking_end))
