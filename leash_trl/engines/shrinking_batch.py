@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessorList, PreTrainedModel, generation
 from transformers.cache_utils import DynamicCache
@@ -97,14 +98,16 @@ class ShrinkingBatch:
     def of_prompts(cls, prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> "ShrinkingBatch":
         """Returns the batch of N prompts, of which nothing has been computed."""
         rows = torch.arange(len(prompts), device=device)
-        tokens = _left_padded(prompts, pad_id).to(device)
-        mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(device)
+        unpadded = [torch.tensor(prompt, device=device) for prompt in prompts]
+        ones = [torch.ones_like(prompt) for prompt in unpadded]
+        tokens = pad_sequence(unpadded, batch_first=True, padding_value=pad_id, padding_side="left")
+        mask = pad_sequence(ones, batch_first=True, padding_value=0, padding_side="left")
         return cls(rows, tokens, mask, DynamicCache())
 
     def append(self, next_tokens: torch.Tensor) -> None:
         """Appends a token, of shape `(R,)`, to each completion."""
         self.tokens = torch.cat([self.tokens, next_tokens[:, None]], dim=1)
-        self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=1)
+        self.mask = pad(self.mask, (0, 1), value=1)
 
     def drop_ended(self, completions: Sequence[GrowingCompletion]) -> None:
         """Drops those of all N completions that have ended, once they are enough to be worth a copy of the cache."""
@@ -117,12 +120,6 @@ class ShrinkingBatch:
             self.rows = self.rows[indices]
             self.tokens = self.tokens[indices]
             self.mask = self.mask[indices]
-
-
-def _left_padded(rows: Sequence[Sequence[int]], padding: int) -> torch.Tensor:
-    return pad_sequence(
-        [torch.tensor(row) for row in rows], batch_first=True, padding_value=padding, padding_side="left"
-    )
 
 
 def _logits(

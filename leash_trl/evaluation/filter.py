@@ -37,14 +37,11 @@ def filtered_rows(
     # `row` has the columns of the data set, and `sampled_problem` the completions of the same problem.
     for row, sampled_problem in zip(problems, samples, strict=True):
         completions = sampled_problem["completions"]
-        graded = [completion for completion in completions if completion["is_correct"] is not None]
-        correct_lengths = [completion["num_tokens"] for completion in graded if completion["is_correct"]]
-        num_ungraded = len(completions) - len(graded)
-        # An ungraded completion may be correct or wrong.
-        fewest_passes = len(correct_lengths)
-        most_passes = len(correct_lengths) + num_ungraded
-        if not graded or fewest_passes < min_passes or most_passes > max_passes:
+        correct_lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
+        grades = [completion["is_correct"] for completion in completions]
+        if not is_kept(grades, min_passes, max_passes):
             continue
+        num_graded = len(grades) - grades.count(None)
         if target_quantile is not None:
             if not correct_lengths:  # there is no target
                 continue
@@ -52,8 +49,17 @@ def filtered_rows(
             row["target_length"] = int(np.quantile(correct_lengths, target_quantile, method="higher"))
         yield {
             **row,
-            "pass_rate": len(correct_lengths) / len(graded),
-            "num_samples": len(graded),
+            "pass_rate": len(correct_lengths) / num_graded,
+            "num_samples": num_graded,
             "mean_length": fmean(completion["num_tokens"] for completion in completions),
             "correct_lengths": correct_lengths,
         }
+
+
+def is_kept(grades: Sequence[bool | None], min_passes: int, max_passes: int) -> bool:
+    """Returns whether the number of correct completions is within bounds, whatever the ungraded ones (`None`) are; a
+    problem of which none is graded is not kept."""
+    num_ungraded = grades.count(None)
+    fewest_passes = grades.count(True)
+    most_passes = fewest_passes + num_ungraded
+    return num_ungraded < len(grades) and min_passes <= fewest_passes and most_passes <= max_passes

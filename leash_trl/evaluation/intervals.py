@@ -203,7 +203,7 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
         return Estimate(mean, math.nan, math.nan)
     deviation = float(np.std(values, ddof=1))
     reach = t_quantile(num_seeds - 1) * deviation / math.sqrt(num_seeds)
-    return Estimate(mean, max(lowest, mean - reach), min(highest, mean + reach))
+    return Estimate(mean, mean - reach, mean + reach).within(lowest, highest)
 
 
 def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:

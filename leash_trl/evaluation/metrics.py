@@ -5,6 +5,7 @@ left out of shares and have no vote.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -21,17 +22,6 @@ from leash_trl.evaluation.intervals import Estimate
 
 OVERALL = "overall"
 MAX_BUDGETS = 6
-RESULT_COLUMNS = [
-    "benchmark",
-    "num_problems",
-    "num_graded",
-    "num_samples",
-    "metric",
-    "at",
-    "value",
-    "low",
-    "high",
-]
 
 # the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
 Vote = Literal[True] | str | None
@@ -264,10 +254,10 @@ def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> lis
     """Returns the unweighted means, over benchmarks, of the metrics that all benchmarks have. A benchmark lacks some
     metrics if its correctness is not known."""
     # Such as {("accuracy", None): [...], ("pass", 4): [...]}, with an estimate for each benchmark.
-    estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = {}
+    estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = defaultdict(list)
     for metrics in metrics_by_benchmark.values():
         for metric in metrics:
-            estimates_by_metric.setdefault((metric.name, metric.at), []).append(metric.estimate)
+            estimates_by_metric[metric.name, metric.at].append(metric.estimate)
     means = []
     for (name, at), estimates in estimates_by_metric.items():
         # Only metrics of all benchmarks have a mean over them.
@@ -292,10 +282,20 @@ def results_frame(
     rows = []
     for name, benchmark_metrics in metrics.items():
         for metric in benchmark_metrics:
-            # The order is that of `RESULT_COLUMNS`: sizes are two columns, an estimate is three.
-            rows.append((name, *sizes_by_name[name], samples_per_problem, metric.name, metric.at, *metric.estimate))
+            row = {
+                "benchmark": name,
+                "num_problems": sizes_by_name[name].total,
+                "num_graded": sizes_by_name[name].graded,
+                "num_samples": samples_per_problem,
+                "metric": metric.name,
+                "at": metric.at,
+                "value": metric.estimate.value,
+                "low": metric.estimate.low,
+                "high": metric.estimate.high,
+            }
+            rows.append(row)
     # As floats, all `at` that are None become NaN, also if no metric has one.
-    return pd.DataFrame(rows, columns=RESULT_COLUMNS).astype({"at": float})
+    return pd.DataFrame(rows).astype({"at": float})
 
 
 def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -328,11 +329,12 @@ def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
 
 def cost_code_warning(runs: Iterable[EvaluatedRun]) -> str:
     """Returns a warning that names the cost functions whose code differs between the runs; else an empty string."""
-    digests_by_name: dict[str, set[str]] = {}
+    digests_by_name: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         # The module of a function has one digest; a notebook has none, as our own costs.
         digests = run.record.get("cost_code", {}).values()
-        digests_by_name.setdefault(name_without_path(run.record["length_of"]), set()).update(digests)
+        name = name_without_path(run.record["length_of"])
+        digests_by_name[name].update(digests)
     differing = [name for name, digests in digests_by_name.items() if len(digests) > 1]
     if not differing:
         return ""

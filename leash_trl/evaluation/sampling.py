@@ -80,7 +80,8 @@ class SamplingPlan:
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
     """Returns the seed of one completion, which does not depend on what else the run samples."""
-    digest = hashlib.sha256(json.dumps([seed, name, problem_id, number]).encode()).digest()
+    text = json.dumps([seed, name, problem_id, number])
+    digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") & MAX_SEED
 
 
@@ -117,13 +118,10 @@ def run_record(
     """
     path = model_path(model)
     trainer_state = read_trainer_state(path) or {}  # none for a model that was not trained here
-    benchmarks = {}
-    for name, rows in problems.items():
-        benchmarks[name] = {
-            "num_problems": len(rows),
-            "fingerprint": fingerprint(rows),
-            "reference": references[name],
-        }
+    benchmarks = {
+        name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
+        for name, rows in problems.items()
+    }
     return {
         "label": Path(model.rstrip("/")).name,
         "model": model,
@@ -321,7 +319,8 @@ def sample_in_units(
         for start in range(first_unit * unit_size, len(problems), unit_size):
             # All problems of an incomplete unit are sampled again, since results may depend on the batch.
             unit = sample_and_grade(engine, name, problems[start : start + unit_size], plan, reward_grader)
-            missing = [{"index": index, **line} for index, line in enumerate(unit, start) if index >= num_done]
+            lines = [{"index": index, **line} for index, line in enumerate(unit, start)]
+            missing = [line for line in lines if line["index"] >= num_done]
             file.write("".join(map(_json_line, missing)).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -381,25 +380,35 @@ def sample_and_grade(
         verdicts = _grader_verdicts(sampled.texts, repeated_rows["solution"], plan.lenient, sampled.markers)
     else:
         verdicts = reward_grader.verdicts(arguments, sampled.markers)
+    measurements = _measurements(engine, sampled, arguments, plan)
+    completions = []
+    for index, verdict in enumerate(verdicts):
+        texts = {"seed": sampled.seeds[index], "text": sampled.texts[index]}
+        completions.append(texts | measurements[index] | verdict)
+    return lines_of_problems(rows, completions, plan.num_samples)
+
+
+def _measurements(
+    engine: Engine, sampled: SampledCompletions, arguments: Mapping[str, Any], plan: SamplingPlan
+) -> list[dict[str, Any]]:
+    """Returns the fields of completions for their records that say how long they are, what they cost and how they
+    ended; `arguments` are those of reward functions."""
     thinking = ThinkingTokens(engine.tokenizer, ThinkingMarkers(plan.thinking_end))
     begin_in_thinking = [markers.begins_in_thinking for markers in sampled.markers]
     all_facts = facts_of_completions(sampled.token_ids, engine.eos_token_ids, begin_in_thinking, thinking=thinking)
     # What the target limits may be a function of the user, which gets the arguments of a reward function.
     costs = costs_of(find_cost(plan.length_of), all_facts, arguments, engine.tokenizer.decode)
-    completions = []
-    for index, facts in enumerate(all_facts):
-        completion = {
-            "seed": sampled.seeds[index],
-            "text": sampled.texts[index],
+    measurements = []
+    for facts, cost in zip(all_facts, costs, strict=True):
+        measured = {
             "num_tokens": facts.num_tokens,
             "num_thinking_tokens": facts.num_thinking_tokens,
             # equal to one of the numbers above if the target limits tokens or thinking tokens
-            cost_column(plan.length_of): costs[index],
+            cost_column(plan.length_of): cost,
             "finish_reason": "length" if facts.is_truncated else "eos",
-            **verdicts[index],
         }
-        completions.append(completion)
-    return lines_of_problems(rows, completions, plan.num_samples)
+        measurements.append(measured)
+    return measurements
 
 
 def lines_of_problems(

@@ -3,6 +3,7 @@
 A cell is empty where its number is not defined.
 """
 
+import html
 import json
 import math
 import re
@@ -105,7 +106,7 @@ def escaped(text: str) -> str:
     """
     text = " ".join(text.split())  # on one line
     text = text.replace("\\", "\\\\")
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = html.escape(text, quote=False)
     text = text.replace("](", "]\\(")
     # cells of tables, emphasis and code
     return re.sub(r"([|*`])", r"\\\1", text)
@@ -247,7 +248,11 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     if baseline:
         rows = pd.concat([rows, changes_from_baseline(run, baseline)], ignore_index=True)
     # `step` is the number of policy updates of the model, or None if it was not trained here.
-    names = {"label": run.label, "model": run.record["model"], "step": run.record.get("step")}
+    names = {
+        "label": run.label,
+        "model": run.record["model"],
+        "step": run.record["step"],
+    }
     # A DataFrame repeats single values in every row.
     table = pd.DataFrame({**names, **rows})
     document = {
