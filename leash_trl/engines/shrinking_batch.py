@@ -123,7 +123,10 @@ class ShrinkingBatch:
 
 
 def _logits(
-    model: PreTrainedModel, batch: ShrinkingBatch, columns: slice, logits_to_keep: int | torch.Tensor
+    model: PreTrainedModel,
+    batch: ShrinkingBatch,
+    columns: slice,
+    logits_to_keep: int | torch.Tensor,
 ) -> torch.Tensor:
     """Computes some columns of the batch's tokens, which the cache then holds, and returns logits of shape
     `(R, positions, V)`; for `logits_to_keep`, see `forward` of transformers' models."""

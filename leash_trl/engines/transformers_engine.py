@@ -40,7 +40,11 @@ class TransformersEngine:
 
     @classmethod
     def from_pretrained(
-        cls, path: str, revision: str | None = None, dtype: str = "auto", batch_size: int = 128
+        cls,
+        path: str,
+        revision: str | None = None,
+        dtype: str = "auto",
+        batch_size: int = 128,
     ) -> "TransformersEngine":
         """Loads a checkpoint on the first GPU, or on the CPU if there is none.
 

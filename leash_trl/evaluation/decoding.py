@@ -29,7 +29,11 @@ class DecodingStrategy:
         return {"name": self.name, **asdict(self)}
 
     def generate_completions(
-        self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
+        self,
+        engine: Engine,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        settings: SamplingSettings,
     ) -> list[list[int]]:
         """Returns the token ids of one completion per prompt, in their order, including inserted tokens. The result is
         deterministic."""
@@ -123,7 +127,11 @@ class BudgetForcing(DecodingStrategy):
         )
 
     def generate_completions(
-        self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
+        self,
+        engine: Engine,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        settings: SamplingSettings,
     ) -> list[list[int]]:
         """See [`DecodingStrategy.generate_completions`]. The engine generates the first part of the thinking of all
         completions, then each further part of those that go on, and then all answers."""
@@ -202,7 +210,10 @@ class ForcedCompletion:
 
 
 def think(
-    completions: Sequence[ForcedCompletion], engine: Engine, settings: SamplingSettings, stop: frozenset[int]
+    completions: Sequence[ForcedCompletion],
+    engine: Engine,
+    settings: SamplingSettings,
+    stop: frozenset[int],
 ) -> None:
     """Continues the thinking of completions until the model ends it or the budget is spent."""
     # One token more than the budget, so that thinking of exactly the budget can end by itself.

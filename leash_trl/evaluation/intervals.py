@@ -113,7 +113,8 @@ def mean_unbounded(values: np.ndarray, lowest: float = 0.0) -> Estimate:
         return Estimate(mean, max(lowest, mean), mean)
     # By Student's t, U = (m - mu) / s is between -reach and reach.
     reach = t_quantile(num_problems - 1) / math.sqrt(num_problems)
-    skewness = float(((values - mean) ** 3).mean()) / deviation**3
+    third_moment = float(((values - mean) ** 3).mean())
+    skewness = third_moment / deviation**3
     largest_u = max(reach, _inverse_hall_transform(reach, skewness, num_problems))
     smallest_u = min(-reach, _inverse_hall_transform(-reach, skewness, num_problems))
     # The true mean mu is m - s U, so the largest U gives the lower end.
@@ -141,8 +142,10 @@ def narrowest_usual_bounds(values: np.ndarray) -> tuple[float, float]:
         >>> [narrowest_usual_bounds(np.array(rewards)) for rewards in ([0.0, 0.25], [-0.5, 1.0], [0.5, 2.0])]
         [(0.0, 1.0), (-1.0, 1.0), (-inf, inf)]
     """
+    smallest = values.min()
+    largest = values.max()
     for low, high in USUAL_BOUNDS:
-        if low <= values.min() and values.max() <= high:
+        if low <= smallest and largest <= high:
             return low, high
     return -math.inf, math.inf
 
@@ -316,7 +319,8 @@ def num_seeds_needed(difference: float, first_variance: float, second_variance: 
         return math.nan
     # The degrees of freedom depend on the number of seeds, so it is searched upwards. The search begins at the number
     # by normal quantiles: quantiles of Student's t are greater, so fewer seeds are not enough.
-    normal_quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2) + NormalDist().inv_cdf(POWER)
+    normal_quantile = NormalDist().inv_cdf
+    normal_quantiles = normal_quantile(1 - SIGNIFICANCE / 2) + normal_quantile(POWER)
     seeds_per_square = variance / difference**2
     num_seeds = max(2, math.ceil(normal_quantiles**2 * seeds_per_square))
     while True:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import multimode
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,6 @@ from leash_trl.evaluation.intervals import Estimate
 
 OVERALL = "overall"
 MAX_BUDGETS = 6
-
-# the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
-Vote = Literal[True] | str | None
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,10 @@ class CompletionArrays:
 
 
 def metrics_of(
-    completions: pd.DataFrame, run: Mapping[str, Any], has_thinking: bool, reward_bounds: tuple[float, float]
+    completions: pd.DataFrame,
+    run: Mapping[str, Any],
+    has_thinking: bool,
+    reward_bounds: tuple[float, float],
 ) -> list[Metric]:
     """Returns all metrics of a benchmark, in the order of the tables.
 
@@ -190,8 +190,8 @@ def powers_of_two_and_limit(limit: int) -> list[int]:
 
 def majority_metric(answers: np.ndarray, correctness: np.ndarray) -> Metric:
     """Returns maj@k: the probability that the majority vote is correct."""
-    ballots = [ballot_of(*problem) for problem in zip(answers, correctness, strict=True)]
-    return Metric("majority", intervals.mean_share(majority_probabilities(ballots)))
+    probabilities = [majority_probability(*problem) for problem in zip(answers, correctness, strict=True)]
+    return Metric("majority", intervals.mean_share(np.array(probabilities)))
 
 
 def reward_metrics(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Metric]:
@@ -317,44 +317,27 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
     probabilities = []
     for n, c in zip(num_graded, num_right, strict=True):
         num_drawn = min(k, n)
-        # All drawn completions are wrong in comb(n - c, num_drawn) of comb(n, num_drawn) draws. Both are integers,
-        # since a product of floats would lose precision.
-        probabilities.append(1 - comb(n - c, num_drawn) / comb(n, num_drawn))
+        # Both are integers, since a product of floats would lose precision.
+        num_wrong_draws = comb(n - c, num_drawn)
+        num_draws = comb(n, num_drawn)
+        probabilities.append(1 - num_wrong_draws / num_draws)
     return np.array(probabilities)
 
 
-def ballot_of(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
-    """Returns the vote of each completion: all correct answers are one class; wrong answers are compared by their
-    text, without blanks and dollar signs.
+def majority_probability(answers: Iterable[str | None], correctness: Iterable[float]) -> float:
+    """Returns the probability that the majority vote on a problem is correct, with ties broken at random; its mean is
+    maj@k. A completion without an answer or without a grade has no vote.
 
     Example:
-        >>> ballot_of(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
-        [True, True, '3', '3', None]
+        >>> majority_probability(["1/2", "0.5", "$ 3$", "3", "7", None], [1, 1, 0, 0, 0, 0])  # a tie
+        0.5
     """
-    ballot: list[Vote] = []
-    for answer, correctness in zip(answers, is_correct, strict=True):
-        # A completion without an answer or without a grade has no vote.
-        if not isinstance(answer, str) or pd.isna(correctness):
-            ballot.append(None)
-        elif correctness:
-            # Correct answers may be written in several ways, such as 1/2 and 0.5, and vote together.
-            ballot.append(True)
-        else:
-            ballot.append("".join(answer.replace("$", "").split()))
-    return ballot
-
-
-def majority_probabilities(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
-    """Returns the probability that the majority vote of each problem is correct, with ties broken at random; its mean
-    is maj@k.
-
-    Example:
-        >>> majority_probabilities([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
-        [1.0, 0.5, 0.0]
-    """
-    probabilities = []
-    for ballot in ballots:
-        # The most frequent votes: several in a tie, and none without votes.
-        winners = multimode(vote for vote in ballot if vote is not None)
-        probabilities.append((True in winners) / max(1, len(winners)))
-    return np.array(probabilities)
+    votes: list[bool | str] = []
+    for answer, is_correct in zip(answers, correctness, strict=True):
+        if isinstance(answer, str) and not pd.isna(is_correct):
+            # Correct answers may be written in several ways, such as 1/2 and 0.5, and vote together. Wrong answers are
+            # compared by their text, without blanks and dollar signs.
+            text = answer.replace("$", "")
+            votes.append(True if is_correct else "".join(text.split()))
+    winners = multimode(votes)  # several in a tie, and none without votes
+    return (True in winners) / max(1, len(winners))

@@ -45,7 +45,8 @@ def samples_path(folder: str | Path, name: str) -> Path:
 
 def read_run(folder: str | Path) -> dict[str, Any]:
     """Returns the content of a folder's `run.json`: model, engine, sampling and versions."""
-    run: dict[str, Any] = json.loads((Path(folder) / RUN_FILE).read_bytes())
+    path = Path(folder) / RUN_FILE
+    run: dict[str, Any] = json.loads(path.read_bytes())
     return run
 
 
@@ -59,23 +60,12 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     and including the last end of thinking), `cost` (if the run's `length_of` is neither of these), `finish_reason`
     (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion could not be
     graded) and `grader_failure` (the reason, or `None`).
-
-    Raises:
-        `ValueError`: If any other line cannot be read.
     """
     if not Path(path).is_file():
         return []
     # The part after the last line end is empty, or a line whose writing was interrupted when the run was killed.
     *whole_lines, _ = Path(path).read_bytes().split(b"\n")
-    problems = []
-    for number, line in enumerate(whole_lines, 1):
-        try:
-            problems.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: this is not JSON; remove it and all lines after it, and run the command again"
-            ) from error
-    return problems
+    return [json.loads(line) for line in whole_lines]
 
 
 def load_samples(folder: str | Path) -> pd.DataFrame:
@@ -266,7 +256,8 @@ def few_problems_warning(runs: Sequence[EvaluatedRun]) -> str:
     """Returns a warning that names the benchmarks whose number of graded problems, the smallest of all runs, is below
     `MIN_RELIABLE_PROBLEMS`; else an empty string."""
     results = pd.concat([run.results for run in runs])
-    num_graded = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
+    by_benchmark = results.groupby("benchmark", sort=False)
+    num_graded = by_benchmark["num_graded"].min().drop(OVERALL)
     few = [f"{name} has {number}" for name, number in num_graded.items() if number < MIN_RELIABLE_PROBLEMS]
     if not few:
         return ""
@@ -323,7 +314,10 @@ def truncation_warning(shares: Mapping[str, float]) -> str:
 
 def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
     """Returns whether the same reward functions, in the same versions, graded all runs."""
-    gradings = {str([run.record.get(field) for field in GRADING_FIELDS]) for run in runs}
+    gradings = set()
+    for run in runs:
+        grading = [run.record.get(field) for field in GRADING_FIELDS]
+        gradings.add(str(grading))
     return len(gradings) == 1
 
 

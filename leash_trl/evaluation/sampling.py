@@ -109,7 +109,11 @@ def rendered_prompts(
 
 
 def run_record(
-    model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
+    model: str,
+    revision: str | None,
+    plan: SamplingPlan,
+    problems: dict[str, Dataset],
+    references: dict[str, str],
 ) -> dict[str, Any]:
     """Returns the content of `run.json`, which is everything that determines the samples of a run.
 
@@ -200,7 +204,10 @@ def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, 
 
 
 def prepare_folder(
-    folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: SamplingPlan
+    folder: Path,
+    run: dict[str, Any],
+    problems: Mapping[str, Dataset],
+    plan: SamplingPlan,
 ) -> dict[str, int]:
     """Writes `run.json` into a run's folder and returns how many problems of each data set the folder already holds.
 
@@ -208,8 +215,7 @@ def prepare_folder(
     to sample, the installed versions may differ too; the record then keeps the versions of the samples.
 
     Raises:
-        `ValueError`: If the folder holds samples of another run (the message names the fields that differ), or a
-            damaged line before the last one.
+        `ValueError`: If the folder holds samples of another run; the message names the fields that differ.
         `TrainingError`: If `length_of` is `checking` and a problem has no right answer that can be looked for.
     """
     if plan.length_of == "checking":
@@ -217,7 +223,8 @@ def prepare_folder(
             check_right_answers(rows["solution"] if "solution" in rows.column_names else None)
     stored = {name: read_lines(samples_path(folder, name)) for name in problems}
     # A `run.json` without samples may be replaced. The folder may also have samples of other data sets.
-    if any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl")):
+    sample_files = (folder / "samples").glob("*.jsonl")
+    if any(path.stat().st_size for path in sample_files):
         saved_run = read_run(folder)
         is_finished = all(len(stored[name]) == len(rows) for name, rows in problems.items())
         if is_finished:
@@ -226,7 +233,8 @@ def prepare_folder(
         check_same_run(folder, saved_run, run)
     for name, lines in stored.items():
         _grade_again(samples_path(folder, name), lines, plan)
-    write_atomically(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(run, indent=2, ensure_ascii=False)
+    write_atomically(folder / RUN_FILE, text + "\n")
     return {name: len(lines) for name, lines in stored.items()}
 
 
@@ -339,7 +347,10 @@ class SampledCompletions:
 
 
 def sampled_completions(
-    engine: Engine, name: str, rows: Mapping[str, list[Any]], plan: SamplingPlan
+    engine: Engine,
+    name: str,
+    rows: Mapping[str, list[Any]],
+    plan: SamplingPlan,
 ) -> SampledCompletions:
     """Samples a completion for each row; k rows in a row are the same problem."""
     tokenizer = engine.tokenizer
@@ -389,7 +400,10 @@ def sample_and_grade(
 
 
 def _measurements(
-    engine: Engine, sampled: SampledCompletions, arguments: Mapping[str, Any], plan: SamplingPlan
+    engine: Engine,
+    sampled: SampledCompletions,
+    arguments: Mapping[str, Any],
+    plan: SamplingPlan,
 ) -> list[dict[str, Any]]:
     """Returns the fields of completions for their records that say how long they are, what they cost and how they
     ended; `arguments` are those of reward functions."""
@@ -469,6 +483,7 @@ def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFr
     `problems` has columns `prompt` and `solution`; the id of a problem is its index.
     """
     ids = [str(index) for index in range(len(problems))]
-    lines = sample_and_grade(engine, "problems", {**problems[:], "id": ids}, plan)
+    rows = {**problems[:], "id": ids}
+    lines = sample_and_grade(engine, "problems", rows, plan)
     indexed = [{"index": index, **line} for index, line in enumerate(lines)]
     return samples_frame({"problems": indexed})

@@ -114,13 +114,10 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
 
 
 @pytest.mark.parametrize("line", [b"{", b"\0\0", b'{"id": "\xff\xfe"}'])
-def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_with_its_number(tmp_path, line):
+def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path, line):
     path = tmp_path / "aime.jsonl"
     path.write_bytes(json.dumps(EASY).encode() + b"\n" + line)
     assert read_lines(path) == [EASY]
-    path.write_bytes(path.read_bytes() + b"\n")
-    with pytest.raises(ValueError, match="line 2"):
-        read_lines(path)
 
 
 @pytest.mark.parametrize(
