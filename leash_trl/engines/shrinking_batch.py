@@ -111,11 +111,10 @@ class ShrinkingBatch:
 
     def drop_ended(self, completions: Sequence[GrowingCompletion]) -> None:
         """Drops those of all N completions that have ended, once they are enough to be worth a copy of the cache."""
-        kept = [index for index, row in enumerate(self.rows.tolist()) if not completions[row].has_ended]
-        num_ended = len(self.rows) - len(kept)
-        if num_ended > SHRINK_SHARE * len(self.rows):
-            # `kept` are indices in the batch.
-            indices = torch.tensor(kept, dtype=torch.long, device=self.rows.device)
+        has_ended = [completions[row].has_ended for row in self.rows.tolist()]
+        if sum(has_ended) > SHRINK_SHARE * len(has_ended):
+            # Indices in the batch of the completions to keep.
+            indices = torch.tensor(has_ended, device=self.rows.device).logical_not().nonzero()[:, 0]
             self.cache.batch_select_indices(indices)
             self.rows = self.rows[indices]
             self.tokens = self.tokens[indices]

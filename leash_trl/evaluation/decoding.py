@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
 
@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 class DecodingStrategy:
     """Plain decoding, which samples each completion in one request; for models that stop by themselves.
 
-    To write another strategy, subclass this one as a frozen dataclass with a `name`; the fields are its parameters.
+    To write another strategy, subclass this one as a frozen dataclass with another `name`; the other fields are its
+    parameters.
     """
 
-    name: ClassVar[str] = "plain"
+    name: str = "plain"
 
     def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
         """Raises `ValueError` if the tokenizer lacks a token that the strategy needs, or the limit leaves no room."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns name and parameters for the record of a run."""
-        return {"name": self.name, **asdict(self)}
 
     def generate_completions(
         self,
@@ -94,8 +91,7 @@ class BudgetForcing(DecodingStrategy):
     Thinking of exactly `max_thinking_tokens` is not stopped. EOS ends the thinking as the token `stop_thinking` does.
     """
 
-    name: ClassVar[str] = "budget_forcing"
-
+    name: str = "budget_forcing"
     max_thinking_tokens: int = 32000
     num_ignore: int = 0
     stop_thinking: str = "</think>"
@@ -233,7 +229,7 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
     """Returns a strategy by its name and parameters.
 
     Example:
-        >>> make_strategy("budget_forcing", max_thinking_tokens=1000).to_dict()["max_thinking_tokens"]
+        >>> make_strategy("budget_forcing", max_thinking_tokens=1000).max_thinking_tokens
         1000
     """
     return STRATEGIES[name](**parameters)

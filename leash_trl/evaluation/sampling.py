@@ -132,8 +132,6 @@ def run_record(
         "weights": weights_fingerprint(path, revision),
         "step": trainer_state.get("global_step"),
         **asdict(plan),
-        # `asdict` has only the parameters of the strategy; the record also has its name.
-        "decoding": plan.decoding.to_dict(),
         "benchmarks": benchmarks,
         "versions": installed_versions(),
     }
@@ -352,7 +350,7 @@ def sampled_completions(
     rows: Mapping[str, list[Any]],
     plan: SamplingPlan,
 ) -> SampledCompletions:
-    """Samples a completion for each row; k rows in a row are the same problem."""
+    """Samples a completion for each row, of which the first k are the same problem, then the next k, and so on."""
     tokenizer = engine.tokenizer
     prompts = rendered_prompts(tokenizer, rows, plan)
     seeds = []

@@ -1,5 +1,7 @@
 """What all decoding strategies share: scripts side by side, seeds of their steps, texts of the vocabulary."""
 
+from dataclasses import asdict
+
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
@@ -41,7 +43,7 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes():
 
 def test_a_strategy_is_made_again_from_its_record():
     assert make_strategy() == DecodingStrategy()
-    recorded = make_strategy("budget_forcing", num_ignore=2).to_dict()
+    recorded = asdict(make_strategy("budget_forcing", num_ignore=2))
     assert recorded["num_ignore"] == 2
     assert make_strategy(**recorded) == BudgetForcing(num_ignore=2)
 

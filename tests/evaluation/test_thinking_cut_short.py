@@ -27,7 +27,9 @@ def complete(tokenizer, spelled):
 
 
 def forcing(max_thinking_tokens=10, wait=" Wait, ", **parameters):
-    return BudgetForcing(max_thinking_tokens, final_answer=" So the answer is ", wait=wait, **parameters)
+    return BudgetForcing(
+        max_thinking_tokens=max_thinking_tokens, final_answer=" So the answer is ", wait=wait, **parameters
+    )
 
 
 # what the row says, and the completion
