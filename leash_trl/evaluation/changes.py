@@ -87,14 +87,19 @@ def paired_means_by_benchmark(run: EvaluatedRun, baseline: EvaluatedRun) -> dict
         means = means.drop(columns=COST_COLUMN, errors="ignore")
     pairs_by_benchmark = {}
     for name in run.benchmarks:
-        # A column of correctness or of rewards is NaN throughout if the run does not know them for this benchmark.
-        run_means = means.loc[[name]].dropna(axis="columns", how="all")
-        baseline_means = base_means.loc[[name]].dropna(axis="columns", how="all")
-        columns = run_means.columns.intersection(baseline_means.columns, sort=False)
-        pairs = run_means[columns].join(baseline_means[columns].add_suffix("_base"))
-        # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
-        pairs_by_benchmark[name] = pairs.dropna()
+        pairs_by_benchmark[name] = graded_pairs(means.loc[[name]], base_means.loc[[name]])
     return pairs_by_benchmark
+
+
+def graded_pairs(means: pd.DataFrame, base_means: pd.DataFrame) -> pd.DataFrame:
+    """Returns the means of the problems of a benchmark that are graded in both runs, in the columns that both know."""
+    # A column of correctness or of rewards is NaN throughout if the run does not know them for this benchmark.
+    means = means.dropna(axis="columns", how="all")
+    base_means = base_means.dropna(axis="columns", how="all")
+    columns = means.columns.intersection(base_means.columns, sort=False)
+    pairs = means[columns].join(base_means[columns].add_suffix("_base"))
+    # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
+    return pairs.dropna()
 
 
 def means_by_problem(run: EvaluatedRun) -> pd.DataFrame:
