@@ -129,7 +129,7 @@ class SamplingArguments:
     max_new_tokens: int = SamplingSettings.max_new_tokens
     seed: int = 0
     batch_size: int | None = None
-    decoding: str = "plain"
+    decoding: Literal["plain", "budget_forcing"] = "plain"
     decoding_kwargs: dict = field(default_factory=dict)
     prompt_suffix: str | None = None
     system_prompt: str | None = None
@@ -303,8 +303,7 @@ def load_engine(
             engine: Engine = VllmEngine(model, **options)
         else:
             engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
-    # The result is not needed here: this raises if the tokenizer does not suit the decoding strategy.
-    plan.decoding.request_generator_factory(tokenizer, plan.sampling.max_new_tokens)
+    plan.decoding.check(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 

@@ -34,17 +34,12 @@ def is_cudnn_attention_faulty() -> bool:
     # The compute capability is a pair such as (9, 0), whose first number is that of the architecture.
     major, _ = torch.cuda.get_device_capability()
     faulty_versions = FAULTY_VERSIONS.get(major, ())
-    return _cudnn_version() in faulty_versions
-
-
-def _cudnn_version() -> int:
-    """Returns a number such as 91900 for 9.19.0; 0 without cuDNN."""
-    version: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return version or 0
+    return torch.backends.cudnn.version() in faulty_versions  # type: ignore[no-untyped-call]
 
 
 def avoid_faulty_cudnn_attention() -> None:
     """Turns cuDNN's attention off in this process if it is faulty, so that torch uses another implementation."""
     if is_cudnn_attention_faulty():
         torch.backends.cuda.enable_cudnn_sdp(False)
-        logger.warning("the attention of cuDNN %s is faulty on this GPU, so %s was called", _cudnn_version(), REMEDY)
+        version = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        logger.warning("the attention of cuDNN %s is faulty on this GPU, so %s was called", version, REMEDY)

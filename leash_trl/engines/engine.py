@@ -1,6 +1,6 @@
 """The interface of all engines, which turn requests into generations, deterministically."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,17 +23,12 @@ class SamplingSettings:
         top_p (`float`): Probability mass to sample from, in (0, 1].
         top_k (`int`): Number of most likely tokens to sample from; 0 means all.
         max_new_tokens (`int`): Maximum length of a completion in tokens. Engines use the limit of each request.
-
     """
 
     temperature: float = 0.6
     top_p: float = 0.95
     top_k: int = 0
     max_new_tokens: int = 32768
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be 1 or more")
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,10 @@ class Request:
     max_new_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
 
+    def end_ids(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
+        """Returns all tokens that end the completion: the end tokens of the model, and those of the request."""
+        return self.stop_token_ids.union(eos_token_ids)
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -57,6 +56,18 @@ class Generation:
 
     token_ids: list[int]
     is_truncated: bool
+
+
+def generations_of(
+    requests: Sequence[Request], completions: Sequence[list[int]], eos_token_ids: Sequence[int]
+) -> list[Generation]:
+    """Returns the generations of completions, which are the token ids that an engine sampled for each request."""
+    generations = []
+    for request, token_ids in zip(requests, completions, strict=True):
+        # A completion that its limit cut off has no end token as its last token.
+        is_truncated = token_ids[-1] not in request.end_ids(eos_token_ids)
+        generations.append(Generation(token_ids, is_truncated))
+    return generations
 
 
 class Engine(Protocol):
@@ -88,8 +99,8 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
         return
     for request in requests:
         prompt_length = len(request.prompt_ids)
-        num_left = max(0, max_length - prompt_length)  # for the message; 0 if the prompt alone is too long
-        if prompt_length + request.max_new_tokens > max_length:
+        num_left = max(0, max_length - prompt_length)  # 0 if the prompt alone is too long
+        if request.max_new_tokens > num_left:
             raise ValueError(
                 f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {prompt_length} tokens the model's "
                 f"context of {max_length} tokens holds {num_left} more; lower max_new_tokens to that, remove longer "

@@ -5,10 +5,11 @@ most of this work is wasted. Here, finished rows are dropped from the batch.
 """
 
 from collections.abc import Collection, Sequence
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessorList, PreTrainedModel, generation
 from transformers.cache_utils import DynamicCache
@@ -61,10 +62,96 @@ def check_cache(model: PreTrainedModel) -> None:
         )
 
 
-def _left_padded(rows: Sequence[Sequence[int]], padding: int) -> torch.Tensor:
-    return pad_sequence(
-        [torch.tensor(row) for row in rows], batch_first=True, padding_value=padding, padding_side="left"
+@dataclass
+class GrowingCompletion:
+    """The token ids of a completion that is being sampled, which ends with a token of `end_ids` or at `limit`."""
+
+    end_ids: Collection[int]
+    limit: int
+    token_ids: list[int] = field(default_factory=list)
+    has_ended: bool = False
+
+    def append(self, token: int) -> None:
+        """Appends a token, unless the completion has ended: it stays in the batch until enough others have, too."""
+        if not self.has_ended:
+            self.token_ids.append(token)
+            self.has_ended = token in self.end_ids or len(self.token_ids) >= self.limit
+
+
+@dataclass
+class ShrinkingBatch:
+    """The R of N completions that are still in the batch, with what the model has computed of them.
+
+    Args:
+        rows (`torch.Tensor` of shape `(R,)`): Which of the N completions they are.
+        tokens (`torch.Tensor` of shape `(R, T)`): Their prompts, padded on the left, and what was sampled so far.
+        mask (`torch.Tensor` of shape `(R, T)`): 0 for padding, else 1.
+        cache (`DynamicCache`): Keys and values of all tokens but the last.
+    """
+
+    rows: torch.Tensor
+    tokens: torch.Tensor
+    mask: torch.Tensor
+    cache: DynamicCache
+
+    @classmethod
+    def of_prompts(cls, prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> "ShrinkingBatch":
+        """Returns the batch of N prompts, of which nothing has been computed."""
+        rows = torch.arange(len(prompts), device=device)
+        unpadded = [torch.tensor(prompt, device=device) for prompt in prompts]
+        ones = [torch.ones_like(prompt) for prompt in unpadded]
+        tokens = pad_sequence(unpadded, batch_first=True, padding_value=pad_id, padding_side="left")
+        mask = pad_sequence(ones, batch_first=True, padding_value=0, padding_side="left")
+        return cls(rows, tokens, mask, DynamicCache())
+
+    def append(self, next_tokens: torch.Tensor) -> None:
+        """Appends a token, of shape `(R,)`, to each completion."""
+        self.tokens = torch.cat([self.tokens, next_tokens[:, None]], dim=1)
+        self.mask = pad(self.mask, (0, 1), value=1)
+
+    def drop_ended(self, completions: Sequence[GrowingCompletion]) -> None:
+        """Drops those of all N completions that have ended, once they are enough to be worth a copy of the cache."""
+        has_ended = [completions[row].has_ended for row in self.rows.tolist()]
+        if sum(has_ended) > SHRINK_SHARE * len(has_ended):
+            # Indices in the batch of the completions to keep.
+            indices = torch.tensor(has_ended, device=self.rows.device).logical_not().nonzero()[:, 0]
+            self.cache.batch_select_indices(indices)
+            self.rows = self.rows[indices]
+            self.tokens = self.tokens[indices]
+            self.mask = self.mask[indices]
+
+
+def _logits(
+    model: PreTrainedModel,
+    batch: ShrinkingBatch,
+    columns: slice,
+    logits_to_keep: int | torch.Tensor,
+) -> torch.Tensor:
+    """Computes some columns of the batch's tokens, which the cache then holds, and returns logits of shape
+    `(R, positions, V)`; for `logits_to_keep`, see `forward` of transformers' models."""
+    # Positions count from the first token that is not padding.
+    positions = (batch.mask.cumsum(dim=1) - 1).clamp(min=0)
+    output = model(
+        input_ids=batch.tokens[:, columns],
+        attention_mask=batch.mask[:, : columns.stop],
+        position_ids=positions[:, columns],
+        logits_to_keep=logits_to_keep,
+        use_cache=True,
+        **{CACHE_ARGUMENT: batch.cache},
     )
+    logits: torch.Tensor = output.logits
+    return logits
+
+
+def _fill_cache(model: PreTrainedModel, batch: ShrinkingBatch) -> None:
+    """Computes all tokens of the prompts but the last of each.
+
+    The last one is computed separately. As a slice of a longer pass, its states would not be contiguous, and torch
+    would copy the matrix of the output layer for each row on a CPU.
+    """
+    if batch.tokens.shape[1] > 1:
+        no_positions = torch.empty(0, dtype=torch.long, device=model.device)
+        _logits(model, batch, columns=slice(None, -1), logits_to_keep=no_positions)
 
 
 @torch.no_grad()
@@ -92,51 +179,19 @@ def sample_tokens(
         `ValueError`: If the model keeps other states than keys and values.
     """
     check_cache(model)
-    completions: list[list[int]] = [[] for _ in prompts]
-    is_ended = [False] * len(prompts)
-
-    # The batch shrinks to the R completions that have not ended. `rows`, of shape (R,), says which of the N they are;
-    # `tokens`, of shape (R, T), has their prompts and what was sampled so far; `mask` is 0 for padding.
-    rows = torch.arange(len(prompts), device=model.device)
-    tokens = _left_padded(prompts, pad_id).to(model.device)
-    mask = _left_padded([[1] * len(prompt) for prompt in prompts], 0).to(model.device)
-    cache = DynamicCache()
-    forward = partial(model, **{CACHE_ARGUMENT: cache}, use_cache=True)
-    if tokens.shape[1] > 1:
-        # The last token of each prompt is computed separately. As a slice of a longer pass, its states would not be
-        # contiguous, and torch would copy the matrix of the output layer for each row on a CPU.
-        forward(
-            input_ids=tokens[:, :-1],
-            attention_mask=mask[:, :-1],
-            # Positions count from the first token that is not padding.
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
-            # This pass only fills the cache, so it computes the logits of no position.
-            logits_to_keep=torch.empty(0, dtype=torch.long, device=model.device),
-        )
-    for _ in range(max(limits)):
-        # The cache holds all earlier tokens, so only the newest of each row is computed, at its own position.
-        positions = mask.sum(dim=1, keepdim=True) - 1
-        output = forward(input_ids=tokens[:, -1:], attention_mask=mask, position_ids=positions, logits_to_keep=1)
-        scores = warpers(tokens, output.logits[:, -1].float())
-        next_tokens = choose(scores, rows)
-        for row, token in zip(rows.tolist(), next_tokens.tolist(), strict=True):
-            # A completion that has ended stays in the batch until enough have; its further tokens are ignored.
-            if not is_ended[row]:
-                completions[row].append(token)
-                is_ended[row] = token in end_ids[row] or len(completions[row]) == limits[row]
-        if all(is_ended):
-            break
-        tokens = torch.cat([tokens, next_tokens[:, None]], dim=1)
-        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-        kept = [index for index, row in enumerate(rows.tolist()) if not is_ended[row]]  # indices in the batch
-        num_finished = len(rows) - len(kept)
-        if num_finished > SHRINK_SHARE * len(rows):
-            indices = torch.tensor(kept, device=model.device)
-            cache.batch_select_indices(indices)
-            rows = rows[indices]
-            tokens = tokens[indices]
-            mask = mask[indices]
-    return completions
+    completions = [GrowingCompletion(ends, limit) for ends, limit in zip(end_ids, limits, strict=True)]
+    batch = ShrinkingBatch.of_prompts(prompts, pad_id, model.device)
+    _fill_cache(model, batch)
+    while not all(completion.has_ended for completion in completions):
+        # The cache holds all earlier tokens, so only the newest one of each row is computed.
+        logits = _logits(model, batch, columns=slice(-1, None), logits_to_keep=1)
+        scores = warpers(batch.tokens, logits[:, -1].float())
+        next_tokens = choose(scores, batch.rows)
+        for row, token in zip(batch.rows.tolist(), next_tokens.tolist(), strict=True):
+            completions[row].append(token)
+        batch.append(next_tokens)
+        batch.drop_ended(completions)
+    return [completion.token_ids for completion in completions]
 
 
 def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, generations_of
 from leash_trl.engines.shrinking_batch import sample_tokens
 from leash_trl.engines.token_choice import SeededDraw, TokenChoice, likeliest_tokens
 from leash_trl.model_facts import context_length, eos_token_ids
@@ -39,7 +40,11 @@ class TransformersEngine:
 
     @classmethod
     def from_pretrained(
-        cls, path: str, revision: str | None = None, dtype: str = "auto", batch_size: int = 128
+        cls,
+        path: str,
+        revision: str | None = None,
+        dtype: str = "auto",
+        batch_size: int = 128,
     ) -> "TransformersEngine":
         """Loads a checkpoint on the first GPU, or on the CPU if there is none.
 
@@ -60,31 +65,33 @@ class TransformersEngine:
                 values.
         """
         check_lengths(requests, self.max_length)
+        completions: list[list[int]] = []
+        starts = range(0, len(requests), self.batch_size)
+        for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
+            completions.extend(self._sampled_batch(requests[start : start + self.batch_size], settings))
+        return generations_of(requests, completions, self.eos_token_ids)
+
+    def _sampled_batch(self, requests: Sequence[Request], settings: SamplingSettings) -> list[list[int]]:
+        """Returns the token ids of one completion per request, which are sampled together."""
         is_greedy = settings.temperature == 0
-        # The logits processors scale the logits by the temperature and remove tokens by top-p and top-k.
+        choose: TokenChoice = likeliest_tokens if is_greedy else SeededDraw([request.seed for request in requests])
+        return sample_tokens(
+            self.model,
+            [request.prompt_ids for request in requests],
+            end_ids=[request.end_ids(self.eos_token_ids) for request in requests],
+            limits=[request.max_new_tokens for request in requests],
+            pad_id=self.eos_token_ids[0],  # attention masks padding, so any token serves
+            warpers=self._warpers(settings),
+            choose=choose,
+        )
+
+    def _warpers(self, settings: SamplingSettings) -> LogitsProcessorList:
+        """Returns the processors that scale the logits by the temperature and remove tokens by top-p and top-k."""
         config = GenerationConfig(
             do_sample=True,
             temperature=settings.temperature or 1.0,  # 0 stands for the likeliest token, which is the same for each
             top_p=settings.top_p,
             top_k=settings.top_k,
         )
-        warpers = self.model._get_logits_processor(config, input_ids_seq_length=0)
-        generations: list[Generation] = []
-        starts = range(0, len(requests), self.batch_size)
-        for start in tqdm(starts, desc="sampling", unit="batch", leave=False):
-            batch = requests[start : start + self.batch_size]
-            choice: TokenChoice = likeliest_tokens if is_greedy else SeededDraw([request.seed for request in batch])
-            end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in batch]
-            completions = sample_tokens(
-                self.model,
-                [request.prompt_ids for request in batch],
-                end_ids=end_ids,
-                limits=[request.max_new_tokens for request in batch],
-                pad_id=self.eos_token_ids[0],  # attention masks padding, so any token serves
-                warpers=warpers,
-                choose=choice,
-            )
-            for token_ids, ends in zip(completions, end_ids, strict=True):
-                # A completion that its limit cut off has no end token as its last token.
-                generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
-        return generations
+        processors: LogitsProcessorList = self.model._get_logits_processor(config, input_ids_seq_length=0)
+        return processors

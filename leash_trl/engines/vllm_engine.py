@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
 
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, generations_of
 from leash_trl.model_facts import merged_eos_token_ids
 from leash_trl.model_paths import model_path
 
@@ -62,32 +62,31 @@ class VllmEngine:
         Raises:
             `ValueError`: If a request does not fit into the model's context.
         """
-        from vllm import SamplingParams
-
         check_lengths(requests, self.max_length)
         # A prompt that an earlier call left in the cache is not computed again. This changes the rounding and thereby,
         # in rare cases, a token.
         self._llm.reset_prefix_cache()
-        end_ids = [request.stop_token_ids.union(self.eos_token_ids) for request in requests]
-        params = [
-            SamplingParams(
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                top_k=settings.top_k,
-                seed=request.seed,
-                max_tokens=request.max_new_tokens,
-                # vLLM itself uses only one end token
-                stop_token_ids=sorted(ends),
-                detokenize=False,
-            )
-            for request, ends in zip(requests, end_ids, strict=True)
-        ]
-        prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
-        # vLLM divides by the elapsed time of its progress bar, which a disabled bar does not have
-        outputs = self._llm.generate(prompts, params, use_tqdm="TQDM_DISABLE" not in os.environ)
-        generations = []
-        for ends, output in zip(end_ids, outputs, strict=True):
-            completion = output.outputs[0]  # the only one, since vLLM samples one for each prompt by default
-            token_ids = list(completion.token_ids)  # with the end token, unless the limit cut it off
-            generations.append(Generation(token_ids, is_truncated=token_ids[-1] not in ends))
-        return generations
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
+            [self._sampling_params(request, settings) for request in requests],
+            # vLLM divides by the elapsed time of its progress bar, which a disabled bar does not have
+            use_tqdm="TQDM_DISABLE" not in os.environ,
+        )
+        # vLLM samples one completion for each prompt by default. It has its end token, unless the limit cut it off.
+        completions = [list(output.outputs[0].token_ids) for output in outputs]
+        return generations_of(requests, completions, self.eos_token_ids)
+
+    def _sampling_params(self, request: Request, settings: SamplingSettings) -> Any:
+        """Returns vLLM's settings of a request."""
+        from vllm import SamplingParams
+
+        return SamplingParams(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            seed=request.seed,
+            max_tokens=request.max_new_tokens,
+            # vLLM itself uses only one end token
+            stop_token_ids=sorted(request.end_ids(self.eos_token_ids)),
+            detokenize=False,
+        )

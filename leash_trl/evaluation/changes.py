@@ -4,16 +4,16 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from leash_trl.completions.costs import COST_COLUMN, cost_column, name_without_path
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.metrics import OVERALL, Metric, NumProblems, results_frame
-from leash_trl.evaluation.runs import HOW_TO_GRADE_AGAIN, EvaluatedRun, reward_bounds
+from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 
 
 PROBLEM_KEY = ["benchmark", "id", "solution"]  # an id alone may be a row number, which another problem may have too
+NO_BOUNDS = (-math.inf, math.inf)
 
 
 def changes_from_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
@@ -34,62 +34,72 @@ def mean_changes(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> pd.DataFr
     know of it, and the mean over benchmarks those that all benchmarks have.
 
     Raises:
-        `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
+        `ValueError`: If benchmarks or sampled problems differ.
     """
-    # For each pair of runs, a frame for each benchmark. Its rows are problems, such as
-    # {"num_tokens": 90.5, "num_tokens_base": 210.0}.
-    means_of_runs = [paired_means_by_benchmark(run, baseline) for run, baseline in runs]
     all_runs = [*itertools.chain(*runs)]
     # If the number of samples differs between runs, the smallest one is assumed, with which intervals are widest.
     samples_per_problem = len(runs) * min(run.record["num_samples"] for run in all_runs)
     reward_range = reward_bounds(*(run.samples for run in all_runs))
-    benchmarks = all_runs[0].record["benchmarks"]  # such as {"aime24": {"num_problems": 30, ...}}
-    pairs_by_benchmark = {}
+    pairs_by_benchmark = mean_pairs_by_benchmark(runs)
     metrics = {}
     num_problems = {}
-    for name, benchmark in benchmarks.items():
-        # The inner join keeps the columns that all pairs have, since correctness may be unknown in one of them.
-        rows = pd.concat([means[name] for means in means_of_runs], join="inner")
-        # A problem that several seeds have in common becomes a single row.
-        pairs_by_benchmark[name] = rows.groupby(PROBLEM_KEY, sort=False).mean()
-        metrics[name] = change_metrics([pairs_by_benchmark[name]], samples_per_problem, reward_range)
-        num_problems[name] = NumProblems(benchmark["num_problems"], len(pairs_by_benchmark[name]))
+    for name, benchmark in all_runs[0].record["benchmarks"].items():
+        pairs = pairs_by_benchmark[name]
+        metrics[name] = change_metrics([pairs], samples_per_problem, reward_range)
+        num_problems[name] = NumProblems(benchmark["num_problems"], len(pairs))
     # Not the mean of the metrics above: the overall change of tokens is a ratio of means over benchmarks.
     metrics[OVERALL] = change_metrics([*pairs_by_benchmark.values()], samples_per_problem, reward_range)
     return results_frame(metrics, num_problems, samples_per_problem)
 
 
+def mean_pairs_by_benchmark(runs: Sequence[tuple[EvaluatedRun, EvaluatedRun]]) -> dict[str, pd.DataFrame]:
+    """Returns the means over pairs of runs of [`paired_means_by_benchmark`], of the columns that all pairs have."""
+    means_of_runs = [paired_means_by_benchmark(run, baseline) for run, baseline in runs]
+    pairs_by_benchmark = {}
+    for name in means_of_runs[0]:
+        # The inner join keeps the columns that all pairs have, since correctness may be unknown in one of them.
+        rows = pd.concat([means[name] for means in means_of_runs], join="inner")
+        # A problem that several seeds have in common becomes a single row.
+        pairs_by_benchmark[name] = rows.groupby(PROBLEM_KEY, sort=False).mean()
+    return pairs_by_benchmark
+
+
 def paired_means_by_benchmark(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, pd.DataFrame]:
     """Returns for each benchmark a row for each problem that is graded in both runs: its means in the run and, in
-    columns that end in `_base`, in the baseline. What a run does not know of a whole benchmark has no columns.
+    columns that end in `_base`, in the baseline, such as `{"num_tokens": 90.5, "num_tokens_base": 210.0}`. What a run
+    does not know of a whole benchmark has no columns.
 
     Raises:
-        `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem of a benchmark in
-            common.
+        `ValueError`: If benchmarks or sampled problems differ.
     """
-    both = f"{run.label!r} and its baseline {baseline.label!r}"
     means = means_by_problem(run)
     base_means = means_by_problem(baseline)
     # Keys of problems that only one of the runs has, such as ("aime24", "60", "204").
     unpaired = {*means.index} ^ {*base_means.index}
     if unpaired:
-        raise ValueError(f"{both} differ in {len(unpaired)} problems, such as {min(unpaired)}; evaluate the same ones")
+        raise ValueError(
+            f"{run.label!r} and its baseline {baseline.label!r} differ in {len(unpaired)} problems, such as "
+            f"{min(unpaired)}; evaluate the same ones"
+        )
     # Costs of two kinds, such as tool calls and turns, have no difference. The file of a cost function may be in
     # another folder now.
     if name_without_path(run.record["length_of"]) != name_without_path(baseline.record["length_of"]):
         means = means.drop(columns=COST_COLUMN, errors="ignore")
     pairs_by_benchmark = {}
     for name in run.benchmarks:
-        # A column of correctness or of rewards is NaN throughout if the run does not know them for this benchmark.
-        run_means = means.loc[[name]].dropna(axis="columns", how="all")
-        baseline_means = base_means.loc[[name]].dropna(axis="columns", how="all")
-        columns = run_means.columns.intersection(baseline_means.columns, sort=False)
-        pairs = run_means[columns].join(baseline_means[columns].add_suffix("_base"))
-        # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
-        pairs_by_benchmark[name] = pairs.dropna()
-        if pairs_by_benchmark[name].empty:
-            raise ValueError(f"{both} have no problem graded in both of {name}; {HOW_TO_GRADE_AGAIN}")
+        pairs_by_benchmark[name] = graded_pairs(means.loc[[name]], base_means.loc[[name]])
     return pairs_by_benchmark
+
+
+def graded_pairs(means: pd.DataFrame, base_means: pd.DataFrame) -> pd.DataFrame:
+    """Returns the means of the problems of a benchmark that are graded in both runs, in the columns that both know."""
+    # A column of correctness or of rewards is NaN throughout if the run does not know them for this benchmark.
+    means = means.dropna(axis="columns", how="all")
+    base_means = base_means.dropna(axis="columns", how="all")
+    columns = means.columns.intersection(base_means.columns, sort=False)
+    pairs = means[columns].join(base_means[columns].add_suffix("_base"))
+    # A mean is NaN if no completion of the problem could be graded, which leaves the problem out of both runs.
+    return pairs.dropna()
 
 
 def means_by_problem(run: EvaluatedRun) -> pd.DataFrame:
@@ -123,29 +133,20 @@ def change_metrics(
         samples_per_problem (`int`): k, completions per problem.
         reward_range (`tuple[float, float]`): Smallest and largest possible reward.
     """
-
-    def differences(column: str) -> list[np.ndarray]:
-        """Returns for each benchmark an array of shape `(problems,)`: run minus baseline."""
-        return [pairs[column].to_numpy() - pairs[f"{column}_base"].to_numpy() for pairs in benchmarks]
-
-    columns = set.intersection(*({*pairs.columns} for pairs in benchmarks))
-    metrics = []
     # A column, the metric of its changes, and the smallest and largest value of a completion.
-    bounded_columns = [
-        ("is_correct", "accuracy_change", (0, 1)),
+    changes = [
+        ("is_correct", "accuracy_change", (0.0, 1.0)),
         ("reward", "reward_change", reward_range),
+        ("num_tokens", "tokens_change", NO_BOUNDS),
+        (COST_COLUMN, "cost_change", NO_BOUNDS),
     ]
-    for column, name, (low, high) in bounded_columns:
-        if column in columns:
-            estimates = [
-                intervals.mean_bounded_difference(gaps, low=low, high=high, samples_per_problem=samples_per_problem)
-                for gaps in differences(column)
-            ]
-            metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
-    # Differences of lengths and costs have no bounds.
-    for column, name in (("num_tokens", "tokens_change"), (COST_COLUMN, "cost_change")):
-        if column in columns:
-            estimates = [intervals.mean_unbounded(gaps, lowest=-math.inf) for gaps in differences(column)]
+    metrics = []
+    for column, name, (low, high) in changes:
+        if all(column in pairs for pairs in benchmarks):
+            estimates = []
+            for pairs in benchmarks:
+                differences = (pairs[column] - pairs[f"{column}_base"]).to_numpy()
+                estimates.append(intervals.mean_bounded_difference(differences, low, high, samples_per_problem))
             metrics.append(Metric(name, intervals.mean_over_benchmarks(estimates)))
     lengths = [pairs["num_tokens"].to_numpy() for pairs in benchmarks]
     base_lengths = [pairs["num_tokens_base"].to_numpy() for pairs in benchmarks]

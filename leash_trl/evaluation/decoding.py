@@ -1,13 +1,9 @@
-"""Decoding strategies: plain sampling and s1's budget forcing.
-
-A strategy creates a generator for each completion, which sends requests to the engine and returns the completion.
-"""
+"""Decoding strategies: plain sampling and s1's budget forcing."""
 
 import hashlib
-import itertools
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
 
@@ -16,65 +12,33 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-# A generator that yields requests, receives what the engine generated for them, and returns the completion.
-RequestGenerator: TypeAlias = Generator[Request, Generation, Generation]
-
-
 @dataclass(frozen=True)
 class DecodingStrategy:
     """Plain decoding, which samples each completion in one request; for models that stop by themselves.
 
-    To write another strategy, subclass this one as a frozen dataclass with a `name` and a
-    `request_generator_factory`; the fields are its parameters.
+    To write another strategy, subclass this one as a frozen dataclass with another `name`; the other fields are its
+    parameters.
     """
 
-    name: ClassVar[str] = "plain"
+    name: str = "plain"
 
-    def request_generator_factory(
-        self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
-    ) -> Callable[[Sequence[int], int], RequestGenerator]:
-        """Returns a function that creates the generator of a completion from the token ids of its prompt and its seed.
-        Completions end at `max_new_tokens`.
-
-        The default samples the completion in one request.
-
-        Raises:
-            `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
-        """
-
-        def requests(prompt_ids: Sequence[int], seed: int) -> RequestGenerator:
-            return answer_requests(prompt_ids, [], seed, max_new_tokens)
-
-        return requests
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns name and parameters for the record of a run."""
-        return {"name": self.name, **asdict(self)}
+    def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
+        """Raises `ValueError` if the tokenizer lacks a token that the strategy needs, or the limit leaves no room."""
 
     def generate_completions(
-        self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
-    ) -> list[Generation]:
-        """Returns one completion per prompt, in their order, including inserted tokens. The result is deterministic.
-
-        In each round, the engine generates for all completions that are not done yet.
-        """
-        create_generator = self.request_generator_factory(engine.tokenizer, settings.max_new_tokens)
-        generators = [create_generator(prompt_ids, seed) for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)]
-        # The next request of each generator that is not done, by the position of its prompt.
-        requests = {row: next(generator) for row, generator in enumerate(generators)}
-        completions: dict[int, Generation] = {}
-        while requests:
-            generations = engine.generate([*requests.values()], settings)
-            next_requests = {}
-            for row, generation in zip(requests, generations, strict=True):
-                try:
-                    # The generator goes on from its last `yield`, to its next request or to its end.
-                    next_requests[row] = generators[row].send(generation)
-                except StopIteration as end:
-                    completions[row] = end.value  # what the generator returned
-            requests = next_requests
-        # Generators end in any order, and completions have the order of the prompts.
-        return [completions[row] for row in range(len(generators))]
+        self,
+        engine: Engine,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        settings: SamplingSettings,
+    ) -> list[list[int]]:
+        """Returns the token ids of one completion per prompt, in their order, including inserted tokens. The result is
+        deterministic."""
+        requests = [
+            Request(tuple(prompt_ids), seed, settings.max_new_tokens)
+            for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)
+        ]
+        return [generation.token_ids for generation in engine.generate(requests, settings)]
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -89,15 +53,6 @@ def step_seed(seed: int, step: int) -> int:
         return seed
     digest = hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") & MAX_SEED
-
-
-def answer_requests(
-    prompt_ids: Sequence[int], response: list[int], seed: int, max_new_tokens: int
-) -> RequestGenerator:
-    """Finishes a completion whose thinking has ended: requests the answer with the rest of the token limit."""
-    tokens_left = max_new_tokens - len(response)
-    answer = yield Request((*prompt_ids, *response), seed, tokens_left)
-    return Generation([*response, *answer.token_ids], answer.is_truncated)
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
@@ -136,8 +91,7 @@ class BudgetForcing(DecodingStrategy):
     Thinking of exactly `max_thinking_tokens` is not stopped. EOS ends the thinking as the token `stop_thinking` does.
     """
 
-    name: ClassVar[str] = "budget_forcing"
-
+    name: str = "budget_forcing"
     max_thinking_tokens: int = 32000
     num_ignore: int = 0
     stop_thinking: str = "</think>"
@@ -145,51 +99,124 @@ class BudgetForcing(DecodingStrategy):
     final_answer: str = "\nFinal Answer:"
     wait: str = "Wait"
 
-    def request_generator_factory(
-        self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int
-    ) -> Callable[[Sequence[int], int], RequestGenerator]:
-        """See [`DecodingStrategy.request_generator_factory`]."""
-        # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
-        stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
-        # Token ids of the texts to insert.
-        wait = ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else []
-        end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
-        final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
-        budget = self.max_thinking_tokens
+    def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
+        """See [`DecodingStrategy.check`]."""
+        tokens = self.forcing_tokens(tokenizer)
         # The most tokens that are inserted into a completion.
-        num_inserted = self.num_ignore * len(wait) + len(end) + len(final_answer)
+        num_inserted = self.num_ignore * len(tokens.wait) + len(tokens.end) + len(tokens.final_answer)
         longest_budget = max_new_tokens - num_inserted - 1  # the answer has at least one token
-        if not 1 <= budget <= longest_budget:
+        if not 1 <= self.max_thinking_tokens <= longest_budget:
             raise ValueError(
-                f"max_thinking_tokens is {budget}, but must be between 1 and {longest_budget}, so that {num_inserted} "
-                f"inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change one of them"
+                f"max_thinking_tokens is {self.max_thinking_tokens}, but must be between 1 and {longest_budget}, so "
+                f"that {num_inserted} inserted tokens and an answer fit into max_new_tokens={max_new_tokens}; change "
+                "one of them"
             )
 
-        def requests(prompt_ids: Sequence[int], seed: int) -> RequestGenerator:
-            response: list[int] = []
-            tokens_left = budget
-            # Each step continues the thinking until the model ends it or the budget is spent.
-            for step in itertools.count():
-                # One token more than the budget, so that thinking of exactly the budget can end by itself.
-                request = Request((*prompt_ids, *response), step_seed(seed, step), tokens_left + 1, stop)
-                generation = yield request
-                # The last token is the end of the thinking or, if the thinking was cut, the one beyond the budget.
-                thinking = generation.token_ids[:-1]
-                response += thinking
-                tokens_left -= len(thinking)
-                is_cut = generation.is_truncated
-                # An end of thinking counts once `num_ignore` of them were ignored, or if no budget is left.
-                if is_cut or step == self.num_ignore or tokens_left < 1:
-                    break
-                response += wait
-            # The text `end_thinking` replaces the token that ended the thinking. Only a model whose thinking was cut
-            # is asked for the answer, since others go on to it by themselves.
-            response += end
-            if is_cut:
-                response += final_answer
-            return (yield from answer_requests(prompt_ids, response, step_seed(seed, step + 1), max_new_tokens))
+    def forcing_tokens(self, tokenizer: "PreTrainedTokenizerBase") -> "ForcingTokens":
+        """Returns the token ids of the texts; raises `ValueError` if the tokenizer has none for a text."""
+        return ForcingTokens(
+            # Ids of tokens such as "</think>" and "</think>\n", any of which ends the thinking.
+            stop=ids_with_word(tokenizer, self.stop_thinking, "stop_thinking"),
+            wait=ids_of_text(tokenizer, self.wait, "wait") if self.num_ignore else [],
+            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
+            final_answer=ids_of_text(tokenizer, self.final_answer, "final_answer"),
+        )
 
-        return requests
+    def generate_completions(
+        self,
+        engine: Engine,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        settings: SamplingSettings,
+    ) -> list[list[int]]:
+        """See [`DecodingStrategy.generate_completions`]. The engine generates the first part of the thinking of all
+        completions, then each further part of those that go on, and then all answers."""
+        tokens = self.forcing_tokens(engine.tokenizer)
+        completions = [
+            ForcedCompletion(prompt_ids, seed, tokens_left=self.max_thinking_tokens)
+            for prompt_ids, seed in zip(prompts_ids, seeds, strict=True)
+        ]
+        think(completions, engine, settings, tokens.stop)
+        for _ in range(self.num_ignore):
+            # An end of thinking counts if no budget is left.
+            going_on = [completion for completion in completions if completion.tokens_left > 0]
+            for completion in going_on:
+                completion.response += tokens.wait
+            think(going_on, engine, settings, tokens.stop)
+        for completion in completions:
+            completion.end_thinking(tokens)
+        requests = [
+            completion.request(settings.max_new_tokens - len(completion.response)) for completion in completions
+        ]
+        answers = engine.generate(requests, settings)
+        return [
+            completion.response + answer.token_ids for completion, answer in zip(completions, answers, strict=True)
+        ]
+
+
+class ForcingTokens(NamedTuple):
+    """The token ids of budget forcing: each of `stop` ends the thinking, and the others are texts to insert."""
+
+    stop: frozenset[int]
+    wait: list[int]
+    end: list[int]
+    final_answer: list[int]
+
+
+@dataclass
+class ForcedCompletion:
+    """A completion whose thinking is forced to a budget.
+
+    Args:
+        prompt_ids (`Sequence[int]`): Token ids of its prompt.
+        seed (`int`): Its seed.
+        tokens_left (`int`): What is left of the budget, in tokens.
+        response (`list[int]`): What was generated and inserted so far.
+        num_steps (`int`): Number of requests so far, which have different seeds.
+        is_cut (`bool`): Whether the budget, not the model, ended the thinking.
+    """
+
+    prompt_ids: Sequence[int]
+    seed: int
+    tokens_left: int
+    response: list[int] = field(default_factory=list)
+    num_steps: int = 0
+    is_cut: bool = False
+
+    def request(self, max_new_tokens: int, stop_token_ids: frozenset[int] = frozenset()) -> Request:
+        """Returns the request for what follows the response."""
+        prompt_ids = (*self.prompt_ids, *self.response)
+        return Request(prompt_ids, step_seed(self.seed, self.num_steps), max_new_tokens, stop_token_ids)
+
+    def add_thinking(self, generation: Generation) -> None:
+        """Appends a part of the thinking, without its last token: that is the end of the thinking or, if the thinking
+        was cut, the token beyond the budget."""
+        thinking = generation.token_ids[:-1]
+        self.response += thinking
+        self.tokens_left -= len(thinking)
+        self.num_steps += 1
+        self.is_cut = generation.is_truncated
+
+    def end_thinking(self, tokens: ForcingTokens) -> None:
+        """Appends the text `end_thinking`, which replaces the token that ended the thinking."""
+        self.response += tokens.end
+        # Only a model whose thinking was cut is asked for the answer, since others go on to it by themselves.
+        if self.is_cut:
+            self.response += tokens.final_answer
+
+
+def think(
+    completions: Sequence[ForcedCompletion],
+    engine: Engine,
+    settings: SamplingSettings,
+    stop: frozenset[int],
+) -> None:
+    """Continues the thinking of completions until the model ends it or the budget is spent."""
+    # One token more than the budget, so that thinking of exactly the budget can end by itself.
+    requests = [completion.request(completion.tokens_left + 1, stop) for completion in completions]
+    generations = engine.generate(requests, settings) if requests else []
+    for completion, generation in zip(completions, generations, strict=True):
+        completion.add_thinking(generation)
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {
@@ -199,19 +226,10 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
-    """Returns a strategy by its name and parameters; raises `ValueError` if the name is unknown or a value has the
-    wrong type.
+    """Returns a strategy by its name and parameters.
 
     Example:
-        >>> make_strategy("budget_forcing", max_thinking_tokens=1000).to_dict()["max_thinking_tokens"]
+        >>> make_strategy("budget_forcing", max_thinking_tokens=1000).max_thinking_tokens
         1000
     """
-    if name not in STRATEGIES:
-        raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
-    # The parameters of the strategy, such as {"max_thinking_tokens": 32000, "num_ignore": 0}.
-    defaults = asdict(STRATEGIES[name]())
-    for parameter, value in parameters.items():
-        # Types are compared exactly, since bool is a subclass of int.
-        if parameter not in defaults or type(value) is not type(defaults[parameter]):
-            raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)

@@ -1,6 +1,7 @@
 """Keeps the problems that a model solves sometimes, with the lengths of correct answers and, if wanted, a target."""
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,15 +37,11 @@ def filtered_rows(
     # `row` has the columns of the data set, and `sampled_problem` the completions of the same problem.
     for row, sampled_problem in zip(problems, samples, strict=True):
         completions = sampled_problem["completions"]
-        lengths = [completion["num_tokens"] for completion in completions]
         correct_lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
-        num_ungraded = sum(completion["is_correct"] is None for completion in completions)
-        num_graded = len(completions) - num_ungraded
-        # An ungraded completion may be correct or wrong.
-        fewest_passes = len(correct_lengths)
-        most_passes = len(correct_lengths) + num_ungraded
-        if num_graded == 0 or fewest_passes < min_passes or most_passes > max_passes:
+        grades = [completion["is_correct"] for completion in completions]
+        if not is_kept(grades, min_passes, max_passes):
             continue
+        num_graded = len(grades) - grades.count(None)
         if target_quantile is not None:
             if not correct_lengths:  # there is no target
                 continue
@@ -54,6 +51,15 @@ def filtered_rows(
             **row,
             "pass_rate": len(correct_lengths) / num_graded,
             "num_samples": num_graded,
-            "mean_length": sum(lengths) / len(completions),
+            "mean_length": fmean(completion["num_tokens"] for completion in completions),
             "correct_lengths": correct_lengths,
         }
+
+
+def is_kept(grades: Sequence[bool | None], min_passes: int, max_passes: int) -> bool:
+    """Returns whether the number of correct completions is within bounds, whatever the ungraded ones (`None`) are; a
+    problem of which none is graded is not kept."""
+    num_ungraded = grades.count(None)
+    fewest_passes = grades.count(True)
+    most_passes = fewest_passes + num_ungraded
+    return num_ungraded < len(grades) and min_passes <= fewest_passes and most_passes <= max_passes

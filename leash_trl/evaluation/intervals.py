@@ -29,6 +29,13 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    def within(self, lowest: float, highest: float) -> "Estimate":
+        """Returns the estimate with an interval that stays within bounds and holds the value, which rounding may
+        prevent."""
+        low = max(lowest, min(self.low, self.value))
+        high = min(highest, max(self.high, self.value))
+        return Estimate(self.value, low, high)
+
 
 @cache
 def t_quantile(degrees_of_freedom: float, outside: float = SIGNIFICANCE) -> float:
@@ -69,35 +76,18 @@ def mean_share(values: np.ndarray) -> Estimate:
     if num_problems == 1:
         return Estimate(mean, 0.0, 1.0)
     # The sum of squares, without the bias of deviations from the observed mean.
-    spread = float(np.square(values - mean).sum()) * num_problems / (num_problems - 1)
+    squares = float(np.square(values - mean).sum())
+    spread = squares * num_problems / (num_problems - 1)
     # The variance of the problems' shares, relative to that of single completions, which are right or wrong. It is
     # below 1 if several completions of a problem make its share more precise.
-    inflation = (spread + PRIOR_SPREAD) / (num_problems * mean * (1 - mean) + PRIOR_SPREAD)
+    spread_of_completions = num_problems * mean * (1 - mean)
+    inflation = (spread + PRIOR_SPREAD) / (spread_of_completions + PRIOR_SPREAD)
     # Wilson's ends are the solutions mu of the quadratic equation (m - mu)^2 = step * mu * (1 - mu).
     step = t_quantile(num_problems - 1) ** 2 * inflation / num_problems
     reach = math.sqrt(step * mean * (1 - mean) + step**2 / 4)
     low = (mean + step / 2 - reach) / (1 + step)
     high = (mean + step / 2 + reach) / (1 + step)
-    # Rounding may put an end beyond the mean or beyond the range.
-    return Estimate(mean, max(0.0, min(low, mean)), min(1.0, max(high, mean)))
-
-
-def mean_share_difference(differences: np.ndarray, samples_per_problem: int) -> Estimate:
-    r"""Returns the mean over problems of differences of shares, in [-1, 1], with Student's t interval.
-
-    $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
-
-    There are k completions per problem. The term with k gives a positive width even if no difference is observed. With
-    one problem the interval is [-1, 1].
-    """
-    num_problems = len(differences)
-    mean = float(differences.mean())
-    if num_problems == 1:
-        return Estimate(mean, -1.0, 1.0)
-    # 1 / (4k) is the largest variance of a share of k completions. With it, equal differences also have an interval.
-    spread = float(np.square(differences - mean).sum()) + 0.25 / samples_per_problem
-    reach = t_quantile(num_problems - 1) * math.sqrt(spread / (num_problems * (num_problems - 1)))
-    return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
+    return Estimate(mean, low, high).within(0.0, 1.0)
 
 
 def mean_unbounded(values: np.ndarray, lowest: float = 0.0) -> Estimate:
@@ -123,19 +113,21 @@ def mean_unbounded(values: np.ndarray, lowest: float = 0.0) -> Estimate:
         return Estimate(mean, max(lowest, mean), mean)
     # By Student's t, U = (m - mu) / s is between -reach and reach.
     reach = t_quantile(num_problems - 1) / math.sqrt(num_problems)
-    largest_u = reach
-    smallest_u = -reach
-    skewness = float(((values - mean) ** 3).mean()) / deviation**3
-    # Hall's transformation T of U corrects for skewness; without skewness T is U, and its inverse would divide by 0.
-    if abs(skewness) > 1e-6:
-        largest_u = max(largest_u, _inverse_hall_transform(reach, skewness, num_problems))
-        smallest_u = min(smallest_u, _inverse_hall_transform(-reach, skewness, num_problems))
+    third_moment = float(((values - mean) ** 3).mean())
+    skewness = third_moment / deviation**3
+    largest_u = max(reach, _inverse_hall_transform(reach, skewness, num_problems))
+    smallest_u = min(-reach, _inverse_hall_transform(-reach, skewness, num_problems))
     # The true mean mu is m - s U, so the largest U gives the lower end.
-    return Estimate(mean, max(lowest, mean - deviation * largest_u), mean - deviation * smallest_u)
+    low = mean - deviation * largest_u
+    high = mean - deviation * smallest_u
+    return Estimate(mean, max(lowest, low), high)
 
 
 def _inverse_hall_transform(t: float, skewness: float, num_problems: int) -> float:
     """Returns U of [`mean_unbounded`] where T is `t`, by $(1 + g U / 3)^3 = 1 + g (T - g / (6P))$."""
+    # Without skewness T is U, and the formula would divide by 0.
+    if abs(skewness) <= 1e-6:
+        return t
     cube = 1 + skewness * (t - skewness / (6 * num_problems))
     return float(3 / skewness * (np.cbrt(cube) - 1))
 
@@ -150,8 +142,10 @@ def narrowest_usual_bounds(values: np.ndarray) -> tuple[float, float]:
         >>> [narrowest_usual_bounds(np.array(rewards)) for rewards in ([0.0, 0.25], [-0.5, 1.0], [0.5, 2.0])]
         [(0.0, 1.0), (-1.0, 1.0), (-inf, inf)]
     """
+    smallest = values.min()
+    largest = values.max()
     for low, high in USUAL_BOUNDS:
-        if low <= values.min() and values.max() <= high:
+        if low <= smallest and largest <= high:
             return low, high
     return -math.inf, math.inf
 
@@ -163,26 +157,40 @@ def mean_bounded(values: np.ndarray, low: float, high: float) -> Estimate:
     The interval stays within the bounds and never has width 0. Student's t interval does neither, and clipping it at
     the bounds would not raise its coverage, which is low where most problems have the highest or the lowest reward.
     """
-    if math.isinf(high - low):
+    width = high - low
+    if math.isinf(width):
         return mean_unbounded(values, lowest=-math.inf)
     mean = float(values.mean())
-    width = high - low
     # The positions of the values between the bounds are in [0, 1], as shares are.
     share = mean_share((values - low) / width)
     lower_end = low + width * share.low
     upper_end = low + width * share.high
-    # Rounding may put an end beyond the mean or beyond a bound.
-    return Estimate(mean, max(low, min(mean, lower_end)), min(high, max(mean, upper_end)))
+    return Estimate(mean, lower_end, upper_end).within(low, high)
 
 
 def mean_bounded_difference(differences: np.ndarray, low: float, high: float, samples_per_problem: int) -> Estimate:
-    """Returns the mean over problems of differences between values in [low, high], with the interval of
-    [`mean_share_difference`], stretched; without bounds, with that of [`mean_unbounded`]."""
-    if math.isinf(high - low):
-        return mean_unbounded(differences, lowest=-math.inf)
+    r"""Returns the mean over problems of differences between values in [low, high], with Student's t interval; without
+    bounds, with the interval of [`mean_unbounded`].
+
+    $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
+
+    The formula is for shares, whose bounds are 0 and 1; for other bounds, differences are divided by their distance.
+    There are k completions per problem. The term with k gives a positive width even if no difference is observed. With
+    one problem the interval has all possible differences.
+    """
     width = high - low
-    share = mean_share_difference(differences / width, samples_per_problem)
-    return Estimate(width * share.value, width * share.low, width * share.high)
+    if math.isinf(width):
+        return mean_unbounded(differences, lowest=-math.inf)
+    num_problems = len(differences)
+    mean = float(differences.mean())
+    if num_problems == 1:
+        return Estimate(mean, -width, width)
+    squares = float(np.square((differences - mean) / width).sum())
+    # 1 / (4k) is the largest variance of a share of k completions. With it, equal differences also have an interval.
+    spread = squares + 0.25 / samples_per_problem
+    variance_of_mean = spread / (num_problems * (num_problems - 1))
+    reach = width * t_quantile(num_problems - 1) * math.sqrt(variance_of_mean)
+    return Estimate(mean, mean - reach, mean + reach).within(-width, width)
 
 
 def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf, lowest: float = 0.0) -> Estimate:
@@ -198,7 +206,7 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
         return Estimate(mean, math.nan, math.nan)
     deviation = float(np.std(values, ddof=1))
     reach = t_quantile(num_seeds - 1) * deviation / math.sqrt(num_seeds)
-    return Estimate(mean, max(lowest, mean - reach), min(highest, mean + reach))
+    return Estimate(mean, mean - reach, mean + reach).within(lowest, highest)
 
 
 def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
@@ -236,23 +244,25 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     total = sum(float(problems.mean()) for problems in values)
     base_total = sum(float(problems.mean()) for problems in baseline)
     ratio = total / base_total
-    parts = []
+    parts = []  # an estimate for each benchmark
     for problems, base_problems in zip(values, baseline, strict=True):
         # A single problem contributes 0, and must not divide by 0.
         num_others = max(1, len(problems) - 1)
         # Entry i is the sum without problem i, which changes the mean of its benchmark by (m - v_i) / (P_b - 1).
         total_without = total + (problems.mean() - problems) / num_others
-        base_without = base_total + (base_problems.mean() - base_problems) / num_others
-        ratio_without = total_without / base_without
+        base_total_without = base_total + (base_problems.mean() - base_problems) / num_others
+        ratio_without = total_without / base_total_without
         # What each problem contributes to the ratio. It is multiplied by B, because the contributions of the B
         # benchmarks are added, but the mean below divides by B.
         contributions = num_benchmarks * num_others * (ratio - ratio_without)
         parts.append(mean_unbounded(contributions, lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
-    change = ratio - 1
     # The jackknife interval is moved to the change. It is NaN if a benchmark has a single problem, which `max` returns
     # only as its first argument.
-    return Estimate(change, max(change + low - middle, -1.0), change + high - middle)
+    change = ratio - 1
+    lower_end = max(change + low - middle, -1.0)
+    upper_end = change + high - middle
+    return Estimate(change, lower_end, upper_end)
 
 
 def welch_test(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
@@ -272,12 +282,15 @@ def welch_test(first: np.ndarray, second: np.ndarray) -> tuple[Estimate, float]:
     second_variance = float(second.var(ddof=1)) / len(second)
     variance = first_variance + second_variance
     if variance == 0:
-        return Estimate(difference, difference, difference), 1.0 if difference == 0 else 0.0
+        p_value = 1.0 if difference == 0 else 0.0
+        return Estimate(difference, difference, difference), p_value
     # Degrees of freedom after Welch and Satterthwaite.
-    squares = first_variance**2 / (len(first) - 1) + second_variance**2 / (len(second) - 1)
-    degrees_of_freedom = variance**2 / squares
-    reach = t_quantile(degrees_of_freedom) * math.sqrt(variance)
-    p_value = t_p_value(difference / math.sqrt(variance), degrees_of_freedom)
+    first_square = first_variance**2 / (len(first) - 1)
+    second_square = second_variance**2 / (len(second) - 1)
+    degrees_of_freedom = variance**2 / (first_square + second_square)
+    deviation = math.sqrt(variance)
+    reach = t_quantile(degrees_of_freedom) * deviation
+    p_value = t_p_value(difference / deviation, degrees_of_freedom)
     return Estimate(difference, difference - reach, difference + reach), p_value
 
 
@@ -306,13 +319,15 @@ def num_seeds_needed(difference: float, first_variance: float, second_variance: 
         return math.nan
     # The degrees of freedom depend on the number of seeds, so it is searched upwards. The search begins at the number
     # by normal quantiles: quantiles of Student's t are greater, so fewer seeds are not enough.
-    normal_quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2) + NormalDist().inv_cdf(POWER)
-    num_seeds = max(2, math.ceil(normal_quantiles**2 * variance / difference**2))
+    normal_quantile = NormalDist().inv_cdf
+    normal_quantiles = normal_quantile(1 - SIGNIFICANCE / 2) + normal_quantile(POWER)
+    seeds_per_square = variance / difference**2
+    num_seeds = max(2, math.ceil(normal_quantiles**2 * seeds_per_square))
     while True:
         degrees_of_freedom = (num_seeds - 1) * variance**2 / (first_variance**2 + second_variance**2)
         # The 97.5 % and the 80 % quantile, of which the second leaves 20 % outside in each direction.
         quantiles = t_quantile(degrees_of_freedom) + t_quantile(degrees_of_freedom, outside=2 * (1 - POWER))
-        if num_seeds >= quantiles**2 * variance / difference**2:
+        if num_seeds >= quantiles**2 * seeds_per_square:
             return num_seeds
         num_seeds += 1
 

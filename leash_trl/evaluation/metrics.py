@@ -5,11 +5,12 @@ left out of shares and have no vote.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import multimode
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,20 +22,6 @@ from leash_trl.evaluation.intervals import Estimate
 
 OVERALL = "overall"
 MAX_BUDGETS = 6
-RESULT_COLUMNS = [
-    "benchmark",
-    "num_problems",
-    "num_graded",
-    "num_samples",
-    "metric",
-    "at",
-    "value",
-    "low",
-    "high",
-]
-
-# the vote of a completion: True for every correct answer, the text of a wrong answer, None for no vote
-Vote = Literal[True] | str | None
 
 
 @dataclass(frozen=True)
@@ -59,8 +46,55 @@ class NumProblems(NamedTuple):
     graded: int
 
 
+@dataclass(frozen=True)
+class CompletionArrays:
+    """Graded completions of a benchmark, as arrays of shape `(problems, samples)`.
+
+    Args:
+        correctness (`np.ndarray`): 1, 0 or, for a completion whose correctness is not known, NaN.
+        rewards (`np.ndarray`): Rewards, or NaN; `None` if no reward functions graded the completions.
+        answers (`np.ndarray`): Texts of the answers, or `None`.
+        is_truncated (`np.ndarray`): Whether the generation limit ended the completion.
+        lengths (`np.ndarray`), thinking_lengths (`np.ndarray`): In tokens.
+        costs (`np.ndarray`): What the target limits, in its unit.
+    """
+
+    correctness: np.ndarray
+    rewards: np.ndarray | None
+    answers: np.ndarray
+    is_truncated: np.ndarray
+    lengths: np.ndarray
+    thinking_lengths: np.ndarray
+    costs: np.ndarray
+
+    @classmethod
+    def of_frame(cls, completions: pd.DataFrame, run: Mapping[str, Any]) -> "CompletionArrays":
+        """Returns the arrays of completions that are ordered by problem; `run` is the content of `run.json`."""
+
+        def by_problem(column: str) -> np.ndarray:
+            return completions[column].to_numpy().reshape(-1, run["num_samples"])
+
+        return cls(
+            correctness=by_problem("is_correct"),
+            rewards=by_problem("reward") if "reward" in completions else None,
+            answers=by_problem("answer"),
+            is_truncated=by_problem("finish_reason") == "length",
+            lengths=by_problem("num_tokens"),
+            thinking_lengths=by_problem("num_thinking_tokens"),
+            costs=by_problem(cost_column(run["length_of"])),
+        )
+
+    @property
+    def knows_correctness(self) -> bool:
+        """Whether the rewards, or the grader, say which answers are correct."""
+        return not np.isnan(self.correctness).all()
+
+
 def metrics_of(
-    completions: pd.DataFrame, run: Mapping[str, Any], has_thinking: bool, reward_bounds: tuple[float, float]
+    completions: pd.DataFrame,
+    run: Mapping[str, Any],
+    has_thinking: bool,
+    reward_bounds: tuple[float, float],
 ) -> list[Metric]:
     """Returns all metrics of a benchmark, in the order of the tables.
 
@@ -71,54 +105,53 @@ def metrics_of(
             limits thinking.
         reward_bounds (`tuple[float, float]`): Smallest and largest possible reward.
     """
-
-    def by_problem(column: str) -> np.ndarray:
-        """Returns an array of shape `(problems, samples)`."""
-        return completions[column].to_numpy().reshape(-1, run["num_samples"])
-
-    correctness = by_problem("is_correct")
-    # Correctness is NaN throughout if the rewards do not say which answers are correct.
-    knows_correctness = not np.isnan(correctness).all()
-    rewards = by_problem("reward") if "reward" in completions else None
-    answers = by_problem("answer")
-    is_truncated = by_problem("finish_reason") == "length"
-    lengths = by_problem("num_tokens")
-    # What the target limits is in the column `num_tokens`, `num_thinking_tokens` or, if it is neither, `cost`.
-    costs = by_problem(cost_column(run["length_of"]))
-    target_length = run["target_length"]
-
-    metrics: list[Metric] = []
-    if knows_correctness:
-        metrics.append(Metric("accuracy", intervals.mean_share(np.nanmean(correctness, axis=1))))
-        metrics.extend(pass_metrics(correctness))
-    if rewards is None:
-        metrics.append(majority_metric(answers, correctness))
-    else:
-        # Reward functions do not extract answers, so there is no majority.
-        metrics.extend(reward_metrics(rewards, reward_bounds))
-    metrics.append(rate_metric("truncated_rate", is_truncated))
-    if knows_correctness:
-        metrics.extend(score_metrics_by_ending("accuracy", correctness, is_truncated))
-    else:
-        assert rewards is not None  # else no completion would be graded
-        metrics.extend(score_metrics_by_ending("reward", rewards, is_truncated))
-    metrics.append(mean_metric("tokens", lengths))
-    metrics.extend(length_spread_metrics(lengths))
+    arrays = CompletionArrays.of_frame(completions, run)
+    metrics = [*score_metrics(arrays, reward_bounds)]
+    metrics.extend(truncation_metrics(arrays))
+    metrics.extend(length_metrics(arrays.lengths))
     if has_thinking:
-        thinking_lengths = by_problem("num_thinking_tokens")
-        metrics.append(mean_metric("thinking_tokens", thinking_lengths))
-        metrics.append(mean_metric("answer_tokens", lengths - thinking_lengths))
-    # If the target limits tokens or thinking tokens, their mean is above.
-    if cost_column(run["length_of"]) == COST_COLUMN:
-        metrics.append(mean_metric("cost", costs))
-    if target_length is not None:
-        metrics.append(rate_metric("within_target", costs <= target_length, at=target_length))
-    if rewards is None:
-        metrics.append(rate_metric("no_answer_rate", pd.isna(answers)))
-    if knows_correctness:
-        metrics.extend(accuracy_metrics_by_budget(correctness, lengths, run["sampling"]["max_new_tokens"]))
-        metrics.extend(length_metrics_by_correctness(correctness, lengths))
+        metrics.append(mean_metric("thinking_tokens", arrays.thinking_lengths))
+        metrics.append(mean_metric("answer_tokens", arrays.lengths - arrays.thinking_lengths))
+    metrics.extend(cost_metrics(arrays.costs, run["length_of"], run["target_length"]))
+    if arrays.rewards is None:
+        metrics.append(rate_metric("no_answer_rate", pd.isna(arrays.answers)))
+    if arrays.knows_correctness:
+        max_new_tokens = run["sampling"]["max_new_tokens"]
+        metrics.extend(accuracy_metrics_by_budget(arrays.correctness, arrays.lengths, max_new_tokens))
+        metrics.extend(length_metrics_by_correctness(arrays.correctness, arrays.lengths))
     return metrics
+
+
+def score_metrics(arrays: CompletionArrays, reward_bounds: tuple[float, float]) -> Iterator[Metric]:
+    """Yields accuracy and pass@k if correctness is known, and the mean reward or, without rewards, maj@k."""
+    if arrays.knows_correctness:
+        accuracy_by_problem = np.nanmean(arrays.correctness, axis=1)
+        yield Metric("accuracy", intervals.mean_share(accuracy_by_problem))
+        yield from pass_metrics(arrays.correctness)
+    # Reward functions do not extract answers, so there is no majority.
+    if arrays.rewards is None:
+        yield majority_metric(arrays.answers, arrays.correctness)
+    else:
+        yield from reward_metrics(arrays.rewards, reward_bounds)
+
+
+def truncation_metrics(arrays: CompletionArrays) -> Iterator[Metric]:
+    """Yields the share of truncated completions, and the accuracy of these and of the others; their rewards if
+    correctness is not known."""
+    yield rate_metric("truncated_rate", arrays.is_truncated)
+    if arrays.knows_correctness:
+        yield from score_metrics_by_ending("accuracy", arrays.correctness, arrays.is_truncated)
+    elif arrays.rewards is not None:
+        yield from score_metrics_by_ending("reward", arrays.rewards, arrays.is_truncated)
+
+
+def cost_metrics(costs: np.ndarray, length_of: str, target_length: float | None) -> Iterator[Metric]:
+    """Yields the mean of what the target limits, and the share of completions within the target."""
+    # The means of tokens and of thinking tokens are metrics anyway.
+    if cost_column(length_of) == COST_COLUMN:
+        yield mean_metric("cost", costs)
+    if target_length is not None:
+        yield rate_metric("within_target", costs <= target_length, at=target_length)
 
 
 def rate_metric(name: str, holds: np.ndarray, at: float | None = None) -> Metric:
@@ -157,8 +190,8 @@ def powers_of_two_and_limit(limit: int) -> list[int]:
 
 def majority_metric(answers: np.ndarray, correctness: np.ndarray) -> Metric:
     """Returns maj@k: the probability that the majority vote is correct."""
-    ballots = [ballot_of(*problem) for problem in zip(answers, correctness, strict=True)]
-    return Metric("majority", intervals.mean_share(majority_probabilities(ballots)))
+    probabilities = [majority_probability(*problem) for problem in zip(answers, correctness, strict=True)]
+    return Metric("majority", intervals.mean_share(np.array(probabilities)))
 
 
 def reward_metrics(rewards: np.ndarray, bounds: tuple[float, float]) -> Iterator[Metric]:
@@ -185,8 +218,10 @@ def score_metrics_by_ending(name: str, scores: np.ndarray, is_truncated: np.ndar
     yield Metric(f"truncated_{name}", _mean_without_interval(scores[is_graded & is_truncated]))
 
 
-def length_spread_metrics(lengths: np.ndarray) -> Iterator[Metric]:
-    """Yields standard deviation, median and 95th percentile over all completions, without intervals."""
+def length_metrics(lengths: np.ndarray) -> Iterator[Metric]:
+    """Yields the mean length with its interval, and standard deviation, median and 95th percentile over all
+    completions, without intervals."""
+    yield mean_metric("tokens", lengths)
     yield Metric("sd_tokens", _without_interval(np.std(lengths)))
     yield Metric("median_tokens", _without_interval(np.median(lengths)))
     yield Metric("p95_tokens", _without_interval(np.quantile(lengths, 0.95)))
@@ -219,10 +254,10 @@ def overall_metrics(metrics_by_benchmark: Mapping[str, Sequence[Metric]]) -> lis
     """Returns the unweighted means, over benchmarks, of the metrics that all benchmarks have. A benchmark lacks some
     metrics if its correctness is not known."""
     # Such as {("accuracy", None): [...], ("pass", 4): [...]}, with an estimate for each benchmark.
-    estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = {}
+    estimates_by_metric: dict[tuple[str, float | None], list[Estimate]] = defaultdict(list)
     for metrics in metrics_by_benchmark.values():
         for metric in metrics:
-            estimates_by_metric.setdefault((metric.name, metric.at), []).append(metric.estimate)
+            estimates_by_metric[metric.name, metric.at].append(metric.estimate)
     means = []
     for (name, at), estimates in estimates_by_metric.items():
         # Only metrics of all benchmarks have a mean over them.
@@ -247,10 +282,20 @@ def results_frame(
     rows = []
     for name, benchmark_metrics in metrics.items():
         for metric in benchmark_metrics:
-            # The order is that of `RESULT_COLUMNS`: sizes are two columns, an estimate is three.
-            rows.append((name, *sizes_by_name[name], samples_per_problem, metric.name, metric.at, *metric.estimate))
+            row = {
+                "benchmark": name,
+                "num_problems": sizes_by_name[name].total,
+                "num_graded": sizes_by_name[name].graded,
+                "num_samples": samples_per_problem,
+                "metric": metric.name,
+                "at": metric.at,
+                "value": metric.estimate.value,
+                "low": metric.estimate.low,
+                "high": metric.estimate.high,
+            }
+            rows.append(row)
     # As floats, all `at` that are None become NaN, also if no metric has one.
-    return pd.DataFrame(rows, columns=RESULT_COLUMNS).astype({"at": float})
+    return pd.DataFrame(rows).astype({"at": float})
 
 
 def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
@@ -272,44 +317,27 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
     probabilities = []
     for n, c in zip(num_graded, num_right, strict=True):
         num_drawn = min(k, n)
-        # All drawn completions are wrong in comb(n - c, num_drawn) of comb(n, num_drawn) draws. Both are integers,
-        # since a product of floats would lose precision.
-        probabilities.append(1 - comb(n - c, num_drawn) / comb(n, num_drawn))
+        # Both are integers, since a product of floats would lose precision.
+        num_wrong_draws = comb(n - c, num_drawn)
+        num_draws = comb(n, num_drawn)
+        probabilities.append(1 - num_wrong_draws / num_draws)
     return np.array(probabilities)
 
 
-def ballot_of(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
-    """Returns the vote of each completion: all correct answers are one class; wrong answers are compared by their
-    text, without blanks and dollar signs.
+def majority_probability(answers: Iterable[str | None], correctness: Iterable[float]) -> float:
+    """Returns the probability that the majority vote on a problem is correct, with ties broken at random; its mean is
+    maj@k. A completion without an answer or without a grade has no vote.
 
     Example:
-        >>> ballot_of(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
-        [True, True, '3', '3', None]
+        >>> majority_probability(["1/2", "0.5", "$ 3$", "3", "7", None], [1, 1, 0, 0, 0, 0])  # a tie
+        0.5
     """
-    ballot: list[Vote] = []
-    for answer, correctness in zip(answers, is_correct, strict=True):
-        # A completion without an answer or without a grade has no vote.
-        if not isinstance(answer, str) or pd.isna(correctness):
-            ballot.append(None)
-        elif correctness:
-            # Correct answers may be written in several ways, such as 1/2 and 0.5, and vote together.
-            ballot.append(True)
-        else:
-            ballot.append("".join(answer.replace("$", "").split()))
-    return ballot
-
-
-def majority_probabilities(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
-    """Returns the probability that the majority vote of each problem is correct, with ties broken at random; its mean
-    is maj@k.
-
-    Example:
-        >>> majority_probabilities([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
-        [1.0, 0.5, 0.0]
-    """
-    probabilities = []
-    for ballot in ballots:
-        # The most frequent votes: several in a tie, and none without votes.
-        winners = multimode(vote for vote in ballot if vote is not None)
-        probabilities.append((True in winners) / max(1, len(winners)))
-    return np.array(probabilities)
+    votes: list[bool | str] = []
+    for answer, is_correct in zip(answers, correctness, strict=True):
+        if isinstance(answer, str) and not pd.isna(is_correct):
+            # Correct answers may be written in several ways, such as 1/2 and 0.5, and vote together. Wrong answers are
+            # compared by their text, without blanks and dollar signs.
+            text = answer.replace("$", "")
+            votes.append(True if is_correct else "".join(text.split()))
+    winners = multimode(votes)  # several in a tie, and none without votes
+    return (True in winners) / max(1, len(winners))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from trl.trainer.utils import get_callable_name
@@ -53,58 +53,71 @@ class RewardGrader:
             self.correctness_rule.observe(torch.tensor(rewards))
 
     def verdicts(
-        self,
-        rows: Mapping[str, list[Any]],
-        texts: Sequence[str],
-        token_ids: Sequence[Sequence[int]],
-        thinking_markers: Sequence[ThinkingMarkers],
+        self, arguments: Mapping[str, Any], thinking_markers: Sequence[ThinkingMarkers]
     ) -> list[dict[str, Any]]:
-        """Returns the fields of graded completions for their records; `rows` has one value per problem, `texts`,
-        `token_ids` and `thinking_markers` have k."""
-        arguments = reward_arguments(rows, texts, token_ids)
-        # A function that decides correctness, but is not a reward function, is called too.
-        functions = bind_thinking_markers(self.all_functions, thinking_markers)
-        names = [get_callable_name(function) for function in functions]
-        # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
-        table = reward_table(functions, names, arguments, len(texts)).float()
-        num_weighted = len(self.functions)
-        weights = torch.tensor(self.weights or [1.0] * num_weighted)
-        sums = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
-        # Without a chosen column, the sum decides; with several functions, `is_known` is then false.
-        column = self.correctness_rule.deciding_column
-        deciding_rewards = sums if column is None else table[:, column].tolist()
+        """Returns the fields of graded completions for their records.
+
+        Args:
+            arguments (`Mapping[str, Any]`): What the functions get, as [`reward_arguments`] returns it.
+            thinking_markers (`Sequence[ThinkingMarkers]`): Markers of each completion.
+        """
+        rewards = self._rewards(arguments, thinking_markers)
         # These rewards are observed first, since they may be the first that show partial credit.
-        self.correctness_rule.observe(torch.tensor(deciding_rewards))
+        self.correctness_rule.observe(torch.tensor(rewards.deciding))
+        is_known = self.correctness_rule.is_known
         verdicts = []
-        for reward, deciding_reward in zip(sums, deciding_rewards, strict=True):
-            is_scored = not math.isnan(deciding_reward)
+        for total, deciding in zip(rewards.totals, rewards.deciding, strict=True):
+            is_scored = not math.isnan(deciding)
             verdict = {
                 "answer": None,
-                "is_correct": deciding_reward > 0 if is_scored and self.correctness_rule.is_known else None,
-                "reward": None if math.isnan(reward) else reward,
+                "is_correct": deciding > 0 if is_scored and is_known else None,
+                "reward": None if math.isnan(total) else total,
                 "grader_failure": None if is_scored else "had no reward",
             }
             verdicts.append(verdict)
         return verdicts
 
+    def _rewards(self, arguments: Mapping[str, Any], thinking_markers: Sequence[ThinkingMarkers]) -> "_Rewards":
+        """Calls the functions, and the one that decides correctness if it is not among them."""
+        functions = bind_thinking_markers(self.all_functions, thinking_markers)
+        names = [get_callable_name(function) for function in functions]
+        num_completions = len(arguments["completion_ids"])
+        # A row per completion and a column per function, with NaN for no reward, in float32 as in TRL's trainers.
+        table = reward_table(functions, names, arguments, num_completions).float()
+        num_weighted = len(self.functions)
+        weights = torch.tensor(self.weights or [1.0] * num_weighted)
+        totals = weighted_task_rewards(table[:, :num_weighted], weights).tolist()
+        # Without a chosen column, the sum decides; with several functions, the rule then knows no correctness.
+        column = self.correctness_rule.deciding_column
+        return _Rewards(totals, totals if column is None else table[:, column].tolist())
+
+
+class _Rewards(NamedTuple):
+    """Weighted sums of rewards, and the rewards that decide correctness, for each completion; NaN for none."""
+
+    totals: list[float]
+    deciding: list[float]
+
 
 def reward_arguments(
     rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Returns what TRL passes to reward functions, by name; `rows` has one value per problem, `texts` and `token_ids`
-    have k."""
-    num_samples = len(texts) // len(rows["prompt"])
-    # The row of each completion's problem, such as [0, 0, 1, 1] for two samples of two problems.
-    problems = [index // num_samples for index in range(len(texts))]
-    columns = {name: [values[problem] for problem in problems] for name, values in rows.items()}
-    # As in TRL, a column `completion` of the data set is not passed, and completions are messages if prompts are.
-    columns.pop("completion", None)
-    prompts = columns.pop("prompt")
-    is_chat = not isinstance(prompts[0], str)
-    messages = [[{"role": "assistant", "content": text}] for text in texts]
+    """Returns what TRL passes to reward functions, by name.
+
+    Args:
+        rows (`Mapping[str, list]`): Columns of the data set, with the value of its problem for each completion.
+        texts (`Sequence[str]`), token_ids (`Sequence[Sequence[int]]`): Texts and tokens of the completions.
+    """
+    prompts = rows["prompt"]
+    completions: Sequence[Any] = texts
+    if not isinstance(prompts[0], str):
+        # As in TRL, completions are messages if prompts are.
+        completions = [[{"role": "assistant", "content": text}] for text in texts]
+    # As in TRL, columns `prompt` and `completion` of the data set are not passed.
+    columns = {name: values for name, values in rows.items() if name not in ("prompt", "completion")}
     return columns | {
         "prompts": prompts,
-        "completions": messages if is_chat else texts,
+        "completions": completions,
         "completion_ids": token_ids,
         # An evaluation has no trainer, which would have a state and logs.
         "trainer_state": None,

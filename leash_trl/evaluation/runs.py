@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +30,6 @@ OTHER_REWARDS_WARNING = "The runs were graded by different reward functions, or 
 HOW_TO_GRADE_AGAIN = (
     "to grade them again, run the command that created this folder again (own rewards: in a new folder)"
 )
-REQUIRED_PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
-REQUIRED_RUN_FIELDS = {
-    "label",
-    "model",
-    "num_samples",
-    "sampling",
-    "decoding",
-    "benchmarks",
-    "length_of",
-    "target_length",
-}
 UNKNOWN_CORRECTNESS_WARNING = (
     "Accuracy is not known with several reward functions, with partial credit, or where correctness_func returned "
     "None for a whole benchmark: set correctness_func to a function that is positive only for correct answers."
@@ -54,14 +44,9 @@ def samples_path(folder: str | Path, name: str) -> Path:
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
-    """Returns the content of a folder's `run.json`: model, engine, sampling and versions. Raises `ValueError` if
-    another program wrote it."""
+    """Returns the content of a folder's `run.json`: model, engine, sampling and versions."""
     path = Path(folder) / RUN_FILE
-    try:
-        run: dict[str, Any] = json.loads(path.read_bytes())
-        check_required_fields(run, REQUIRED_RUN_FIELDS)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); name a run of leash eval or leash filter") from error
+    run: dict[str, Any] = json.loads(path.read_bytes())
     return run
 
 
@@ -75,35 +60,12 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     and including the last end of thinking), `cost` (if the run's `length_of` is neither of these), `finish_reason`
     (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` if the completion could not be
     graded) and `grader_failure` (the reason, or `None`).
-
-    Raises:
-        `ValueError`: If any other line cannot be read.
     """
     if not Path(path).is_file():
         return []
     # The part after the last line end is empty, or a line whose writing was interrupted when the run was killed.
     *whole_lines, _ = Path(path).read_bytes().split(b"\n")
-    problems = []
-    for number, line in enumerate(whole_lines, 1):
-        try:
-            problem = json.loads(line)
-            check_required_fields(problem, REQUIRED_PROBLEM_FIELDS)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: this is not a problem with its samples; remove it and all lines after it, "
-                "and run the command again"
-            ) from error
-        problems.append(problem)
-    return problems
-
-
-def check_required_fields(record: Any, required: set[str]) -> None:
-    """Raises `ValueError` if what was read from JSON is no object, or lacks fields."""
-    if not isinstance(record, dict):
-        raise ValueError("no JSON object")
-    missing = required - record.keys()
-    if missing:
-        raise ValueError(f"no {', '.join(sorted(missing))}")
+    return [json.loads(line) for line in whole_lines]
 
 
 def load_samples(folder: str | Path) -> pd.DataFrame:
@@ -204,7 +166,9 @@ class EvaluatedRun:
         is_metric = self.results["metric"] == metric
         is_benchmark = self.results["benchmark"] == benchmark
         rows = self.results.loc[is_metric & is_benchmark, ["value", "low", "high"]]
-        return Estimate(math.nan, math.nan, math.nan) if rows.empty else Estimate(*rows.iloc[0])
+        if rows.empty:
+            return Estimate(math.nan, math.nan, math.nan)
+        return Estimate(*rows.iloc[0])
 
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
@@ -215,6 +179,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     """
     run = read_run(folder)
     samples = load_samples(folder)
+    check_graded(folder, samples)
     num_samples = run["num_samples"]
     # Both are facts of the whole run, so that all benchmarks have the same metrics and the same kind of interval. If
     # the target limits thinking, a mean of 0 is a result, too.
@@ -225,11 +190,6 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     num_problems: dict[str, NumProblems] = {}
     for name, completions in samples.groupby("benchmark", sort=False):
         graded = only_graded_problems(completions)
-        if graded.empty:
-            failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
-            raise ValueError(
-                f"{folder}, {name}: no completion could be graded (the first {failure}); {HOW_TO_GRADE_AGAIN}"
-            )
         metrics[name] = metrics_of(graded, run, has_thinking=has_thinking, reward_bounds=bounds)
         # Every problem has the same number of completions.
         num_problems[name] = NumProblems(len(completions) // num_samples, len(graded) // num_samples)
@@ -237,6 +197,16 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     metrics[OVERALL] = overall_metrics(metrics)
     results = results_frame(metrics, num_problems, num_samples)
     return EvaluatedRun({**run, "label": label or run["label"]}, samples, results)
+
+
+def check_graded(folder: str | Path, samples: pd.DataFrame) -> None:
+    """Raises `ValueError` if no completion of a benchmark could be graded."""
+    for name, completions in samples.groupby("benchmark", sort=False):
+        if completions[grade_column_name(completions)].isna().all():
+            failure = completions["grader_failure"].iloc[0]  # such as "had no reward"
+            raise ValueError(
+                f"{folder}, {name}: no completion could be graded (the first {failure}); {HOW_TO_GRADE_AGAIN}"
+            )
 
 
 def only_graded_problems(completions: pd.DataFrame) -> pd.DataFrame:
@@ -271,52 +241,47 @@ def have_comparable_overall(runs: Iterable[EvaluatedRun]) -> bool:
 def warning_line(runs: Sequence[EvaluatedRun]) -> str:
     """Returns one line of warnings, or an empty string: of intervals over few problems, of completions that could not
     be graded or were truncated, of unknown accuracy, and of code that differs between the runs."""
-    warnings = []
-    few_problems = ", ".join(few_problems_descriptions(runs))  # such as "aime24 has 5"
-    if few_problems:
-        warnings.append(
-            f"Warning: few problems ({few_problems}); below {MIN_RELIABLE_PROBLEMS}, intervals are unreliable, so add "
-            "problems."
-        )
-    # Such as "3 of aime24 in 'leash' (the first had no reward)".
-    ungraded = ", ".join(ungraded_descriptions(runs))
-    if ungraded:
-        warnings.append(
-            f"Ungraded completions (problems that have no others are left out): {ungraded}; {HOW_TO_GRADE_AGAIN}."
-        )
-    truncation = truncation_warning(truncated_shares_by_benchmark(runs))
-    if truncation:
-        warnings.append(truncation)
-    if not all(run.knows_correctness() for run in runs):
-        warnings.append(UNKNOWN_CORRECTNESS_WARNING)
-    if not are_graded_alike(runs):
-        warnings.append(OTHER_REWARDS_WARNING)
-    for name in costs_with_differing_code(runs):
-        warnings.append(
-            f"The code of length_of {name} is not the same in all runs, so its numbers may differ by the code alone: "
-            "evaluate all models with the same code."
-        )
-    return " ".join(warnings)
+    warnings = [
+        few_problems_warning(runs),
+        ungraded_warning(runs),
+        truncation_warning(truncated_shares_by_benchmark(runs)),
+        "" if all(run.knows_correctness() for run in runs) else UNKNOWN_CORRECTNESS_WARNING,
+        "" if are_graded_alike(runs) else OTHER_REWARDS_WARNING,
+        cost_code_warning(runs),
+    ]
+    return " ".join(filter(None, warnings))
 
 
-def few_problems_descriptions(runs: Sequence[EvaluatedRun]) -> list[str]:
-    """Describes the benchmarks whose number of graded problems, the smallest of all runs, is below
-    `MIN_RELIABLE_PROBLEMS`."""
+def few_problems_warning(runs: Sequence[EvaluatedRun]) -> str:
+    """Returns a warning that names the benchmarks whose number of graded problems, the smallest of all runs, is below
+    `MIN_RELIABLE_PROBLEMS`; else an empty string."""
     results = pd.concat([run.results for run in runs])
-    num_graded = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
-    return [f"{name} has {number}" for name, number in num_graded.items() if number < MIN_RELIABLE_PROBLEMS]
+    by_benchmark = results.groupby("benchmark", sort=False)
+    num_graded = by_benchmark["num_graded"].min().drop(OVERALL)
+    few = [f"{name} has {number}" for name, number in num_graded.items() if number < MIN_RELIABLE_PROBLEMS]
+    if not few:
+        return ""
+    return (
+        f"Warning: few problems ({', '.join(few)}); below {MIN_RELIABLE_PROBLEMS}, intervals are unreliable, so add "
+        "problems."
+    )
 
 
-def ungraded_descriptions(runs: Sequence[EvaluatedRun]) -> list[str]:
-    """Describes where completions could not be graded: how many, in which benchmark and run, and why."""
-    descriptions = []
+def ungraded_warning(runs: Sequence[EvaluatedRun]) -> str:
+    """Returns a warning that says where completions could not be graded: how many, in which benchmark and run, and
+    why; else an empty string."""
+    places = []  # such as "3 of aime24 in 'leash' (the first had no reward)"
     for run in runs:
         for name, completions in run.samples.groupby("benchmark", sort=False):
             ungraded = completions[completions[grade_column_name(completions)].isna()]
             if len(ungraded):
                 failure = ungraded["grader_failure"].iloc[0]
-                descriptions.append(f"{len(ungraded)} of {name} in {run.label!r} (the first {failure})")
-    return descriptions
+                places.append(f"{len(ungraded)} of {name} in {run.label!r} (the first {failure})")
+    if not places:
+        return ""
+    return (
+        f"Ungraded completions (problems that have no others are left out): {', '.join(places)}; {HOW_TO_GRADE_AGAIN}."
+    )
 
 
 def truncated_shares_by_benchmark(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
@@ -349,15 +314,25 @@ def truncation_warning(shares: Mapping[str, float]) -> str:
 
 def are_graded_alike(runs: Iterable[EvaluatedRun]) -> bool:
     """Returns whether the same reward functions, in the same versions, graded all runs."""
-    gradings = {str([run.record.get(field) for field in GRADING_FIELDS]) for run in runs}
+    gradings = set()
+    for run in runs:
+        grading = [run.record.get(field) for field in GRADING_FIELDS]
+        gradings.add(str(grading))
     return len(gradings) == 1
 
 
-def costs_with_differing_code(runs: Iterable[EvaluatedRun]) -> list[str]:
-    """Returns the names of those cost functions that had different code in some of the runs."""
-    digests_by_name: dict[str, set[str]] = {}
+def cost_code_warning(runs: Iterable[EvaluatedRun]) -> str:
+    """Returns a warning that names the cost functions whose code differs between the runs; else an empty string."""
+    digests_by_name: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         # The module of a function has one digest; a notebook has none, as our own costs.
         digests = run.record.get("cost_code", {}).values()
-        digests_by_name.setdefault(name_without_path(run.record["length_of"]), set()).update(digests)
-    return [name for name, digests in digests_by_name.items() if len(digests) > 1]
+        name = name_without_path(run.record["length_of"])
+        digests_by_name[name].update(digests)
+    differing = [name for name, digests in digests_by_name.items() if len(digests) > 1]
+    if not differing:
+        return ""
+    return (
+        f"The code of length_of {', '.join(differing)} is not the same in all runs, so its numbers may differ by the "
+        "code alone: evaluate all models with the same code."
+    )

@@ -1,7 +1,6 @@
 """Samples and grades problems, either into a run's folder, so that a killed run can be resumed, or in memory."""
 
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -16,10 +15,10 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from leash_trl.completions.costs import MESSAGE_COSTS, cost_column, costs_of, find_cost
+from leash_trl.completions.costs import MESSAGE_COSTS, check_right_answers, cost_column, costs_of, find_cost
 from leash_trl.completions.facts import facts_of_completions
-from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
-from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens, check_thinking_end
+from leash_trl.completions.prompts import template_arguments
+from leash_trl.completions.thinking import DEFAULT_MARKERS, ThinkingMarkers, ThinkingTokens
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.evaluation.decoding import DecodingStrategy
@@ -71,23 +70,18 @@ class SamplingPlan:
     target_length: float | None = None
 
     def __post_init__(self) -> None:
-        if find_cost(self.length_of).name in MESSAGE_COSTS:
+        # Without tools, there would be neither calls nor several turns to count.
+        if self.length_of in MESSAGE_COSTS:
             raise ValueError(
                 f"length_of is {self.length_of!r}, but an evaluation runs no tools; set 'completion', 'thinking', "
                 "'checking' or a function, as 'my_file.py:my_function'"
             )
-        if self.target_length is not None and not self.target_length > 0:
-            raise ValueError(f"target_length is {self.target_length}, but must be above 0")
-        check_thinking_end(self.thinking_end)
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples is {self.num_samples}, but must be at least 1")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}, but must be at least 1")
 
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
     """Returns the seed of one completion, which does not depend on what else the run samples."""
-    digest = hashlib.sha256(json.dumps([seed, name, problem_id, number]).encode()).digest()
+    text = json.dumps([seed, name, problem_id, number])
+    digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") & MAX_SEED
 
 
@@ -105,19 +99,21 @@ def rendered_prompts(
 ) -> list[list[int]]:
     """Returns the token ids of prompts, which the chat template renders with the plan's arguments and, if there is a
     column of them, with those of each row."""
-    # The data set may have a column `chat_template_kwargs`, with arguments of the template for each row.
-    if TEMPLATE_COLUMN not in rows:
-        return prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs)
     rendered = []
-    for prompt, value in zip(rows["prompt"], rows[TEMPLATE_COLUMN], strict=True):
+    for index, prompt in enumerate(rows["prompt"]):
+        row = {column: values[index] for column, values in rows.items()}
         # Arguments of the row replace those of the plan.
-        arguments = {**plan.chat_template_kwargs, **template_arguments({TEMPLATE_COLUMN: value})}
+        arguments = plan.chat_template_kwargs | template_arguments(row)
         rendered.extend(prompt_ids(tokenizer, [prompt], **arguments))
     return rendered
 
 
 def run_record(
-    model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
+    model: str,
+    revision: str | None,
+    plan: SamplingPlan,
+    problems: dict[str, Dataset],
+    references: dict[str, str],
 ) -> dict[str, Any]:
     """Returns the content of `run.json`, which is everything that determines the samples of a run.
 
@@ -126,55 +122,63 @@ def run_record(
     """
     path = model_path(model)
     trainer_state = read_trainer_state(path) or {}  # none for a model that was not trained here
-    installed = {package.name: package.version for package in distributions()}
-    benchmarks = {}
-    for name, rows in problems.items():
-        benchmarks[name] = {
-            "num_problems": len(rows),
-            "fingerprint": fingerprint(rows),
-            "reference": references[name],
-        }
+    benchmarks = {
+        name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
+        for name, rows in problems.items()
+    }
     return {
         "label": Path(model.rstrip("/")).name,
         "model": model,
         "weights": weights_fingerprint(path, revision),
         "step": trainer_state.get("global_step"),
         **asdict(plan),
-        # `asdict` has only the parameters of the strategy; the record also has its name.
-        "decoding": plan.decoding.to_dict(),
         "benchmarks": benchmarks,
-        "versions": {package: installed[package] for package in VERSIONED_PACKAGES if package in installed},
+        "versions": installed_versions(),
     }
+
+
+def installed_versions() -> dict[str, str]:
+    """Returns the versions of those `VERSIONED_PACKAGES` that are installed, such as `{"torch": "2.11.0"}`."""
+    versions = {package.name: package.version for package in distributions()}
+    return {package: versions[package] for package in VERSIONED_PACKAGES if package in versions}
 
 
 def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     """Returns a fingerprint of a model's weights: the commit of a model on the Hub, since branches change, or for a
-    folder the beginning of a SHA-256 of the names, sizes and contents of its files.
-
-    Of large files it reads 8 MiB in evenly spaced pieces, since training may have changed only some layers.
-    """
+    folder the beginning of a SHA-256 of the names, sizes and contents of its files."""
     if not Path(name).is_dir():
-        # A model has `config.json`, and an adapter `adapter_config.json`.
-        for file_name in MODEL_FILES:
-            path = cached_file(name, file_name, revision=revision, _raise_exceptions_for_missing_entries=False)
-            if path is not None:
-                # The cache has a folder for each commit, with the hash of the commit as its name.
-                return Path(path).parent.name
-        return None
+        return commit_on_hub(name, revision)
     paths: set[Path] = set()
     for pattern in FINGERPRINTED_PATTERNS:
         paths.update(Path(name).glob(pattern))
     sha = hashlib.sha256()
     for path in sorted(paths):
         size = path.stat().st_size
-        last_start = max(0, size - PIECE_BYTES)
         sha.update(f"{path.name}:{size}:".encode())
-        with open(path, "rb") as file:
-            # Pieces start at even distances, the first at 0 and the last one at `last_start`.
-            for piece in range(NUM_PIECES):
-                file.seek(piece * last_start // (NUM_PIECES - 1))
-                sha.update(file.read(PIECE_BYTES))
+        for piece in evenly_spaced_pieces(path, size):
+            sha.update(piece)
     return sha.hexdigest()[:16]
+
+
+def commit_on_hub(name: str, revision: str | None) -> str | None:
+    """Returns the hash of the commit of a model on the Hub; `None` if its repository has no model."""
+    # A model has `config.json`, and an adapter `adapter_config.json`.
+    for file_name in MODEL_FILES:
+        path = cached_file(name, file_name, revision=revision, _raise_exceptions_for_missing_entries=False)
+        if path is not None:
+            # The cache has a folder for each commit, with the hash of the commit as its name.
+            return Path(path).parent.name
+    return None
+
+
+def evenly_spaced_pieces(path: Path, size: int) -> Iterator[bytes]:
+    """Yields 8 MiB of a large file, in pieces from its first to its last byte, since training may have changed only
+    some layers; of a smaller file all bytes, which then are in several pieces."""
+    last_start = max(0, size - PIECE_BYTES)
+    with open(path, "rb") as file:
+        for number in range(NUM_PIECES):
+            file.seek(number * last_start // (NUM_PIECES - 1))
+            yield file.read(PIECE_BYTES)
 
 
 def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any], run: Mapping[str, Any]) -> None:
@@ -186,21 +190,22 @@ def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, 
         return
     # A fingerprint covers the prompts, so a text that only one of the runs puts into them may be the cause.
     for name in PROMPT_TEXT_FIELDS:
-        text = run.get(name)
-        baseline_text = baseline.get(name)
-        if text != baseline_text:
+        if run.get(name) != baseline.get(name):
             raise ValueError(
-                f"baseline has {name} {baseline_text!r}, and this run has {text!r}; evaluate both with the same"
+                f"baseline has {name} {baseline.get(name)!r}, and this run has {run.get(name)!r}; evaluate both with "
+                "the same"
             )
-    baseline_names = ", ".join(baseline_fingerprints)
     raise ValueError(
-        f"baseline has other problems in {baseline_names} than this run in {', '.join(fingerprints)}; "
-        "evaluate both on the same problems"
+        f"baseline has other problems in {', '.join(baseline_fingerprints)} than this run in "
+        f"{', '.join(fingerprints)}; evaluate both on the same problems"
     )
 
 
 def prepare_folder(
-    folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: SamplingPlan
+    folder: Path,
+    run: dict[str, Any],
+    problems: Mapping[str, Dataset],
+    plan: SamplingPlan,
 ) -> dict[str, int]:
     """Writes `run.json` into a run's folder and returns how many problems of each data set the folder already holds.
 
@@ -208,29 +213,38 @@ def prepare_folder(
     to sample, the installed versions may differ too; the record then keeps the versions of the samples.
 
     Raises:
-        `ValueError`: If the folder holds samples of another run (the message names the fields that differ) or of an
-            unknown run, or a damaged line before the last one.
+        `ValueError`: If the folder holds samples of another run; the message names the fields that differ.
+        `TrainingError`: If `length_of` is `checking` and a problem has no right answer that can be looked for.
     """
-    paths = {name: samples_path(folder, name) for name in problems}
-    stored = {name: read_lines(path) for name, path in paths.items()}
-    # The folder may also have samples of data sets that are not among `problems`.
-    has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
-    # A `run.json` without samples may be replaced, so it is not compared.
-    saved_run = read_run(folder) if has_samples else run
-    is_finished = all(len(stored[name]) == len(rows) for name, rows in problems.items())
-    if is_finished:
-        # The record keeps the versions of the packages with which the samples were made.
-        run = {**run, "versions": saved_run.get("versions")}
+    if plan.length_of == "checking":
+        for rows in problems.values():
+            check_right_answers(rows["solution"] if "solution" in rows.column_names else None)
+    stored = {name: read_lines(samples_path(folder, name)) for name in problems}
+    # A `run.json` without samples may be replaced. The folder may also have samples of other data sets.
+    sample_files = (folder / "samples").glob("*.jsonl")
+    if any(path.stat().st_size for path in sample_files):
+        saved_run = read_run(folder)
+        is_finished = all(len(stored[name]) == len(rows) for name, rows in problems.items())
+        if is_finished:
+            # The record keeps the versions of the packages with which the samples were made.
+            run = {**run, "versions": saved_run["versions"]}
+        check_same_run(folder, saved_run, run)
+    for name, lines in stored.items():
+        _grade_again(samples_path(folder, name), lines, plan)
+    text = json.dumps(run, indent=2, ensure_ascii=False)
+    write_atomically(folder / RUN_FILE, text + "\n")
+    return {name: len(lines) for name, lines in stored.items()}
+
+
+def check_same_run(folder: Path, saved_run: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Raises `ValueError` if the `run.json` of a folder has another value than `run` in a field that determines the
+    samples."""
     changes = []
     for key in {**run, **saved_run}:
         if key not in CHANGEABLE_FIELDS and saved_run.get(key) != run.get(key):
             changes.append(f"{key}: {json.dumps(saved_run.get(key))} there, {json.dumps(run.get(key))} now")
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
-    for name, lines in stored.items():
-        _grade_again(paths[name], lines, plan)
-    write_atomically(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-    return {name: len(lines) for name, lines in stored.items()}
 
 
 def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) -> None:
@@ -238,11 +252,9 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     completions = []
     solutions = []
     for line in lines:
-        for completion in line["completions"]:
-            # A reward of None is the result of a reward function, not a failure of the grader.
-            if completion["is_correct"] is None and "reward" not in completion:
-                completions.append(completion)
-                solutions.append(line["solution"])
+        lost = [completion for completion in line["completions"] if is_lost_by_grader(completion)]
+        completions.extend(lost)
+        solutions.extend([line["solution"]] * len(lost))
     if not completions:
         return
     # These completions have an answer, so their thinking has ended, even if the prompt opened it.
@@ -255,8 +267,17 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], plan: SamplingPlan) ->
     logger.warning("%s: graded %d completions again", path, len(completions))
 
 
-def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+def is_lost_by_grader(completion: Mapping[str, Any]) -> bool:
+    """Returns whether the grader failed on a completion. A reward of `None` is the result of a reward function."""
+    return completion["is_correct"] is None and "reward" not in completion
+
+
+def _json_line(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False, default=str) + "\n"  # str for dates
+
+
+def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    write_atomically(path, "".join(map(_json_line, lines)))
 
 
 def stored_completions(folder: Path, names: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -295,114 +316,149 @@ def sample_in_units(
     them.
     """
     path = samples_path(folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    done = read_lines(path)
+    _write_lines(path, done)  # without the last line if the run was killed while it wrote it
+    num_done = len(done)
     unit_size = max(1, plan.batch_size // plan.num_samples)  # in problems, since a unit holds whole problems
-    with open(path, "a+b") as file:
-        # If the run was killed while it wrote, the last line is incomplete, and is removed.
-        file.seek(0)
-        end_of_whole_lines = file.read().rfind(b"\n") + 1
-        file.truncate(end_of_whole_lines)
-        num_done = len(read_lines(path))
-        # The first unit that is not complete.
-        first_unit = num_done // unit_size
+    first_unit = num_done // unit_size  # the first one that is not complete
+    with open(path, "ab") as file:
         for start in range(first_unit * unit_size, len(problems), unit_size):
             # All problems of an incomplete unit are sampled again, since results may depend on the batch.
             unit = sample_and_grade(engine, name, problems[start : start + unit_size], plan, reward_grader)
-            missing = [{"index": index, **line} for index, line in enumerate(unit, start) if index >= num_done]
-            for line in missing:
-                text = json.dumps(line, ensure_ascii=False, default=str)  # str for dates
-                file.write(f"{text}\n".encode())
+            lines = [{"index": index, **line} for index, line in enumerate(unit, start)]
+            missing = [line for line in lines if line["index"] >= num_done]
+            file.write("".join(map(_json_line, missing)).encode())
             file.flush()
             os.fsync(file.fileno())
             yield missing
 
 
+@dataclass(frozen=True)
+class SampledCompletions:
+    """Completions, with the seed, the token ids and the text (without special tokens) of each. The markers of the
+    thinking know whether the prompt of the completion has opened it."""
+
+    seeds: list[int]
+    token_ids: list[list[int]]
+    texts: list[str]
+    markers: list[ThinkingMarkers]
+
+
+def sampled_completions(
+    engine: Engine,
+    name: str,
+    rows: Mapping[str, list[Any]],
+    plan: SamplingPlan,
+) -> SampledCompletions:
+    """Samples a completion for each row, of which the first k are the same problem, then the next k, and so on."""
+    tokenizer = engine.tokenizer
+    prompts = rendered_prompts(tokenizer, rows, plan)
+    seeds = []
+    for index, problem_id in enumerate(rows["id"]):
+        seeds.append(completion_seed(plan.seed, name, problem_id, number=index % plan.num_samples))
+    token_ids = plan.decoding.generate_completions(engine, prompts, seeds, plan.sampling)
+    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
+    # A chat template may open the thinking at the end of a prompt.
+    plain_markers = ThinkingMarkers(plan.thinking_end)
+    markers = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
+    return SampledCompletions(seeds, token_ids, texts, markers)
+
+
+def repeated(values: Sequence[Any], num_samples: int) -> list[Any]:
+    """Returns the values of problems for each of their completions.
+
+    Example:
+        >>> repeated(["a", "b"], num_samples=2)
+        ['a', 'a', 'b', 'b']
+    """
+    return [values[index // num_samples] for index in range(len(values) * num_samples)]
+
+
 def sample_and_grade(
     engine: Engine,
     name: str,
-    rows: dict[str, list[Any]],
+    rows: Mapping[str, list[Any]],
     plan: SamplingPlan,
     reward_grader: RewardGrader | None = None,
 ) -> list[dict[str, Any]]:
     """Returns problems with k graded completions each, in the form of a file's lines, without the index."""
-    tokenizer = engine.tokenizer
-    num_problems = len(rows["id"])
-    prompts = rendered_prompts(tokenizer, rows, plan)
-    # The problem and the number of each completion, such as [(0, 0), (0, 1), (1, 0), (1, 1)] for two samples.
-    pairs = [*itertools.product(range(num_problems), range(plan.num_samples))]
-    seeds = [completion_seed(plan.seed, name, rows["id"][problem], number) for problem, number in pairs]
-    repeated_prompts = [prompts[problem] for problem, _ in pairs]
-    generations = plan.decoding.generate_completions(engine, repeated_prompts, seeds, plan.sampling)
-    token_ids = [generation.token_ids for generation in generations]
-    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids]
-
-    # A chat template may open the thinking at the end of a prompt, which the markers of its completions have to know.
-    plain_markers = ThinkingMarkers(plan.thinking_end)
-    markers_by_problem = [plain_markers.for_prompt(tokenizer.decode(ids)) for ids in prompts]
-    markers_by_completion = [markers_by_problem[problem] for problem, _ in pairs]
+    repeated_rows = {column: repeated(values, plan.num_samples) for column, values in rows.items()}
+    sampled = sampled_completions(engine, name, repeated_rows, plan)
+    arguments = reward_arguments(repeated_rows, sampled.texts, sampled.token_ids)
     if reward_grader is None:
-        solutions = [rows["solution"][problem] for problem, _ in pairs]
-        verdicts = _grader_verdicts(texts, solutions, plan.lenient, markers_by_completion)
+        verdicts = _grader_verdicts(sampled.texts, repeated_rows["solution"], plan.lenient, sampled.markers)
     else:
-        verdicts = reward_grader.verdicts(rows, texts, token_ids, markers_by_completion)
+        verdicts = reward_grader.verdicts(arguments, sampled.markers)
+    measurements = _measurements(engine, sampled, arguments, plan)
+    completions = []
+    for index, verdict in enumerate(verdicts):
+        texts = {"seed": sampled.seeds[index], "text": sampled.texts[index]}
+        completions.append(texts | measurements[index] | verdict)
+    return lines_of_problems(rows, completions, plan.num_samples)
 
-    lines = [
-        _line_without_completions(rows, problem, keeps_columns=reward_grader is not None)
-        for problem in range(num_problems)
-    ]
-    thinking = ThinkingTokens(tokenizer, plain_markers)
-    begin_in_thinking = [markers.begins_in_thinking for markers in markers_by_completion]
-    all_facts = facts_of_completions(token_ids, engine.eos_token_ids, begin_in_thinking, thinking=thinking)
+
+def _measurements(
+    engine: Engine,
+    sampled: SampledCompletions,
+    arguments: Mapping[str, Any],
+    plan: SamplingPlan,
+) -> list[dict[str, Any]]:
+    """Returns the fields of completions for their records that say how long they are, what they cost and how they
+    ended; `arguments` are those of reward functions."""
+    thinking = ThinkingTokens(engine.tokenizer, ThinkingMarkers(plan.thinking_end))
+    begin_in_thinking = [markers.begins_in_thinking for markers in sampled.markers]
+    all_facts = facts_of_completions(sampled.token_ids, engine.eos_token_ids, begin_in_thinking, thinking=thinking)
     # What the target limits may be a function of the user, which gets the arguments of a reward function.
-    costs = costs_of(find_cost(plan.length_of), all_facts, reward_arguments(rows, texts, token_ids), tokenizer.decode)
-    column = cost_column(plan.length_of)
-    for index, (problem, _) in enumerate(pairs):
-        facts = all_facts[index]
-        completion = {
-            "seed": seeds[index],
-            "text": texts[index],
+    costs = costs_of(find_cost(plan.length_of), all_facts, arguments, engine.tokenizer.decode)
+    measurements = []
+    for facts, cost in zip(all_facts, costs, strict=True):
+        measured = {
             "num_tokens": facts.num_tokens,
             "num_thinking_tokens": facts.num_thinking_tokens,
-            column: costs[index],  # equal to the number above if the target limits tokens or thinking tokens
+            # equal to one of the numbers above if the target limits tokens or thinking tokens
+            cost_column(plan.length_of): cost,
             "finish_reason": "length" if facts.is_truncated else "eos",
-            **verdicts[index],
         }
-        lines[problem]["completions"].append(completion)
+        measurements.append(measured)
+    return measurements
+
+
+def lines_of_problems(
+    rows: Mapping[str, Sequence[Any]], completions: Sequence[dict[str, Any]], num_samples: int
+) -> list[dict[str, Any]]:
+    """Returns the lines of problems, each with its `num_samples` completions, of which those of the first problem come
+    first."""
+    lines = []
+    for problem in range(len(rows["id"])):
+        row = {name: values[problem] for name, values in rows.items()}
+        first = problem * num_samples
+        line = {
+            "id": row["id"],
+            "question": question_text(row["prompt"]),
+            "solution": row.get("solution"),
+            "columns": columns_with_gold(row),
+            "completions": completions[first : first + num_samples],
+        }
+        lines.append(line)
     return lines
 
 
-def _line_without_completions(rows: Mapping[str, Sequence[Any]], problem: int, keeps_columns: bool) -> dict[str, Any]:
-    """Returns the line of a problem, to which its completions are added.
-
-    If the gold is not known, `columns` has the texts and numbers of the problem, among which it is, in whatever column
-    the reward reads.
-    """
-    solution = rows["solution"][problem] if "solution" in rows else None
+def columns_with_gold(row: Mapping[str, Any]) -> dict[str, str | int | float]:
+    """Returns the texts and numbers of a problem without a solution, one of which is the gold that the user's reward
+    function reads; nothing for a problem with a solution."""
+    if row.get("solution") is not None:
+        return {}
     columns = {}
-    # Without a solution, the gold is in some column, which only the user's reward function knows.
-    if keeps_columns and solution is None:
-        for name, values in rows.items():
-            is_readable = isinstance(values[problem], str | int | float)
-            if is_readable and name not in ("id", "prompt"):
-                columns[name] = values[problem]
-    return {
-        "id": rows["id"][problem],
-        "question": question_text(rows["prompt"][problem]),
-        "solution": solution,
-        "columns": columns,
-        "completions": [],
-    }
+    for name, value in row.items():
+        if isinstance(value, str | int | float) and name not in ("id", "prompt"):
+            columns[name] = value
+    return columns
 
 
 def question_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     """Returns the text of a prompt, or of the last of its messages."""
-    if isinstance(prompt, str):
-        return prompt
-    content = prompt[-1].get("content") or ""  # a message with calls of tools may have no content
-    if isinstance(content, str):
-        return content
-    # A message to a model that sees images has parts, such as {"type": "text", "text": "How many?"}.
-    return "\n".join(part["text"] for part in content if part.get("type") == "text")
+    text: str = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    return text
 
 
 def _grader_verdicts(
@@ -425,6 +481,7 @@ def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFr
     `problems` has columns `prompt` and `solution`; the id of a problem is its index.
     """
     ids = [str(index) for index in range(len(problems))]
-    lines = sample_and_grade(engine, "problems", {**problems[:], "id": ids}, plan)
+    rows = {**problems[:], "id": ids}
+    lines = sample_and_grade(engine, "problems", rows, plan)
     indexed = [{"index": index, **line} for index, line in enumerate(lines)]
     return samples_frame({"problems": indexed})

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 def shortest_correct_text(completions: Sequence[Mapping[str, Any]]) -> str | None:
     """Returns the text of the shortest correct completion that ended by itself, `None` if there is none; for the
     argument, see [`~leash_trl.evaluation.runs.read_lines`]."""
-    candidates = []
-    for completion in completions:
-        # A truncated completion may be correct, but would not teach the model to end.
-        if completion["is_correct"] and completion["finish_reason"] != "length":
-            candidates.append(completion)
-    if not candidates:
+    # A truncated completion may be correct, but would not teach the model to end.
+    ended = [completion for completion in completions if completion["finish_reason"] != "length"]
+    correct = [completion for completion in ended if completion["is_correct"]]
+    if not correct:
         return None
-    text: str = min(candidates, key=lambda completion: completion["num_tokens"])["text"]
+    text: str = min(correct, key=lambda completion: completion["num_tokens"])["text"]
     return text
 
 
@@ -48,23 +46,37 @@ def prompt_completion_row(
     if isinstance(prompt, str):
         return {"prompt": prompt, "completion": text}
     options: dict[str, Any] = {"tokenize": False, **chat_template_kwargs}
-    # The text after which the model generated the completion. It may end with an opening such as "<think>\n".
+    # The text after which the model generated the completion.
     prompt_text = str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **options))
-    markers = ThinkingMarkers(thinking_end)
-    if markers.start is not None and markers.is_opened_by(prompt_text):
-        opening = prompt_text[prompt_text.rindex(markers.start) :]
-        text = opening + text
-    message = {"role": "assistant", "content": text}
-    # The text on which TRL will train. Some templates remove the thinking from assistant messages, and others change
-    # the blanks around it, which does no harm.
+    message = {"role": "assistant", "content": opening_of_thinking(prompt_text, thinking_end) + text}
+    # The text on which TRL will train.
     trained_text = str(tokenizer.apply_chat_template([*prompt, message], **options))
-    if "".join(text.split()) not in "".join(trained_text.split()):
-        raise ValueError(
-            f"chat_template leaves out a part of the completion {text!r:.99}, perhaps its thinking, so it would not "
-            "be learned; set a template that writes all of an assistant message"
-        )
+    check_whole_in(trained_text, message["content"])
     row: dict[str, Any] = {"prompt": prompt, "completion": [message]}
     # TRL passes the arguments in this column to the chat template.
     if chat_template_kwargs:
         row["chat_template_kwargs"] = dict(chat_template_kwargs)
     return row
+
+
+def opening_of_thinking(prompt_text: str, thinking_end: str) -> str:
+    """Returns the text at the end of a prompt that opens the thinking, such as `"<think>\\n"`; empty if none does."""
+    markers = ThinkingMarkers(thinking_end)
+    if markers.start is None or not markers.is_opened_by(prompt_text):
+        return ""
+    return prompt_text[prompt_text.rindex(markers.start) :]
+
+
+def check_whole_in(trained_text: str, completion: str) -> None:
+    """Raises `ValueError` if a text that a chat template rendered lacks a part of a completion. Some templates remove
+    the thinking; others change the blanks around it, which does no harm."""
+    if without_blanks(completion) not in without_blanks(trained_text):
+        raise ValueError(
+            f"chat_template leaves out a part of the completion {completion!r:.99}, perhaps its thinking, so it would "
+            "not be learned; set a template that writes all of an assistant message"
+        )
+
+
+def without_blanks(text: str) -> str:
+    """Returns a text without white space."""
+    return "".join(text.split())

@@ -3,6 +3,7 @@
 A cell is empty where its number is not defined.
 """
 
+import html
 import json
 import math
 import re
@@ -105,7 +106,7 @@ def escaped(text: str) -> str:
     """
     text = " ".join(text.split())  # on one line
     text = text.replace("\\", "\\\\")
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = html.escape(text, quote=False)
     text = text.replace("](", "]\\(")
     # cells of tables, emphasis and code
     return re.sub(r"([|*`])", r"\\\1", text)
@@ -160,12 +161,19 @@ METRICS_BY_ENDING = ("completed_accuracy", "truncated_accuracy", "completed_rewa
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
     """Returns [`summary_markdown`], followed by every metric of the run with its interval."""
-    cells = metric_cells(run, run.results, have_comparable_overall([run]))  # a column per benchmark
+    has_overall = have_comparable_overall([run])
+    cells = metric_cells(run, run.results, has_overall)  # a column per benchmark
     num_problems = run.results.groupby("benchmark")["num_problems"].first().astype(str)
     # A first row with the numbers of problems, in the order of the columns.
     problems_row = num_problems[[*cells]].to_frame("problems").T
-    table = pd.concat([problems_row, cells]).rename_axis("metric").reset_index()
-    parts = [summary_markdown(run, baseline), f"## {escaped(run.label)}", markdown(table), METRIC_LEGEND]
+    table = pd.concat([problems_row, cells])
+    table = table.rename_axis("metric").reset_index()
+    parts = [
+        summary_markdown(run, baseline),
+        f"## {escaped(run.label)}",
+        markdown(table),
+        METRIC_LEGEND,
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -181,8 +189,9 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
     summary["model"] = summary["model"].map(escaped)
     parts = [markdown(summary)]
     if baseline:
-        # transposed, so that there is a row per benchmark
-        differences = metric_cells(run, changes_from_baseline(run, baseline), have_comparable_overall([run])).T
+        changes = changes_from_baseline(run, baseline)
+        has_overall = have_comparable_overall([run])
+        differences = metric_cells(run, changes, has_overall).T  # a row per benchmark
         differences = differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()
         parts.append(markdown(differences))
     parts.append(SUMMARY_LEGEND)
@@ -197,15 +206,18 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     # Scores of completed and of truncated completions differ from the others only if some were truncated.
     are_truncated = any(run.estimate("truncated_rate").value > 0 for run in runs)
     metrics = SUMMARY_METRICS + METRICS_BY_ENDING if are_truncated else SUMMARY_METRICS
+    has_overall = have_comparable_overall(runs)
     parts = []
     for run in runs:
         is_in_summary = run.results["metric"].isin(metrics)
-        cells = metric_cells(run, run.results[is_in_summary], have_comparable_overall(runs)).T  # a row per benchmark
-        parts.append(cells.rename_axis("benchmark").reset_index().assign(model=run.label))
-    # A run may lack a metric, so its cell is empty. Grouping brings the rows of each benchmark together.
-    by_benchmark = pd.concat(parts).fillna("").groupby("benchmark", sort=False)
-    table = pd.concat([rows for _, rows in by_benchmark])
-    return table[["benchmark", "model", *table.columns.drop(["benchmark", "model"])]]
+        cells = metric_cells(run, run.results[is_in_summary], has_overall).T  # a row per benchmark
+        cells = cells.rename_axis("benchmark").reset_index()
+        cells.insert(1, "model", run.label)
+        parts.append(cells)
+    # A run may lack a metric, so its cell is empty.
+    table = pd.concat(parts).fillna("")
+    # Brings the rows of each benchmark together.
+    return pd.concat([rows for _, rows in table.groupby("benchmark", sort=False)])
 
 
 def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd.DataFrame:
@@ -236,7 +248,11 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     if baseline:
         rows = pd.concat([rows, changes_from_baseline(run, baseline)], ignore_index=True)
     # `step` is the number of policy updates of the model, or None if it was not trained here.
-    names = {"label": run.label, "model": run.record["model"], "step": run.record.get("step")}
+    names = {
+        "label": run.label,
+        "model": run.record["model"],
+        "step": run.record["step"],
+    }
     # A DataFrame repeats single values in every row.
     table = pd.DataFrame({**names, **rows})
     document = {
@@ -244,8 +260,7 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
         "baseline": baseline.label if baseline else None,
         "results": rows.astype(object).where(rows.notna(), None).to_dict("records"),  # JSON has no NaN
     }
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
     write_atomically(folder / "results.md", results_markdown(run, baseline))
     write_atomically(folder / "results.csv", csv(table))
-    write_atomically(
-        folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-    )
+    write_atomically(folder / "results.json", text + "\n")

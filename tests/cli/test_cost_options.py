@@ -92,10 +92,11 @@ def test_checks_are_measured_as_in_training(folder):
     assert metric(folder, "cost")["value"] > 0
 
 
-def test_a_gold_that_cannot_be_looked_for_is_refused_in_one_line(folder, capsys):
+def test_a_gold_that_cannot_be_looked_for_is_refused_in_one_line_before_anything_is_sampled(folder, capsys):
     write_rows(folder / "rows.jsonl", [*ROWS, {"prompt": "1/2 = ?", "solution": "x^2"}])
     assert evaluate("gym", "--length_of", "checking") == 2
     assert "'x^2'" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (folder / "out" / "samples").exists()
 
 
 @pytest.mark.parametrize(

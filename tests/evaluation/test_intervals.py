@@ -18,7 +18,6 @@ from leash_trl.evaluation.intervals import (
     mean_over_benchmarks,
     mean_over_seeds,
     mean_share,
-    mean_share_difference,
     mean_unbounded,
     narrowest_usual_bounds,
     num_seeds_needed,
@@ -97,11 +96,11 @@ def test_shares_by_hand():
 
 
 def test_differences_of_shares_by_hand():
-    half = mean_share_difference(GAPS / 2, samples_per_problem=4)
+    half = mean_bounded_difference(GAPS / 2, low=0, high=1, samples_per_problem=4)
     assert half == approx((0.25, 0.25 - GAPS_REACH / 2, 0.25 + GAPS_REACH / 2))
     stretched = mean_bounded_difference(GAPS, low=-1, high=1, samples_per_problem=4)
     assert stretched == approx((0.5, 0.5 - GAPS_REACH, 0.5 + GAPS_REACH))
-    assert mean_share_difference(np.array([1.0, 0.0]), samples_per_problem=1) == approx((0.5, -1, 1))
+    assert mean_bounded_difference(np.array([1.0, 0.0]), low=0, high=1, samples_per_problem=1) == approx((0.5, -1, 1))
 
 
 def test_amounts_by_hand():
@@ -136,7 +135,7 @@ def test_ratios_by_hand():
 def test_one_problem_says_nothing_of_others():
     value = np.array([0.25])
     assert mean_share(value) == (0.25, 0, 1)
-    assert mean_share_difference(value, samples_per_problem=4) == (0.25, -1, 1)
+    assert mean_bounded_difference(value, low=0, high=1, samples_per_problem=4) == (0.25, -1, 1)
     assert mean_unbounded(value) == approx((0.25, math.nan, math.nan))
     assert mean_over_seeds(value) == approx((0.25, math.nan, math.nan))
 

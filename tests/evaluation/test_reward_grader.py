@@ -8,17 +8,20 @@ from written_runs import evaluated, said
 
 from leash_trl.completions.thinking import DEFAULT_MARKERS
 from leash_trl.evaluation.changes import changes_from_baseline
-from leash_trl.evaluation.reward_grader import RewardGrader
+from leash_trl.evaluation.reward_grader import RewardGrader, reward_arguments
 from leash_trl.evaluation.runs import OTHER_REWARDS_WARNING, warning_line
 from leash_trl.evaluation.tables import summary_markdown
 from leash_trl.figures.evaluation import pareto_points
 from leash_trl.figures.runs import draw_figure
 
 
+FIRST = [{"role": "user", "content": "a"}]
+SECOND = [{"role": "user", "content": "b"}]
+# two completions of each of two problems
 ROWS = {
-    "id": [7, 8],
-    "prompt": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]],
-    "answer": ["x", "y"],
+    "id": [7, 7, 8, 8],
+    "prompt": [FIRST, FIRST, SECOND, SECOND],
+    "answer": ["x", "x", "y", "y"],
 }
 TEXTS = ["x", "z", "z", "y"]
 TOKEN_IDS = [[1], [1, 2], [1, 2, 3], [1]]
@@ -34,7 +37,8 @@ def brief(completion_ids, **kwargs):
 
 
 def verdicts(*functions, rows=ROWS, **settings):
-    return RewardGrader(functions, **settings).verdicts(rows, TEXTS, TOKEN_IDS, [DEFAULT_MARKERS] * len(TEXTS))
+    arguments = reward_arguments(rows, TEXTS, TOKEN_IDS)
+    return RewardGrader(functions, **settings).verdicts(arguments, [DEFAULT_MARKERS] * len(TEXTS))
 
 
 def column(name, *functions, **settings):
@@ -52,14 +56,14 @@ def test_a_function_is_called_as_in_training(is_chat):
         return [1] * len(completion_ids)
 
     if is_chat:
-        first, second = ROWS["prompt"]
+        prompts = ROWS["prompt"]
         completions = [[{"role": "assistant", "content": text}] for text in TEXTS]
     else:
-        first, second = "ab"
+        prompts = ["a", "a", "b", "b"]
         completions = TEXTS
-    verdicts(looks, rows={**ROWS, "prompt": [first, second], "completion": ["", ""]})
+    verdicts(looks, rows={**ROWS, "prompt": prompts, "completion": [""] * 4})
     assert arguments == {
-        "prompts": [first, first, second, second],
+        "prompts": prompts,
         "completions": completions,
         "answer": ["x", "x", "y", "y"],
         "id": [7, 7, 8, 8],

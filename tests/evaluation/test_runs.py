@@ -10,12 +10,12 @@ from sampled_run import completion, evaluated_run, problem, write_run
 from leash_trl.evaluation.changes import changes_from_baseline, mean_changes
 from leash_trl.evaluation.intervals import (
     Estimate,
+    mean_bounded_difference,
     mean_over_benchmarks,
-    mean_share_difference,
     mean_unbounded,
     ratio_minus_one,
 )
-from leash_trl.evaluation.runs import load_evaluated_run, read_lines, read_run, warning_line
+from leash_trl.evaluation.runs import load_evaluated_run, read_lines, warning_line
 from leash_trl.evaluation.tables import summary_markdown, summary_table
 
 
@@ -113,22 +113,11 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert "6 of aime" in warning_line([run])
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
-def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_with_its_number(tmp_path, line):
+@pytest.mark.parametrize("line", [b"{", b"\0\0", b'{"id": "\xff\xfe"}'])
+def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path, line):
     path = tmp_path / "aime.jsonl"
     path.write_bytes(json.dumps(EASY).encode() + b"\n" + line)
     assert read_lines(path) == [EASY]
-    path.write_bytes(path.read_bytes() + b"\n")
-    with pytest.raises(ValueError, match="line 2"):
-        read_lines(path)
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"benchmarks": {}}'])
-def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
-    if text is not None:
-        (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.json"):
-        read_run(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +140,7 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     shorter = graded(0, ("1", 5), ("1", 10), ("1", 15), ("1", 30))  # accuracy 1, mean 15
     new = evaluated_run(tmp_path / "new", {"amc": [SOLVED], "aime": [HARD, shorter]}, label="new")
     differences = changes_from_baseline(new, run)
-    gain = mean_share_difference(np.array([0.0, 1 / 4]), 4)
+    gain = mean_bounded_difference(np.array([0.0, 1 / 4]), 0, 1, 4)
     assert change(differences, "aime", "accuracy_change") == gain
     tokens = np.array([50.0, 15.0])
     base_tokens = np.array([50.0, 31.0])
@@ -231,7 +220,7 @@ def test_problems_differ_by_their_mean_over_seeds(tmp_path):
     second = evaluated_run(tmp_path / "second", {"aime": [EASY, HARD]})
     differences = mean_changes([(first, base[0]), (second, base[1])])
     # four samples of each of two seeds
-    assert change(differences, "aime", "accuracy_change") == mean_share_difference(np.array([1 / 8, 0.0]), 8)
+    assert change(differences, "aime", "accuracy_change") == mean_bounded_difference(np.array([1 / 8, 0.0]), 0, 1, 8)
     assert change(differences, "aime", "tokens_change") == mean_unbounded(np.array([-1 / 2, 0.0]), -math.inf)
 
 
@@ -240,14 +229,14 @@ def test_changes_of_fewer_samples_have_wider_intervals(tmp_path, run):
     fewer = evaluated_run(tmp_path / "fewer", {"aime": [easy, hard], "amc": [solved]})
     differences = changes_from_baseline(fewer, run)
     gains = np.array([-1 / 4, 1 / 4])
-    assert change(differences, "aime", "accuracy_change") == mean_share_difference(gains, 2)
+    assert change(differences, "aime", "accuracy_change") == mean_bounded_difference(gains, 0, 1, 2)
 
 
 def test_problems_of_an_own_reward_need_no_solution(tmp_path):
     rewarded = [{**EASY, "solution": None}, {**HARD, "solution": None}]
     run = evaluated_run(tmp_path / "run", {"own": rewarded})
     differences = changes_from_baseline(run, run)
-    no_gain = mean_share_difference(np.zeros(2), 4)
+    no_gain = mean_bounded_difference(np.zeros(2), 0, 1, 4)
     assert change(differences, "own", "accuracy_change") == no_gain
 
 

@@ -325,7 +325,7 @@ def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(everyt
     write_report([first, second], tmp_path, "t", baseline=Path(second.name))
     first_table, _, _ = (tmp_path / "report.html").read_text().partition("</table>")
     assert [row[1] for row in cells_of(first_table)[1:3]] == ["leash", HOSTILE]
-    with pytest.raises(ValueError, match=str(run)):
+    with pytest.raises(FileNotFoundError, match=str(run)):
         write_report([first], tmp_path / "nothing", "t", baseline=run)
     with pytest.raises(ValueError, match="baseline is 'nowhere'"):
         write_report([first], tmp_path / "nothing", "t", baseline=Path("nowhere"))

@@ -130,7 +130,7 @@ def estimates(benchmark, num_samples):
     return {
         "accuracy": intervals.mean_share(shares),
         "tokens": intervals.mean_unbounded(lengths),
-        "Δ accuracy": intervals.mean_share_difference(run_shares - shares, num_samples),
+        "Δ accuracy": intervals.mean_bounded_difference(run_shares - shares, 0, 1, num_samples),
         "Δ tokens": intervals.mean_unbounded(run_lengths - lengths, -math.inf),
         "Δ tokens (%)": intervals.ratio_minus_one([run_lengths], [lengths]),
     }
