@@ -20,8 +20,8 @@ from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.statistics import log_entries
 from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 from leash_trl.saved_recipe import differing_names
-from leash_trl.trainer import checks
 from leash_trl.trainer.advice import repeat_all_advice, warn_of_new_advice
+from leash_trl.trainer.batch_checks import check_correctness, check_first_batch
 from leash_trl.trainer.finite import check_finite_gradients
 from leash_trl.trainer.length_controlled_reward import DEFAULT_RULE, LengthControlledReward
 
@@ -259,13 +259,13 @@ class LengthControlCallback(DualStepCallback):
         correctness = self.reward.correctness
         # Each call of the reward has observed only its own completions; here are those of all processes.
         correctness.observe(rollouts.deciding_rewards)
-        checks.check_correctness(correctness, self.method, args)
+        check_correctness(correctness, self.method, args)
         rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
         score = self.method.score(rollouts, DEFAULT_RULE)
         self._metrics = log_entries(self.method, rollouts, score, version=self.version)
         if self.version == 0:  # before the first dual step
             thinking_end = self.reward.thinking_end if self.reward.cost.name == "thinking" else None
-            checks.check_first_batch(rollouts, self.method, args, thinking_end)
+            check_first_batch(rollouts, self.method, args, thinking_end)
         self.observe([rollouts])
 
     def on_log(self, args, state, control, logs=None, **kwargs):

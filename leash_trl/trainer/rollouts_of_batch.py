@@ -1,7 +1,7 @@
 """What a method receives of a batch, by one rule for `LeashGRPOTrainer` and for rewards in other trainers."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from leash_trl.completions.costs import Cost
 from leash_trl.completions.facts import CompletionFacts
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
+from leash_trl.trainer.prompt_rows import PromptFacts, columns_of_rows
 
 
 def rollouts_of_batch(
@@ -18,11 +19,11 @@ def rollouts_of_batch(
     correctness: CorrectnessRule,
     cost: Cost,
     *,
+    prompts: Sequence[PromptFacts],
     facts: Sequence[CompletionFacts],
     lengths: Sequence[float],
-    targets: Sequence[float],
-    questions: Sequence[int],
-    **others: Any,
+    num_generations: int,
+    generation_limit: float,
 ) -> Rollouts:
     """Returns completions in the form that methods take.
 
@@ -32,9 +33,10 @@ def rollouts_of_batch(
         weights (`torch.Tensor`): Weights of the other functions.
         correctness ([`CorrectnessRule`]): Which of the functions decides correctness.
         cost ([`Cost`]): What lengths count.
-        facts, lengths, targets, questions: One per completion: its sizes in tokens; its length and its target in the
-            unit of `length_of`, the target NaN for none; and the number of its prompt.
-        others: Further fields of [`Rollouts`].
+        prompts, facts, lengths: One per completion: what is known of its prompt; its sizes in tokens; its length in
+            the unit of `length_of`.
+        num_generations (`int`): Number of completions per prompt, which stand side by side.
+        generation_limit (`float`): Generation limit in tokens; infinite for no limit.
     """
     deciding_rewards_N = None
     if correctness.deciding_column is not None:
@@ -42,13 +44,18 @@ def rollouts_of_batch(
     num_tokens_N = None
     if cost.name != "completion":  # else they are the lengths
         num_tokens_N = torch.tensor([completion.num_tokens for completion in facts])
+    targets = [math.nan if prompt.target is None else prompt.target for prompt in prompts]
+    has_common_target = all(prompt.has_common_target for prompt in prompts)
     return Rollouts(
         task_rewards=weighted_task_rewards(rewards_NK[:, : len(weights)], weights),
         lengths=torch.from_numpy(np.array(lengths)),  # whole numbers as integers, fractions in float64
         target_lengths=torch.tensor(targets, dtype=torch.float64),
         is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
-        questions=torch.tensor(questions),
+        questions=torch.tensor([prompt.question for prompt in prompts]),
+        num_generations=num_generations,
+        max_completion_length=generation_limit if cost.counts_tokens else math.inf,
+        common_target=targets[0] if has_common_target else math.nan,
         correctness_rewards=deciding_rewards_N,
         num_tokens=num_tokens_N,
-        **others,
+        columns=columns_of_rows([prompt.columns for prompt in prompts], [*prompts[0].columns]),
     )

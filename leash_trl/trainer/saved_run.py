@@ -48,7 +48,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         super().__init__(*args, **kwargs)
         self.publisher = Publisher(self.args, self.accelerator.unwrap_model(self.model))
         self.generated_tokens = 0
-        self._example_prompt: Any = None  # for the model card
         self._num_done = 0  # policy updates of the checkpoint from which the run resumed
 
     def _add_saving_callbacks(self, dual_step: DualStepCallback) -> None:
@@ -65,15 +64,11 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _state_to_save(self) -> dict[str, Any]:
         """Returns what a checkpoint saves in addition to the method's state, in types that JSON can hold."""
-        return {
-            "generated_tokens": self.generated_tokens,
-            "example_prompt": self._example_prompt,
-        }
+        return {"generated_tokens": self.generated_tokens}
 
     def _restore_state(self, saved: Mapping[str, Any]) -> None:
         """Restores what `_state_to_save` returned for a checkpoint; one of TRL's own trainers has nothing of it."""
         self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-        self._example_prompt = saved.get("example_prompt", self._example_prompt)
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
         """Trains from the start, or resumes a run that was stopped.

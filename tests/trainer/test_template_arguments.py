@@ -174,7 +174,7 @@ def test_a_guess_is_an_answer_where_the_prompt_ended_the_thinking_and_none_where
     )
     trainer.train()
     assert list(trainer._logs["rewards"]["math_reward"]) == [-1, 1, -1, 1, 1, 1, 1, 1]
-    assert trainer._generation.lengths == [5, 2, 5, 2, 0, 0, 0, 0]
+    assert trainer._rollouts.lengths.tolist() == [5, 2, 5, 2, 0, 0, 0, 0]
 
 
 @pytest.mark.filterwarnings("ignore:rollout_func")
