@@ -19,18 +19,14 @@ from leash_trl.length_control.targets import TARGET_COLUMN, row_target
 from leash_trl.model_facts import context_length
 from leash_trl.trainer.batch_checks import check_correctness, warn_if_any
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 from leash_trl.trainer.prompt_rows import columns_of_rows, row_columns
 
 
 def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
-    args = trainer.args
-    if any(isinstance(function, LengthControlledReward) for function in trainer.reward_funcs):
-        raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
-    check_correctness(trainer.correctness, trainer.length_control, args)
-    warn_if_any(args, context_warning(trainer))
+    check_correctness(trainer.correctness, trainer.length_control, trainer.args)
+    warn_if_any(trainer.args, context_warning(trainer))
     dataset = trainer.train_dataset
     if isinstance(dataset, Dataset) and len(dataset) > 0:
         # After `Dataset.set_transform`, rows are made when they are read, perhaps differently each time.
@@ -64,8 +60,8 @@ def check_rows(trainer: Any, dataset: Dataset) -> None:
     if args.length_of == "checking":
         check_right_answers(dataset["solution"] if "solution" in dataset.column_names else None)
     # Environments, and rollout functions of the user, may write other prompts than those of the rows.
-    has_prompts_of_rows = renders_prompts(trainer) and trainer.environment_factories is None
-    if has_prompts_of_rows and "prompt" in dataset.column_names:
+    renders_prompts = trainer.rollout_func in (None, shrinking_rollout) and trainer.environment_factories is None
+    if renders_prompts and "prompt" in dataset.column_names:
         check_prompts_not_blank(dataset)
         warn_if_any(args, prompt_warning(trainer))
 
@@ -85,11 +81,6 @@ def check_columns_of_method(dataset: Dataset, method: LengthControl, args: Leash
         warn_if_any(args, method.check_columns(columns_of_rows(rows, names)))
 
 
-def renders_prompts(trainer: Any) -> bool:
-    """Returns whether the trainer itself renders the prompts, unlike a rollout function of the user."""
-    return trainer.rollout_func in (None, shrinking_rollout)
-
-
 def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
     """Raises `ValueError` if a row's own target is not a length, or is not allowed as `target_length`."""
     for row in dataset.select_columns(TARGET_COLUMN):
@@ -106,24 +97,26 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
             f"the data set has a column {TEMPLATE_COLUMN}, but with an environment_factory all prompts are rendered "
             f"with the same arguments; remove the column, or set {TEMPLATE_COLUMN} of the configuration"
         )
-    if not renders_prompts(trainer):
-        warn_if_any(
-            trainer.args,
-            f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
-            "trainer._tokenize_prompts(prompts)",
-        )
-    # A tokenizer can have several templates by name; as one text, it shows whether any of them reads an argument.
-    template = str(trainer.chat_template or trainer.processing_class.chat_template)
-    names: set[str] = set()
-    for row in dataset.select_columns(TEMPLATE_COLUMN):
-        names.update(template_arguments(row))  # the keys, such as enable_thinking
-    ignored = [name for name in sorted(names) if name not in template]
+    ignored = ignored_arguments(dataset, str(trainer.chat_template or trainer.processing_class.chat_template))
     if ignored:
         warn_if_any(
             trainer.args,
             f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, which the chat template of this model does not read; remove "
             "the argument, or write the name that it reads",
         )
+
+
+def ignored_arguments(dataset: Dataset, template: str) -> list[str]:
+    """Returns the arguments of rows, such as `enable_thinking`, that a chat template does not read.
+
+    Args:
+        template (`str`): The template. A tokenizer can have several by name; as one text, they show whether any of
+            them reads an argument.
+    """
+    names: set[str] = set()
+    for row in dataset.select_columns(TEMPLATE_COLUMN):
+        names.update(template_arguments(row))
+    return [name for name in sorted(names) if name not in template]
 
 
 def check_enough_rows(dataset: Any, args: LeashGRPOConfig) -> None:

@@ -143,9 +143,8 @@ class DynamicSampling:
         rollouts = selected(both, rows_of_groups(groups_of_all, group_size))
         # TRL's batch has only the rows of this process.
         rows_of_process = rows_of_groups(kept[self._accelerator.process_index], group_size)
-        batch = batch_fields.join_batches([generation.trl_batch, fresh.trl_batch], self._pad_token_id)
-        for name in batch.keys() - batch_fields.BATCH_LEVEL_FIELDS:
-            batch[name] = batch[name][rows_of_process.to(batch[name].device)]
+        joined = batch_fields.join_batches([generation.trl_batch, fresh.trl_batch], self._pad_token_id)
+        batch = batch_fields.selected_rows(joined, rows_of_process)
         return replace(generation, rollouts=rollouts, score=self._score(rollouts), trl_batch=batch)
 
 
@@ -190,11 +189,10 @@ def numbered_over_processes(kept: torch.Tensor, num_fresh: int) -> torch.Tensor:
     [[0, 4], [7, 3]]
     """
     num_processes, num_groups = kept.shape
-    processes = torch.arange(num_processes).unsqueeze(1)
-    old_numbers = processes * num_groups + kept
-    # There are `num_processes * num_groups` groups before the fresh ones.
-    fresh_numbers = num_processes * num_groups + processes * num_fresh + (kept - num_groups)
-    return torch.where(kept < num_groups, old_numbers, fresh_numbers)
+    num_old = num_processes * num_groups
+    old_numbers = torch.arange(num_old).view(num_processes, -1)
+    fresh_numbers = torch.arange(num_old, num_old + num_processes * num_fresh).view(num_processes, -1)
+    return torch.cat([old_numbers, fresh_numbers], dim=1).gather(1, kept)
 
 
 def rows_of_groups(groups: torch.Tensor, group_size: int) -> torch.Tensor:

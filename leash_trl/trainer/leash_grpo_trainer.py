@@ -8,8 +8,8 @@ call them through `super()`:
    and 3. With dynamic sampling, `DynamicSampling.sample` does so several times and replaces groups without signal.
 2. `_generate` lets TRL generate under the current limit, from prompts that `_tokenize_prompts` renders as their rows
    say, and counts the tokens of each completion.
-3. `_calculate_rewards` lets TRL call the reward functions, and gathers rewards and lengths of all processes. From these
-   `Rollouts`, `length_control.score` makes shaped rewards and advantages.
+3. `_calculate_rewards` lets TRL call the reward functions, and gathers rewards and lengths of all processes as
+   `Rollouts`, of which `length_control.score` makes shaped rewards and advantages.
 4. `_training_batch` writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the
    completions to the method.
 5. `LengthGroupedGRPOTrainer._prepare_inputs` splits the batch into micro-batches, and TRL computes the loss.
@@ -31,9 +31,7 @@ from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from leash_trl.completions.costs import costs_of, warn_of_no_thinking
-from leash_trl.completions.facts import facts_of_completions
 from leash_trl.completions.prompts import TEMPLATE_COLUMN
-from leash_trl.completions.thinking import ThinkingTokens
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
@@ -50,7 +48,7 @@ from leash_trl.trainer.dynamic_sampling import DynamicSampling, part_of_process
 from leash_trl.trainer.generation_batch import Completions, GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.prompt_rows import PromptFacts, columns_of_rows, prompt_facts, row_of_model
-from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
+from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
 
@@ -224,14 +222,7 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _new_generation(self, inputs) -> GenerationBatch:
         """Generates and scores completions for these rows."""
-        method = self.length_control
-        limit = self.args.largest_length
-        target = self.args.target_at(self.state.global_step)
-        self._prompts = [prompt_facts(row, method, target, self.args.target_length, limit) for row in inputs]
-        rows = []
-        for row, prompt in zip(inputs, self._prompts, strict=True):
-            rows.append(row_of_model(row, method, prompt.target, limit))
-        trl_batch = super()._generate_and_score_completions(rows)
+        trl_batch = super()._generate_and_score_completions(self._rows_of_model(inputs))
         # TRL has called `_generate` and `_calculate_rewards`, which have set `_completions` and `_rollouts`.
         generation = GenerationBatch(
             self._rollouts,
@@ -242,6 +233,17 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         )
         self._write_completions_table(generation)
         return generation
+
+    def _rows_of_model(self, inputs) -> list[dict[str, Any]]:
+        """Returns the rows with the prompts that the model gets, and keeps what is known of the prompts."""
+        method = self.length_control
+        limit = self.args.largest_length
+        target = self.args.target_at(self.state.global_step)
+        self._prompts = [prompt_facts(row, method, target, self.args.target_length, limit) for row in inputs]
+        rows = []
+        for row, prompt in zip(inputs, self._prompts, strict=True):
+            rows.append(row_of_model(row, method, prompt.target, limit))
+        return rows
 
     def _score_or_trl_advantages(self, rollouts: Rollouts, trl_batch: Batch) -> Score:
         """Returns the method's score; its advantages, which are those of the sum of all rewards, are replaced by TRL's
@@ -315,16 +317,14 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         """Returns what is known of completions from their tokens and those of their prompts."""
         # The text at the end of a prompt shows whether the chat template has begun, or ended, the thinking there.
         prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
-        thinking = None  # then no tokens of thinking are counted
-        if self.args.length_of == "thinking":
-            thinking = ThinkingTokens(self._tokenizer, self.thinking_markers)
         markers = [self.thinking_markers.for_prompt(prompt_end) for prompt_end in prompt_ends]
-        facts = facts_of_completions(
+        facts = facts_of_batch(
             completion_ids,
             self._end_ids,
-            [markers_of_prompt.begins_in_thinking for markers_of_prompt in markers],
+            markers,
+            cost=self.cost,
+            tokenizer=self._tokenizer,
             tool_masks=tool_masks,
-            thinking=thinking,
         )
         return Completions(facts, markers, self._may_think(prompt_ends), limit)
 

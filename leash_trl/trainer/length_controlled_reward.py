@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, TrainerControl
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
-from leash_trl.completions.facts import CompletionFacts, facts_of_completions
-from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens, check_thinking_end
+from leash_trl.completions.facts import CompletionFacts
+from leash_trl.completions.thinking import ThinkingMarkers, check_thinking_end
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
@@ -29,7 +29,7 @@ from leash_trl.model_facts import rendered_prompt
 from leash_trl.reward_calls import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
 from leash_trl.trainer.prompt_rows import prompt_facts
-from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
+from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
 from leash_trl.trainer.shared_folder import SharedFolder
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
@@ -100,6 +100,9 @@ class LengthControlledReward:
             self.reward_funcs, self.names, chosen=correctness_func, chosen_name=get_callable_name(correctness_func)
         )
         self.correctness.check_known_for(self.method)
+        # A function that decides correctness, but is not a reward function, is called and logged too.
+        self.all_functions = self.reward_funcs + self.correctness.unweighted_functions
+        self.all_names = self.names + self.correctness.unweighted_names
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
 
         self.settings: RunSettings | None = None  # until a trainer begins
@@ -181,16 +184,14 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or if the method needs whole
                 groups and the call splits a group.
         """
-        folder = self._folder_of_copy
-        if folder is not None:
-            self.version, state = folder.read_state()
-            self.method.load_state_dict(state)
         settings = self.settings
         if settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
+        self._read_state_of_original()
         arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         markers = markers_of_prompts(prompts, settings)
-        rewards_NK = self._task_rewards(arguments, markers)
+        functions = bind_thinking_markers(self.all_functions, markers)
+        rewards_NK = reward_table(functions, self.all_names, arguments, num_completions=len(completions))
         rollouts = self._rollouts(arguments, rewards_NK, settings, markers)
         # An evaluation may have other rewards, and must neither end a run nor change its state.
         if self.is_training:
@@ -206,14 +207,12 @@ class LengthControlledReward:
         # TRL takes None for a completion that could not be scored.
         return [None if math.isnan(reward) else reward for reward in returned.tolist()]
 
-    def _task_rewards(self, arguments: dict[str, Any], markers: Sequence[ThinkingMarkers]) -> torch.Tensor:
-        """Returns the rewards of all functions, and of one that decides correctness but is not a reward function."""
-        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.unweighted_functions], markers)
-        return reward_table(functions, self._all_names, arguments, num_completions=len(markers))
-
-    @property
-    def _all_names(self) -> list[str]:
-        return [*self.names, *self.correctness.unweighted_names]
+    def _read_state_of_original(self) -> None:
+        """Sets the method of a copy in another process to the state of the original."""
+        folder = self._folder_of_copy
+        if folder is not None:
+            self.version, state = folder.read_state()
+            self.method.load_state_dict(state)
 
     def _keep_scored(self, rollouts: Rollouts) -> None:
         """Keeps completions for the next dual step, which the original performs by what it and its copies scored."""
@@ -228,7 +227,7 @@ class LengthControlledReward:
     def _log(self, rollouts: Rollouts, score: Score, rewards_NK: torch.Tensor, columns: dict[str, Any]) -> None:
         """Logs statistics, and adds columns to the table of completions, by the functions that TRL passes."""
         metrics = log_entries(self.method, rollouts, score, version=self.version)
-        metrics |= reward_log_entries(rewards_NK, self._all_names) | advice_metrics(columns["trainer_state"])
+        metrics |= reward_log_entries(rewards_NK, self.all_names) | advice_metrics(columns["trainer_state"])
         for name, value in metrics.items():
             columns["log_metric"](name, value)
         for name, values in table_columns(rollouts, score).items():
@@ -254,7 +253,9 @@ class LengthControlledReward:
         prompts = [prompt_facts(row, self.method, target, target, limit) for row in self._data_rows(arguments)]
         # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
-        facts = self._facts(completion_ids, settings, markers)
+        # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+        end_ids = settings.end_ids | {settings.pad_id}
+        facts = facts_of_batch(completion_ids, end_ids, markers, cost=self.cost, tokenizer=settings.tokenizer)
         return rollouts_of_batch(
             rewards_NK,
             self.weights,
@@ -265,21 +266,6 @@ class LengthControlledReward:
             lengths=self._lengths(facts, {**arguments, "completion_ids": completion_ids}, settings),
             num_generations=self._group_size([prompt.question for prompt in prompts], settings),
             generation_limit=settings.max_completion_length,
-        )
-
-    def _facts(
-        self, completion_ids: Sequence[Sequence[int]], settings: RunSettings, markers: Sequence[ThinkingMarkers]
-    ) -> list[CompletionFacts]:
-        """Returns the sizes of completions without padding."""
-        thinking = None
-        if self.cost.name == "thinking":
-            thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
-        return facts_of_completions(
-            completion_ids,
-            # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
-            settings.end_ids | {settings.pad_id},
-            [markers_of_completion.begins_in_thinking for markers_of_completion in markers],
-            thinking=thinking,
         )
 
     def _lengths(

@@ -17,9 +17,7 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.run_folder import (
     ADAPTER_FILE,
-    LENGTH_CONTROL_STATE_KEY,
     TRAINER_STATE_FILE,
-    length_control_state,
     lock_folder,
     read_trainer_state,
 )
@@ -90,7 +88,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             folder = self._checkpoint_to_resume(resume_from_checkpoint)
             self._reset_progress(folder)
             output = super().train(str(folder) if folder else None, *args, **kwargs)
-            self._restore_state_of_best_weights()
             self.publisher.wait_for_pushes()
             return output
 
@@ -118,16 +115,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         trainer_state = None if checkpoint is None else read_trainer_state(checkpoint)
         if trainer_state is not None:
             self._num_done = trainer_state["global_step"]
-
-    def _restore_state_of_best_weights(self) -> None:
-        """Restores the state that belongs to the best weights, if transformers has just loaded these."""
-        if not self.args.load_best_model_at_end or self.state.best_model_checkpoint is None:
-            return
-        # The entry of length control in the checkpoint of the best weights, with the lambda after its last update.
-        state = length_control_state(self.state.best_model_checkpoint)
-        if state is not None:
-            self._dual_step.restore(state)
-            self.state.stateful_callbacks[LENGTH_CONTROL_STATE_KEY] = state
 
     def set_initial_training_values(self, args, dataloader):
         """Returns 0 for the number of epochs if the checkpoint is the last of the run, where transformers would train
