@@ -10,14 +10,9 @@ from leash_trl.hub_token import without_token
 LOOKS_LIKE_ONE = "hf_" + "a1B2" * 8
 
 
-@pytest.mark.parametrize("is_set_later", [False, True])
-def test_arguments_saved_beside_the_model_hold_no_token_which_huggingface_hub_has(
-    is_set_later, make_args, tmp_path, monkeypatch
-):
+def test_arguments_saved_beside_the_model_hold_no_token_which_huggingface_hub_has(make_args, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "another")
-    args = make_args(hub_token=None if is_set_later else LOOKS_LIKE_ONE)
-    if is_set_later:
-        args.set_push_to_hub("me/x", token=LOOKS_LIKE_ONE)
+    args = make_args(hub_token=LOOKS_LIKE_ONE)
     assert get_token() == LOOKS_LIKE_ONE
     file = tmp_path / "training_args.bin"
     torch.save(args, file)

@@ -11,7 +11,7 @@ from trl.trainer.utils import get_callable_name
 from leash_trl.completions.thinking import ThinkingMarkers
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import weighted_task_rewards
-from leash_trl.rewards.calling import bind_thinking_markers, reward_table
+from leash_trl.reward_calls import bind_thinking_markers, reward_table
 
 
 @dataclass

@@ -218,7 +218,7 @@ def prepare_folder(
     """
     if plan.length_of == "checking":
         for rows in problems.values():
-            check_right_answers(rows["solution"] if "solution" in rows.column_names else None)
+            check_right_answers(rows["solution"])
     stored = {name: read_lines(samples_path(folder, name)) for name in problems}
     # A `run.json` without samples may be replaced. The folder may also have samples of other data sets.
     sample_files = (folder / "samples").glob("*.jsonl")

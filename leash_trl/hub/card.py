@@ -31,7 +31,7 @@ GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]
 EMPTY_CARD = f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"  # metadata without fields, and the mark
 
 MAX_TARGETS_LISTED = 4  # listed in the card; a schedule or targets of single prompts have more
-PLACEHOLDER_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start, if the run saved no prompt of its data
+PLACEHOLDER_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start
 
 
 def write_model_card(
@@ -96,7 +96,7 @@ def write_model_card(
         efforts=field_as_mapping("efforts", recipe.get("efforts")) or {},
         effort_template_kwargs=field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
         changed_targets=spans if 1 < len(spans) <= MAX_TARGETS_LISTED else [],
-        prompt=state.get("example_prompt") or PLACEHOLDER_PROMPT,
+        prompt=PLACEHOLDER_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,
         # text as Python writes it; JSON's escapes of an emoji would be two characters there

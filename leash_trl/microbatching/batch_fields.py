@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -88,9 +88,33 @@ def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return mask
 
 
-def row_lengths_and_signal(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Returns, for each row, the numbers of tokens in the prompt, in the completion and in the loss, and whether its
-    advantage is not 0. The shape is `(N, 4)`, in integers."""
+class RowFacts(NamedTuple):
+    """What is known of the rows of a window, with one value for each row.
+
+    Args:
+        prompt_lengths, completion_lengths, num_loss_tokens (`list[int]`): Tokens of the prompt, of the completion, and
+            of the completion in the loss.
+        has_signal (`list[int]`): 1 if the advantage is not 0, else 0.
+    """
+
+    prompt_lengths: list[int]
+    completion_lengths: list[int]
+    num_loss_tokens: list[int]
+    has_signal: list[int]
+
+    @property
+    def affects_loss(self) -> list[bool]:
+        """Whether a row adds to the loss: not if its advantage is 0, or if all its tokens are masked."""
+        return [min(pair) > 0 for pair in zip(self.has_signal, self.num_loss_tokens, strict=True)]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of prompt and completion."""
+        return [sum(pair) for pair in zip(self.prompt_lengths, self.completion_lengths, strict=True)]
+
+
+def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the [`RowFacts`] of a batch as the columns of a tensor of shape `(N, 4)`, in integers."""
     prompt_lengths = batch["prompt_mask"].sum(dim=1)
     completion_lengths = batch["completion_mask"].sum(dim=1)
     num_loss_tokens = loss_mask(batch).sum(dim=1)
@@ -110,22 +134,30 @@ def join_batches(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: in
         tensor([[0.5000, 1.0000],
                 [0.5000, 2.0000]])
     """
-    rows: Batch = {}
-    for name, first in batches[0].items():
-        parts = [batch[name] for batch in batches]
-        if name in BATCH_LEVEL_FIELDS:
-            rows[name] = first
-        elif name in PADDING_BY_FIELD:
-            # The parts have different widths, so their rows are padded again, all to the widest.
-            rows[name] = pad_sequence(
-                list(chain.from_iterable(parts)),
-                batch_first=True,
-                padding_value=padding_value(name, pad_token_id),
-                padding_side=PADDING_BY_FIELD[name].side,
-            )
-        else:  # such as advantages, with one value for each row
-            rows[name] = torch.cat(parts)
-    return rows
+    return {name: _joined_field(name, [batch[name] for batch in batches], pad_token_id) for name in batches[0]}
+
+
+def _joined_field(name: str, parts: Sequence[torch.Tensor], pad_token_id: int) -> torch.Tensor:
+    """Returns the values of a field of several batches as one tensor."""
+    if name in BATCH_LEVEL_FIELDS:
+        return parts[0]
+    if name not in PADDING_BY_FIELD:  # such as advantages, with one value for each row
+        return torch.cat(list(parts))
+    # The parts have different widths, so their rows are padded again, all to the widest.
+    return pad_sequence(
+        list(chain.from_iterable(parts)),
+        batch_first=True,
+        padding_value=padding_value(name, pad_token_id),
+        padding_side=PADDING_BY_FIELD[name].side,
+    )
+
+
+def selected_rows(batch: Mapping[str, torch.Tensor], rows: torch.Tensor) -> Batch:
+    """Returns some rows of a batch."""
+    selected: Batch = {}
+    for name, values in batch.items():
+        selected[name] = values if name in BATCH_LEVEL_FIELDS else values[rows.to(values.device)]
+    return selected
 
 
 def padding_value(name: str, pad_token_id: int) -> int:
@@ -148,6 +180,15 @@ def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
     candidates = [rope_parameters]
     candidates += [value for value in rope_parameters.values() if isinstance(value, Mapping)]
     return {parameters["rope_type"] for parameters in candidates if "rope_type" in parameters}
+
+
+def parts_of_similar_length(lengths: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+    """Returns the rows of each part, of which all but the last have `size` rows, with the longest rows first.
+
+    >>> parts_of_similar_length(torch.tensor([2, 9, 3, 8]), size=2)
+    (tensor([1, 3]), tensor([2, 0]))
+    """
+    return torch.split(lengths.argsort(descending=True, stable=True), size)
 
 
 def fitting_width(length: int, multiple_of: int | None = None) -> int:

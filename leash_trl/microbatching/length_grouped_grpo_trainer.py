@@ -4,16 +4,18 @@ import logging
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import torch
 from peft import PeftModel
+from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
 from leash_trl.engines.cudnn_attention import avoid_faulty_cudnn_attention
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-from leash_trl.microbatching.partition import Arrangement, arrange
+from leash_trl.microbatching.partition import Arrangement, RowWidths, arrange
 
 
 logger = logging.getLogger(__name__)
@@ -28,18 +30,7 @@ CLIP_MEAN_KEYS = (  # over tokens, or over rows if importance_sampling_level is 
 )
 ROW_MEAN_KEYS = ("vespo/phi_seq_mean",)  # over rows, which are completions
 
-
-class RowWidths(NamedTuple):
-    """The numbers of columns that each row of a window needs for its prompt and for its completion."""
-
-    prompt_widths: list[int]
-    completion_widths: list[int]
-
-    def common_widths(self, rows: Sequence[int]) -> tuple[int, int]:
-        """Returns the widths of prompts and of completions in a micro-batch of these rows."""
-        prompt_width = max(self.prompt_widths[row] for row in rows)
-        completion_width = max(self.completion_widths[row] for row in rows)
-        return prompt_width, completion_width
+FACTORS = "factors"  # field of a micro-batch with the [`~loss_weights.Factors`] of its loss and means
 
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
@@ -84,20 +75,10 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         avoid_faulty_cudnn_attention()
         model = self.accelerator.unwrap_model(self.model)
-        config = model.config.get_text_config()
-        # Padding on the left of prompts may be trimmed only if the output does not depend on it. The virtual tokens of
-        # prompt learning are to the left of the padding, so trimming would change their distance to the prompt.
-        is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
-        self._keeps_prompt_padding = (
-            is_prompt_learning or config.model_type not in batch_fields.PADDING_INVARIANT_MODELS
-        )
-
+        self._keeps_prompt_padding = may_see_prompt_padding(model)
         # Each list has the reasons, as text for a warning, why something would change the gradient. A rope that
         # follows the width of a batch is against all three, since each of them makes batches narrower.
-        rope_types = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
-        against_trimming = []
-        for rope_type in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE:
-            against_trimming.append(f"rope_type={rope_type!r} follows the width")
+        against_trimming = reasons_against_trimming(model)
         against_regrouping = against_trimming + self._reasons_against_regrouping()
         against_skipping = against_trimming + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
 
@@ -109,10 +90,10 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             # TRL gathers a statistic of each row, so all processes must compute equally many rows.
             against_skipping.append("completions stay in their process, and each may have another number to skip")
         self._skips_zero_signal = switches.skip_zero_signal and not against_skipping
-        if switches.length_grouped_microbatches and against_regrouping:
-            logger.warning("completions stay in TRL's micro-batches: %s", "; ".join(against_regrouping))
-        if switches.skip_zero_signal and against_skipping:
-            logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(against_skipping))
+        if switches.length_grouped_microbatches:
+            warn_of("completions stay in TRL's micro-batches", against_regrouping)
+        if switches.skip_zero_signal:
+            warn_of("completions with an advantage of zero are computed too", against_skipping)
 
         # With regrouping, all processes share their rows, so that a row may move to another process. Otherwise each
         # process keeps its rows, as if it were the only one.
@@ -177,67 +158,35 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """Returns this process's micro-batches of a window whose rows may be distributed freely."""
         joined = batch_fields.join_batches(window, self._tokenizer.pad_token_id)
         # From here on, a row is a number: that of a row of this process or, with regrouping, of all processes, whose
-        # rows are numbered together. The four lists have one value for each row; `has_signal` is 1 or 0.
-        columns = self._gathered(batch_fields.row_lengths_and_signal(joined)).T
-        prompt_lengths, completion_lengths, num_loss_tokens, has_signal = columns.tolist()
-        # A row adds nothing to the loss if its advantage is 0, or if all its tokens are masked.
-        is_needed = [True] * len(has_signal)
-        if self._skips_zero_signal:
-            is_needed = [signal > 0 and count > 0 for signal, count in zip(has_signal, num_loss_tokens, strict=True)]
-        widths = self._row_widths(prompt_lengths, completion_lengths, prompt_width=joined["prompt_ids"].shape[1])
+        # rows are numbered together.
+        rows = batch_fields.RowFacts(*self._gathered(batch_fields.row_facts(joined)).T.tolist())
+        widths = self._row_widths(rows, prompt_width=joined["prompt_ids"].shape[1])
         plan = arrange(
-            widths.prompt_widths,
-            widths.completion_widths,
-            is_needed=is_needed,
+            widths,
+            is_needed=rows.affects_loss if self._skips_zero_signal else [True] * len(rows.has_signal),
             num_steps=len(window),
             num_processes=self._num_sharing_processes,
         )
-        lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
-        self._log_arrangement(lengths, widths, plan)
+        self._log_arrangement(rows.lengths, widths, plan)
+        factors = loss_weights.factors_of_microbatches(
+            self.loss_type,
+            plan,
+            self._index_among_sharing_processes,
+            num_loss_tokens=rows.num_loss_tokens,
+            num_rows_before=len(window[0]["advantages"]),
+        )
         batches = self._trimmed_batches(joined, plan[self._index_among_sharing_processes], widths)
-        self._add_weight_factors(batches, plan, num_loss_tokens, num_rows_before=len(window[0]["advantages"]))
-        return batches
+        return [{**batch, FACTORS: factor} for batch, factor in zip(batches, factors, strict=True)]
 
-    def _add_weight_factors(
-        self,
-        batches: list[dict[str, Any]],
-        plan: Arrangement,
-        num_loss_tokens: list[int],
-        num_rows_before: int,
-    ) -> None:
-        """Gives each micro-batch the factors that `compute_loss` multiplies its loss and its logged means with."""
-        # The plan lists, for each process and each of its steps, the rows of a micro-batch. At each step, TRL logs one
-        # mean over the micro-batches of all processes. So the logged means are weighted by the rows and tokens of all.
-        num_rows = [0] * len(batches)
-        num_tokens = [0] * len(batches)
-        for parts_of_process in plan:
-            for step, part in enumerate(parts_of_process):
-                num_rows[step] += len(part)
-                num_tokens[step] += sum(num_loss_tokens[row] for row in part)
-        row_factors = loss_weights.weighted_mean_factors(num_rows)
-        token_factors = loss_weights.weighted_mean_factors(num_tokens)
-        # The gradient is a mean over processes already, so the loss is weighted by the rows of this process alone.
-        for step, batch in enumerate(batches):
-            part = plan[self._index_among_sharing_processes][step]
-            batch["loss_factor"] = loss_weights.loss_factor(
-                self.loss_type,
-                num_rows=len(part),
-                num_rows_before=num_rows_before,
-                num_tokens=sum(num_loss_tokens[row] for row in part),
-                num_tokens_before=sum(num_loss_tokens),  # only used without regrouping, where a window is one batch
-            )
-            batch["token_factor"] = token_factors[step]
-            batch["row_factor"] = row_factors[step]
-
-    def _row_widths(self, prompt_lengths: list[int], completion_lengths: list[int], prompt_width: int) -> RowWidths:
-        """Returns the columns that rows of these lengths need, of prompts that TRL has padded to `prompt_width`."""
+    def _row_widths(self, rows: batch_fields.RowFacts, prompt_width: int) -> RowWidths:
+        """Returns the columns that rows need, whose prompts TRL has padded to `prompt_width`."""
 
         def fitting(lengths: list[int]) -> list[int]:
             return [batch_fields.fitting_width(length, self.pad_to_multiple_of) for length in lengths]
 
         if self._keeps_prompt_padding:
-            return RowWidths([prompt_width] * len(prompt_lengths), fitting(completion_lengths))
-        return RowWidths(fitting(prompt_lengths), fitting(completion_lengths))
+            return RowWidths([prompt_width] * len(rows.prompt_lengths), fitting(rows.completion_lengths))
+        return RowWidths(fitting(rows.prompt_lengths), fitting(rows.completion_lengths))
 
     def _gathered(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Gathers the rows of all processes that share their rows; the rows of a named field are padded to the widest
@@ -266,23 +215,18 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
                 continue
             gathered = self._gathered(values, name)
             for batch, part in zip(batches, parts, strict=True):
-                prompt_width, completion_width = widths.common_widths(part)
+                prompt_width, completion_width = widths.of_batch(part)
                 batch[name] = batch_fields.trimmed_field(name, gathered, prompt_width, completion_width)[part]
         return batches
 
     def _log_arrangement(self, lengths: list[int], widths: RowWidths, plan: Arrangement) -> None:
         """Logs the shares of padding and of skipped rows, over all processes."""
-        num_kept = 0  # rows that are computed
-        num_real = 0  # positions with a token
-        num_computed = 0  # positions with or without a token
         # The plan lists, for each process, the rows of each of its micro-batches.
-        for parts_of_process in plan:
-            for part in parts_of_process:
-                prompt_width, completion_width = widths.common_widths(part)
-                num_kept += len(part)
-                num_real += sum(lengths[row] for row in part)
-                num_computed += len(part) * (prompt_width + completion_width)
-        counts = torch.tensor([num_kept, len(lengths), num_real, num_computed])
+        parts = list(chain.from_iterable(plan))
+        kept_rows = list(chain.from_iterable(parts))
+        num_real = sum(lengths[row] for row in kept_rows)  # positions with a token
+        num_computed = sum(map(widths.num_positions, parts))  # with or without a token
+        counts = torch.tensor([len(kept_rows), len(lengths), num_real, num_computed])
         # With regrouping, the plan is that of all processes already, else only of this one.
         if not self._regroups:
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
@@ -295,22 +239,18 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """Weights the loss and the logged means so that the rows have the same weight as in TRL's own
         micro-batches."""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if "loss_factor" not in inputs:  # of a batch that stays as TRL makes it, or of an evaluation
+        if FACTORS not in inputs:  # of a batch that stays as TRL makes it, or of an evaluation
             return loss
+        factors: loss_weights.Factors = inputs[FACTORS]
         # TRL takes a clipped ratio for each token or, as in GSPO, for each row.
-        row_means = set(ROW_MEAN_KEYS)
-        token_means = set(TOKEN_MEAN_KEYS)
-        if self.importance_sampling_level == "sequence":
-            row_means.update(CLIP_MEAN_KEYS)
-        else:
-            token_means.update(CLIP_MEAN_KEYS)
+        clip_factor = factors.row if self.importance_sampling_level == "sequence" else factors.token
+        factor_by_key = dict.fromkeys(TOKEN_MEAN_KEYS, factors.token)
+        factor_by_key |= dict.fromkeys(ROW_MEAN_KEYS, factors.row) | dict.fromkeys(CLIP_MEAN_KEYS, clip_factor)
         # TRL: GRPOTrainer._compute_loss has just appended one value of each mean that it logs
         metrics = self._metrics["train"]
-        for name in row_means & metrics.keys():
-            metrics[name][-1] *= inputs["row_factor"]
-        for name in token_means & metrics.keys():
-            metrics[name][-1] *= inputs["token_factor"]
-        return loss * inputs["loss_factor"]
+        for key in factor_by_key.keys() & metrics.keys():
+            metrics[key][-1] *= factor_by_key[key]
+        return loss * factors.loss
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **options
@@ -324,23 +264,58 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **options
             )
-        prompt_width = input_ids.shape[1] - logits_to_keep  # logits_to_keep is the width of completions
-        lengths = attention_mask[:, prompt_width:].sum(dim=1)
-        longest_first = lengths.argsort(descending=True, stable=True)
+        lengths = attention_mask[:, -logits_to_keep:].sum(dim=1)
+        parts = batch_fields.parts_of_similar_length(lengths, batch_size or self.args.per_device_train_batch_size)
         outputs = []
-        for rows in longest_first.split(batch_size or self.args.per_device_train_batch_size):
-            fitting = batch_fields.fitting_width(int(lengths[rows].max()), self.pad_to_multiple_of)
-            width = min(fitting, logits_to_keep)
-            end = prompt_width + width
-            # TRL: the method returns log-probabilities, entropies and the router loss; the last two are None unless
-            # they are requested
-            output = super()._get_per_token_logps_and_entropies(
-                model, input_ids[rows, :end], attention_mask[rows, :end], width, compute_entropy=compute_entropy
+        for rows in parts:
+            width = batch_fields.fitting_width(int(lengths[rows].max()), self.pad_to_multiple_of)
+            num_missing = max(logits_to_keep - width, 0)  # columns on the right that these rows do not need
+            outputs.append(
+                self._outputs_without_columns(
+                    num_missing, model, input_ids[rows], attention_mask[rows], logits_to_keep, compute_entropy
+                )
             )
-            values_of_rows = [values for values in output if values is not None]
-            # The caller expects columns for the longest completion of all; those of padding are masked later.
-            missing_columns = (0, logits_to_keep - width)  # on the left, on the right
-            outputs.append([torch.nn.functional.pad(values, missing_columns) for values in values_of_rows])
-        # `argsort` of the order leads back to the rows as they came: first log-probabilities, then entropies, if any.
-        in_order = [torch.cat(values)[longest_first.argsort()] for values in zip(*outputs, strict=True)]
+        # First log-probabilities, then entropies, if any.
+        first_order = torch.cat(parts).argsort()
+        in_order = [torch.cat(values)[first_order] for values in zip(*outputs, strict=True)]
         return in_order[0], in_order[1] if compute_entropy else None, None
+
+    def _outputs_without_columns(
+        self, num_missing, model, input_ids, attention_mask, logits_to_keep, compute_entropy
+    ) -> list[torch.Tensor]:
+        """Returns log-probabilities and, if requested, entropies, of shape `(rows, logits_to_keep)`, computed without
+        the last `num_missing` columns, which are padding."""
+        end = input_ids.shape[1] - num_missing
+        # TRL: the method returns log-probabilities, entropies and the router loss; the last two are None unless they
+        # are requested
+        output = super()._get_per_token_logps_and_entropies(
+            model,
+            input_ids[:, :end],
+            attention_mask[:, :end],
+            logits_to_keep - num_missing,
+            compute_entropy=compute_entropy,
+        )
+        # The caller expects these columns; those of padding are masked later.
+        padding = (0, num_missing)  # on the left, on the right
+        return [torch.nn.functional.pad(values, padding) for values in output if values is not None]
+
+
+def warn_of(effect: str, reasons: Sequence[str]) -> None:
+    """Warns of what settings lead to, if there are any."""
+    if reasons:
+        logger.warning("%s: %s", effect, "; ".join(reasons))
+
+
+def may_see_prompt_padding(model: PreTrainedModel | PeftModel) -> bool:
+    """Returns whether the output may depend on the number of padding tokens on the left, so that they must stay."""
+    # The virtual tokens of prompt learning are to the left of the padding, so trimming would change their distance to
+    # the prompt.
+    is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
+    model_type = model.config.get_text_config().model_type
+    return is_prompt_learning or model_type not in batch_fields.PADDING_INVARIANT_MODELS
+
+
+def reasons_against_trimming(model: PreTrainedModel | PeftModel) -> list[str]:
+    """Returns the settings of the model because of which the gradient depends on the width of a batch."""
+    rope_types = batch_fields.rope_types(model.config.get_text_config().to_dict().get("rope_parameters"))
+    return [f"rope_type={name!r} follows the width" for name in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE]

@@ -5,7 +5,7 @@ functions are pure.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 
 if TYPE_CHECKING:
@@ -65,6 +65,52 @@ def weighted_mean_factors(counts: Sequence[float]) -> list[float]:
     if total == 0:
         return [1.0] * len(counts)
     return [count * len(counts) / total for count in counts]
+
+
+class Factors(NamedTuple):
+    """What the loss of a micro-batch, and its logged means over tokens and over rows, are multiplied with."""
+
+    loss: float
+    token: float
+    row: float
+
+
+def factors_of_microbatches(
+    loss_type: str,
+    plan: Sequence[Sequence[Sequence[int]]],
+    process: int,
+    num_loss_tokens: Sequence[int],
+    num_rows_before: int,
+) -> list[Factors]:
+    """Returns the factors of each micro-batch of a process.
+
+    Args:
+        plan (`Sequence`): For each process, for each of its micro-batches in their order, the rows.
+        num_loss_tokens (`Sequence[int]`): Tokens in the loss, of each row.
+        num_rows_before (`int`): Number of rows of each micro-batch in TRL's split.
+
+    Example:
+        >>> factors_of_microbatches("grpo", [[[0, 1, 2], [3]]], 0, num_loss_tokens=[4, 4, 4, 8], num_rows_before=2)
+        [Factors(loss=1.5, token=1.2, row=1.5), Factors(loss=0.5, token=0.8, row=0.5)]
+    """
+    num_tokens_by_process = [[sum(num_loss_tokens[row] for row in part) for part in parts] for parts in plan]
+    num_rows_by_process = [[len(part) for part in parts] for parts in plan]
+    # At each step, TRL logs one mean over the micro-batches of all processes. So the logged means are weighted by the
+    # rows and tokens of all.
+    token_factors = weighted_mean_factors([sum(counts) for counts in zip(*num_tokens_by_process, strict=True)])
+    row_factors = weighted_mean_factors([sum(counts) for counts in zip(*num_rows_by_process, strict=True)])
+    factors = []
+    # The gradient is a mean over processes already, so the loss is weighted by the rows of this process alone.
+    for step, num_rows in enumerate(num_rows_by_process[process]):
+        factor = loss_factor(
+            loss_type,
+            num_rows=num_rows,
+            num_rows_before=num_rows_before,
+            num_tokens=num_tokens_by_process[process][step],
+            num_tokens_before=sum(num_loss_tokens),  # only used without regrouping, where a window is one batch
+        )
+        factors.append(Factors(factor, token_factors[step], row_factors[step]))
+    return factors
 
 
 def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:

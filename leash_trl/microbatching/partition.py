@@ -22,15 +22,34 @@ Arrangement = list[list[list[int]]]
 """For each process, for each of its micro-batches in their order, the rows."""
 
 
-def num_padded_positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
-    """Returns the number of positions that a micro-batch of these rows computes, including padding.
+class RowWidths(NamedTuple):
+    """The numbers of columns that each row needs for its prompt and for its completion."""
 
-    >>> num_padded_positions([2, 5], [30, 10])
-    70
-    """
-    prompt_width = max(prompt_lengths, default=0)
-    completion_width = max(completion_lengths, default=0)
-    return len(prompt_lengths) * (prompt_width + completion_width)
+    prompt_widths: list[int]
+    completion_widths: list[int]
+
+    @property
+    def sums(self) -> list[int]:
+        """The number of columns of each row."""
+        return [sum(pair) for pair in zip(self.prompt_widths, self.completion_widths, strict=True)]
+
+    def of_batch(self, rows: Sequence[int]) -> tuple[int, int]:
+        """Returns the widths of prompts and of completions in a micro-batch of these rows."""
+        prompt_width = max(self.prompt_widths[row] for row in rows)
+        completion_width = max(self.completion_widths[row] for row in rows)
+        return prompt_width, completion_width
+
+    def num_positions(self, rows: Sequence[int]) -> int:
+        """Returns the number of positions that a micro-batch of these rows computes, including padding.
+
+        >>> RowWidths([2, 9, 5], [30, 90, 10]).num_positions([0, 2])
+        70
+        """
+        return len(rows) * sum(self.of_batch(rows))
+
+    def longest_first(self, rows: Sequence[int]) -> list[int]:
+        """Returns rows in an order in which neighbors need about the same width, the longest completion first."""
+        return sorted(rows, key=lambda row: (-self.completion_widths[row], -self.prompt_widths[row]))
 
 
 class Division(NamedTuple):
@@ -103,7 +122,7 @@ def _cheapest_division(
     return Division(least_costs[-1].item(), run_sizes)
 
 
-def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
+def partition(widths: RowWidths, num_parts: int) -> list[list[int]]:
     """Divides rows into micro-batches that compute the fewest positions in total, with a bound on the largest one.
 
     Rows are sorted by completion length and divided into runs so that the sum of positions is minimal. Let M be the
@@ -111,22 +130,20 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
     most as many as if rows were split by number and padded to the longest of all, as TRL does.
 
     Args:
-        prompt_lengths (`Sequence[int]` of length N): Tokens of the prompts.
-        completion_lengths (`Sequence[int]` of length N): Tokens of the completions.
+        widths ([`RowWidths`]): Widths of the N rows.
         num_parts (`int`): Number of micro-batches, from 1 to N. None of them is empty.
 
     Returns:
         `list[list[int]]`: `num_parts` lists of rows, longest completions first.
 
     Example:
-        >>> partition([0, 0, 0, 0], [2, 8, 2, 2], num_parts=2)
+        >>> partition(RowWidths([0, 0, 0, 0], [2, 8, 2, 2]), num_parts=2)
         [[1], [0, 2, 3]]
     """
-    num_rows = len(completion_lengths)
-    # Neighbors in this order, the longest completion first, need about the same width.
-    order = sorted(range(num_rows), key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
-    prompts = [prompt_lengths[row] for row in order]
-    completions = [completion_lengths[row] for row in order]
+    num_rows = len(widths.completion_widths)
+    order = widths.longest_first(range(num_rows))
+    prompts = [widths.prompt_widths[row] for row in order]
+    completions = [widths.completion_widths[row] for row in order]
     # Each of the other micro-batches has at least one row.
     max_rows = min(num_rows - (num_parts - 1), math.ceil(MAX_ROWS_OVER_MEAN * num_rows / num_parts))
     # At [end, -size], the number of positions of a micro-batch of the `size` rows before `end`, in this order.
@@ -165,8 +182,7 @@ def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: in
 
 
 def arrange(
-    prompt_lengths: Sequence[int],
-    completion_lengths: Sequence[int],
+    widths: RowWidths,
     is_needed: Sequence[bool],
     num_steps: int,
     num_processes: int = 1,
@@ -178,8 +194,7 @@ def arrange(
     micro-batches come first, so that too little memory shows at once.
 
     Args:
-        prompt_lengths (`Sequence[int]` of length N): Tokens of the prompts, of all processes.
-        completion_lengths (`Sequence[int]` of length N): Tokens of the completions.
+        widths ([`RowWidths`]): Widths of the N rows of all processes.
         is_needed (`Sequence[bool]` of length N): Whether a row adds to the loss.
         num_steps (`int`): Number of micro-batches per process.
         num_processes (`int`): Number of processes. N must be a multiple of it, and at least `num_steps *
@@ -189,28 +204,22 @@ def arrange(
         `Arrangement`: For each process, `num_steps` lists of rows; none is empty.
 
     Example:
-        >>> arrange([0] * 4, [8, 2, 8, 3], [True] * 4, num_steps=2, num_processes=2)
+        >>> arrange(RowWidths([0] * 4, [8, 2, 8, 3]), [True] * 4, num_steps=2, num_processes=2)
         [[[0], [1]], [[2], [3]]]
     """
-    lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
-    rows = rows_to_compute(is_needed, lengths, least=num_steps * num_processes, multiple_of=num_processes)
-    rows.sort(key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
-    # A block holds rows of about the same length, of which each process gets one. Its lengths are the largest of them.
+    least = num_steps * num_processes
+    rows = widths.longest_first(rows_to_compute(is_needed, widths.sums, least, multiple_of=num_processes))
+    # A block holds rows of about the same length, of which each process gets one. Its widths are those of its rows.
     blocks = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
-    prompts = [max(prompt_lengths[row] for row in block) for block in blocks]
-    completions = [max(completion_lengths[row] for row in block) for block in blocks]
-
-    def num_positions(part: list[int]) -> int:
-        return num_padded_positions([prompts[index] for index in part], [completions[index] for index in part])
-
+    prompt_widths, completion_widths = zip(*map(widths.of_batch, blocks), strict=True)
+    block_widths = RowWidths(list(prompt_widths), list(completion_widths))
     # Each part lists the indices of the blocks that make up one micro-batch of every process.
-    parts = partition(prompts, completions, num_parts=num_steps)
-    parts.sort(key=num_positions, reverse=True)
-    arrangement = []
-    for process in range(num_processes):
-        microbatches = []
-        for part in parts:
-            # The first row of a block is its longest, so the processes take turns in getting it.
-            microbatches.append([blocks[index][(process + index) % num_processes] for index in part])
-        arrangement.append(microbatches)
-    return arrangement
+    parts = partition(block_widths, num_parts=num_steps)
+    parts.sort(key=block_widths.num_positions, reverse=True)
+    return [[_rows_of_process(part, blocks, process) for part in parts] for process in range(num_processes)]
+
+
+def _rows_of_process(part: Sequence[int], blocks: Sequence[Sequence[int]], process: int) -> list[int]:
+    """Returns the rows that a process gets of the blocks of a part."""
+    # The first row of a block is its longest, so the processes take turns in getting it.
+    return [blocks[index][(process + index) % len(blocks[index])] for index in part]

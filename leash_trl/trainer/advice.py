@@ -240,15 +240,15 @@ def advice_by_name(log_history: Sequence[Mapping[str, Any]], method: LengthContr
     length_keys = [key for key in log if key.startswith("leash/mean_length")]
     for key in length_keys:
         key_suffix = key.removeprefix("leash/mean_length")  # "" for the whole run, else such as "/low"
-        course = Course(log, method, unit, key_suffix)
-        for rule in ADVICE_RULES:
-            text = rule(course)
-            if text is None:  # the rule has no advice
-                continue
-            if key_suffix:
-                text = f"budget {key_suffix.removeprefix('/')}: {text}"
-            advice[rule.__name__ + key_suffix] = text
+        for name, text in advice_on(Course(log, method, unit, key_suffix)).items():
+            advice[name + key_suffix] = f"budget {key_suffix[1:]}: {text}" if key_suffix else text
     return advice
+
+
+def advice_on(course: Course) -> dict[str, str]:
+    """Returns what a run, or one of its budgets, is advised, as text by the name of the rule."""
+    texts = {rule.__name__: rule(course) for rule in ADVICE_RULES}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def all_advice_so_far(state: TrainerState) -> list[dict[str, Any]]:

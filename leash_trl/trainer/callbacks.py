@@ -20,8 +20,8 @@ from leash_trl.length_control.rollouts import Rollouts, concatenated
 from leash_trl.length_control.statistics import log_entries
 from leash_trl.run_folder import LENGTH_CONTROL_STATE_KEY
 from leash_trl.saved_recipe import differing_names
-from leash_trl.trainer import checks
 from leash_trl.trainer.advice import repeat_all_advice, warn_of_new_advice
+from leash_trl.trainer.batch_checks import check_correctness, check_first_batch
 from leash_trl.trainer.finite import check_finite_gradients
 from leash_trl.trainer.length_controlled_reward import DEFAULT_RULE, LengthControlledReward
 
@@ -85,11 +85,7 @@ class DualStepCallback(TrainerCallback):
         """Passes a generation batch of all processes to the method, unless no completion in it is trained on."""
         # There are several parts only with dynamic sampling: those of its rounds of generation.
         self._lacks_rewards = all(self.method.base_rewards(part).isnan().all() for part in parts)
-        if self._lacks_rewards:
-            logger.warning_once(
-                f"reward_funcs, or the correctness_func if {self.method.name} trains from it alone, returned None for "
-                "every completion of a batch, which therefore changes nothing; correct the function or the data"
-            )
+        if self._lacks_rewards:  # TRL warns of completions without a reward
             return
         self._has_observed = True
         knows_correctness = any(part.is_scorable.any() for part in parts)
@@ -155,14 +151,8 @@ class DualStepCallback(TrainerCallback):
         self._write_entry(state)
 
     def _write_entry(self, state: TrainerState) -> None:
-        """Writes the state of the method into that of the trainer; raises `TrainingError` if another callback did."""
-        # All callbacks of length control write this entry, so it is the one that this callback wrote or found, unless
-        # there is another callback.
-        if state.stateful_callbacks.get(LENGTH_CONTROL_STATE_KEY) is not self._entry:
-            raise TrainingError(
-                "callbacks has several LengthControlCallback, whose penalties would be added, and of which a "
-                "checkpoint would hold one state; give all functions to one LengthControlledReward"
-            )
+        """Writes the state of the method into that of the trainer."""
+        self._check_no_other_callback(state)
         self._state = self.method.state_dict()
         self._entry = {
             "method": self.method.name,
@@ -174,6 +164,15 @@ class DualStepCallback(TrainerCallback):
             **self._state_to_save(),
         }
         state.stateful_callbacks[LENGTH_CONTROL_STATE_KEY] = self._entry
+
+    def _check_no_other_callback(self, state: TrainerState) -> None:
+        """Raises `TrainingError` if another callback of length control has written its entry."""
+        # All of them write the same entry, so it is the one that this callback wrote or found.
+        if state.stateful_callbacks.get(LENGTH_CONTROL_STATE_KEY) is not self._entry:
+            raise TrainingError(
+                "callbacks has several LengthControlCallback, whose penalties would be added, and of which a "
+                "checkpoint would hold one state; give all functions to one LengthControlledReward"
+            )
 
     def _was_skipped(self, optimizer: AcceleratedOptimizer) -> bool:
         """Returns whether the optimizer skipped the update, because a gradient was not finite."""
@@ -212,7 +211,7 @@ class LengthControlCallback(DualStepCallback):
             reward.method,
             reward.cost,
             target_length=reward.target_length,
-            reward_funcs=[*reward.reward_funcs, *reward.correctness.unweighted_functions],
+            reward_funcs=reward.all_functions,
             state_to_save=reward.correctness.state_dict,
             restore_state=reward.correctness.load_state_dict,
         )
@@ -259,13 +258,13 @@ class LengthControlCallback(DualStepCallback):
         correctness = self.reward.correctness
         # Each call of the reward has observed only its own completions; here are those of all processes.
         correctness.observe(rollouts.deciding_rewards)
-        checks.check_correctness(correctness, self.method, args)
+        check_correctness(correctness, self.method, args)
         rollouts = replace(rollouts, is_correctness_known=correctness.is_known)
         score = self.method.score(rollouts, DEFAULT_RULE)
         self._metrics = log_entries(self.method, rollouts, score, version=self.version)
         if self.version == 0:  # before the first dual step
             thinking_end = self.reward.thinking_end if self.reward.cost.name == "thinking" else None
-            checks.check_first_batch(rollouts, self.method, args, thinking_end)
+            check_first_batch(rollouts, self.method, args, thinking_end)
         self.observe([rollouts])
 
     def on_log(self, args, state, control, logs=None, **kwargs):

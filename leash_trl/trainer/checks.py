@@ -1,47 +1,32 @@
-"""Checks for mistakes that would otherwise go unnoticed, in a run's data, prompts, context length and first batch.
+"""Checks for mistakes that would otherwise go unnoticed, in a run's data, prompts and context length.
 
 Streaming data sets and data sets with an on-the-fly transform are not checked.
 """
 
 import math
-import warnings
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase
 
 from leash_trl.completions.costs import check_right_answers
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
 from leash_trl.data.prompts import check_prompts_not_blank
 from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.errors import TrainingError
-from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.targets import TARGET_COLUMN, check_thinking_ends, row_target
+from leash_trl.length_control.targets import TARGET_COLUMN, row_target
 from leash_trl.model_facts import context_length
+from leash_trl.trainer.batch_checks import check_correctness, warn_if_any
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.length_controlled_reward import LengthControlledReward
-from leash_trl.trainer.prompt_rows import column_values
+from leash_trl.trainer.prompt_rows import columns_of_rows, row_columns
 
 
 def check_trainer(trainer: Any) -> None:
     """Raises `ValueError` if a new trainer or its training data has a mistake; the main process warns of likely
     mistakes."""
-    args = trainer.args
-    if any(isinstance(function, LengthControlledReward) for function in trainer.reward_funcs):
-        raise ValueError("reward_funcs holds a LengthControlledReward; pass the functions inside it instead")
-    check_correctness(trainer.correctness, trainer.length_control, args)
-
-    # A context that the model or the configuration does not state is None.
-    contexts = [context_length(trainer.model.config)]
-    if args.use_vllm:
-        contexts.append(args.vllm_max_model_length)
-    context = min(filter(None, contexts), default=math.inf)
-    if context <= args.generation_limit < math.inf:
-        _warn_if_any(
-            args, f"max_completion_length={args.generation_limit} and a prompt exceed the context of {context}"
-        )
+    check_correctness(trainer.correctness, trainer.length_control, trainer.args)
+    warn_if_any(trainer.args, context_warning(trainer))
     dataset = trainer.train_dataset
     if isinstance(dataset, Dataset) and len(dataset) > 0:
         # After `Dataset.set_transform`, rows are made when they are read, perhaps differently each time.
@@ -50,60 +35,50 @@ def check_trainer(trainer: Any) -> None:
             check_rows(trainer, dataset)
 
 
+def context_warning(trainer: Any) -> str | None:
+    """Returns a warning if a prompt and the longest completion do not fit into the context of the model or engine."""
+    limit = trainer.args.generation_limit
+    # A context that the model or the configuration does not state is None.
+    contexts = [context_length(trainer.model.config)]
+    if trainer.args.use_vllm:
+        contexts.append(trainer.args.vllm_max_model_length)
+    context = min(filter(None, contexts), default=math.inf)
+    if not context <= limit < math.inf:
+        return None
+    return f"max_completion_length={limit} and a prompt exceed the context of {context}"
+
+
 def check_rows(trainer: Any, dataset: Dataset) -> None:
     """Raises `ValueError` if a column that the method reads is missing, or if a row has a wrong value; the main
     process warns of likely mistakes in prompts."""
     args = trainer.args
-    method = trainer.length_control
-    columns_read = list(method.columns_read())
-    missing = sorted(set(columns_read) - set(dataset.column_names))
+    check_columns_of_method(dataset, trainer.length_control, args)
+    if TARGET_COLUMN in dataset.column_names:
+        check_row_targets(dataset, trainer.length_control, args)
+    if TEMPLATE_COLUMN in dataset.column_names:
+        check_template_arguments(trainer, dataset)
+    if args.length_of == "checking":
+        check_right_answers(dataset["solution"])
+    # Environments, and rollout functions of the user, may write other prompts than those of the rows.
+    renders_prompts = trainer.rollout_func in (None, shrinking_rollout) and trainer.environment_factories is None
+    if renders_prompts and "prompt" in dataset.column_names:
+        check_prompts_not_blank(dataset)
+        warn_if_any(args, prompt_warning(trainer))
+
+
+def check_columns_of_method(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
+    """Raises `ValueError` if a column that the method reads is missing or has a wrong value; the main process warns of
+    what the method warns of."""
+    names = list(method.columns_read())
+    missing = sorted(set(names) - set(dataset.column_names))
     if missing:
         raise ValueError(
             f"length_control {method.name!r} reads {', '.join(missing)}, which is not among the columns of the data "
             f"set: {', '.join(dataset.column_names)}; add it"
         )
-    if TARGET_COLUMN in dataset.column_names:
-        check_row_targets(dataset, method, args)
-    if TEMPLATE_COLUMN in dataset.column_names:
-        check_template_arguments(trainer, dataset)
-    if args.length_of == "checking":
-        check_right_answers(dataset["solution"])
-    # `check_columns` raises an error for a value that the method cannot use, and returns a warning or `None`.
-    rows = list(dataset.select_columns(columns_read)) if columns_read else []
-    _warn_if_any(args, method.check_columns(column_values(rows, columns_read, args.target_length)))
-
-    # Environments, and rollout functions of the user, may write other prompts than those of the rows.
-    has_prompts_of_rows = (
-        "prompt" in dataset.column_names
-        and trainer.rollout_func in (None, shrinking_rollout)
-        and trainer.environment_factories is None
-    )
-    if has_prompts_of_rows:
-        check_prompts_not_blank(dataset)
-        _warn_if_any(args, prompt_warning(trainer))
-
-
-def check_correctness(correctness: CorrectnessRule, method: LengthControl, args: TrainingArguments) -> None:
-    """Raises `TrainingError` if the method needs to know which answers are correct, and that is not known; the main
-    process warns, once, if it is not known."""
-    correctness.check_known_for(method)
-    _warn_if_any(args, correctness.reason_unknown_once())
-
-
-def check_first_batch(
-    rollouts: Rollouts, method: LengthControl, args: TrainingArguments, thinking_end: str | None
-) -> None:
-    """Warns if the rewards of the first batch of all processes do not suit the method; raises `TrainingError` if no
-    completion has `thinking_end`, which is `None` where the thinking is not controlled, or none may think."""
-    if thinking_end is not None:
-        check_thinking_ends(rollouts, thinking_end)
-    _warn_if_any(args, method.reward_warning(rollouts))
-
-
-def _warn_if_any(args: TrainingArguments, warning: str | None) -> None:
-    """Warns on the main process, unless there is nothing to warn of."""
-    if warning is not None and args.process_index == 0:
-        warnings.warn(warning, UserWarning, stacklevel=4)
+    if names:
+        rows = [row_columns(row, names, args.target_length) for row in dataset.select_columns(names)]
+        warn_if_any(args, method.check_columns(columns_of_rows(rows, names)))
 
 
 def check_row_targets(dataset: Dataset, method: LengthControl, args: LeashGRPOConfig) -> None:
@@ -122,24 +97,26 @@ def check_template_arguments(trainer: Any, dataset: Dataset) -> None:
             f"the data set has a column {TEMPLATE_COLUMN}, but with an environment_factory all prompts are rendered "
             f"with the same arguments; remove the column, or set {TEMPLATE_COLUMN} of the configuration"
         )
-    if trainer.rollout_func not in (None, shrinking_rollout):
-        _warn_if_any(
-            trainer.args,
-            f"rollout_func renders prompts itself, without the {TEMPLATE_COLUMN} of the data set, unless it calls "
-            "trainer._tokenize_prompts(prompts)",
-        )
-    # A tokenizer can have several templates by name; as one text, it shows whether any of them reads an argument.
-    template = str(trainer.chat_template or trainer.processing_class.chat_template)
-    names: set[str] = set()
-    for row in dataset.select_columns(TEMPLATE_COLUMN):
-        names.update(template_arguments(row))  # the keys, such as enable_thinking
-    ignored = [name for name in sorted(names) if name not in template]
+    ignored = ignored_arguments(dataset, str(trainer.chat_template or trainer.processing_class.chat_template))
     if ignored:
-        _warn_if_any(
+        warn_if_any(
             trainer.args,
             f"{TEMPLATE_COLUMN} has {', '.join(ignored)}, which the chat template of this model does not read; remove "
             "the argument, or write the name that it reads",
         )
+
+
+def ignored_arguments(dataset: Dataset, template: str) -> list[str]:
+    """Returns the arguments of rows, such as `enable_thinking`, that a chat template does not read.
+
+    Args:
+        template (`str`): The template. A tokenizer can have several by name; as one text, they show whether any of
+            them reads an argument.
+    """
+    names: set[str] = set()
+    for row in dataset.select_columns(TEMPLATE_COLUMN):
+        names.update(template_arguments(row))
+    return [name for name in sorted(names) if name not in template]
 
 
 def check_enough_rows(dataset: Any, args: LeashGRPOConfig) -> None:

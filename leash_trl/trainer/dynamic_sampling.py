@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import Accelerator
 
-from leash_trl.data.questions import question_hash
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated, selected
 from leash_trl.microbatching import batch_fields
 from leash_trl.trainer.generation_batch import GenerationBatch
+from leash_trl.trainer.questions import question_hash
 
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ class DynamicSampling:
         """Generates a batch for the regular rows of this process, and then in rounds new groups for those that have no
         signal. Returns the groups to train on, of which `trl_batch` holds those of this process, and all generations
         in order."""
-        num_processes = self._accelerator.num_processes
         # `trained` is the batch in which groups are replaced, `generated` all that was generated for it.
         trained = self._generate(list(inputs))
         generated = [trained]
@@ -78,40 +77,48 @@ class DynamicSampling:
             has_signal = trained.group_has_signal
             if has_signal.all():
                 break
-            # All processes must generate equally many groups, so each generates as many as the one that lacks most.
-            num_replaced = int((~has_signal).view(num_processes, -1).sum(dim=1).max())
             questions = torch.cat([part.rollouts.questions for part in generated])
-            drawn = self.draw_rows(num_replaced * num_processes, without=questions.tolist())
-            # TRL generates one completion for each row it gets, so a group needs its row several times.
-            fresh_rows = []
-            for row in part_of_process(drawn, self._accelerator):
-                fresh_rows += [row] * self._args.num_generations
-            fresh = self._generate(fresh_rows)
+            fresh = self._generate(self._fresh_rows(has_signal, without=questions.tolist()))
             generated.append(fresh)
             trained = self.refilled(trained, fresh)
         return trained, generated
 
+    def _fresh_rows(self, has_signal: torch.Tensor, without: Collection[int]) -> list[dict[str, Any]]:
+        """Returns rows of this process, each once per completion, for groups that replace those without signal."""
+        num_processes = self._accelerator.num_processes
+        # All processes must generate equally many groups, so each generates as many as the one that lacks most.
+        num_lacking = (~has_signal).view(num_processes, -1).sum(dim=1)
+        drawn = self.draw_rows(int(num_lacking.max()) * num_processes, without)
+        rows = []
+        for row in part_of_process(drawn, self._accelerator):
+            # TRL generates one completion for each row it gets, so a group needs its row several times.
+            rows += [row] * self._args.num_generations
+        return rows
+
     def draw_rows(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
         """Returns the next `count` rows. Questions repeat, or are among `without`, only if the data set has no
         others."""
-        size = len(self._order)
         used_questions = set(without)
         num_skipped = 0
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
-            self.num_drawn += 1
-            # The first draw takes the last row of the order, the second the one before it; after the first row of the
-            # order, the last one follows again.
-            row = self._dataset[self._order[-self.num_drawn % size]]
+            row = self._next_row()
             question = question_hash(row)
             # Once as many rows as the data set has were skipped, it has no other prompts, and prompts repeat.
-            has_others = num_skipped < size
+            has_others = num_skipped < len(self._order)
             if question in used_questions and has_others:
                 num_skipped += 1
             else:
                 used_questions.add(question)
                 rows.append(row)
         return rows
+
+    def _next_row(self) -> dict[str, Any]:
+        """Draws a row: first the last one of the order, then the one before it, and after the first row of the order
+        the last one again."""
+        self.num_drawn += 1
+        row: dict[str, Any] = self._dataset[self._order[-self.num_drawn % len(self._order)]]
+        return row
 
     def refilled(self, generation: GenerationBatch, fresh: GenerationBatch) -> GenerationBatch:
         """Returns a batch, scored again, in which groups of `fresh` with signal have replaced groups without signal of
@@ -126,34 +133,18 @@ class DynamicSampling:
                 f"dynamic sampling cannot replace rows of {', '.join(unknown)}; set dynamic_sampling_rounds to 0"
             )
         num_processes = self._accelerator.num_processes
+        has_signal = generation.group_has_signal.view(num_processes, -1)
+        fresh_has_signal = fresh.group_has_signal.view(num_processes, -1)
+        kept = kept_groups(has_signal, fresh_has_signal)
+
         group_size = generation.rollouts.num_generations
-        num_rows = len(generation.rollouts.lengths)
-        num_fresh_rows = len(fresh.rollouts.lengths)
-
-        # Numbers of rows, of shape (processes, groups of each, group size). Those of `fresh` are counted on from the
-        # others, as the rows of the two batches stand when they are concatenated below.
-        rows = torch.arange(num_rows).view(num_processes, -1, group_size)
-        fresh_rows = torch.arange(num_rows, num_rows + num_fresh_rows).view(num_processes, -1, group_size)
-        groups = torch.cat([rows, fresh_rows], dim=1)
-        # Of shape (processes, groups of each).
-        has_signal = torch.cat(
-            [generation.group_has_signal.view(num_processes, -1), fresh.group_has_signal.view(num_processes, -1)],
-            dim=1,
-        )
-        # Each process keeps as many groups as it had. `kept`, of shape (processes, groups kept), numbers its groups.
-        num_kept = rows.shape[1]
-        kept = torch.tensor([kept_group_indices(of_process, num_kept) for of_process in has_signal.tolist()])
-
-        processes = torch.arange(num_processes).unsqueeze(1)
-        kept_rows = groups[processes, kept].flatten()
-        rollouts = selected(concatenated([generation.rollouts, fresh.rollouts]), kept_rows)
-
-        # TRL's batch has only the rows of this process, so they are numbered from 0 again.
-        batch = batch_fields.join_batches([generation.trl_batch, fresh.trl_batch], self._pad_token_id)
-        groups_of_process = torch.arange(groups[0].numel()).view(-1, group_size)
-        kept_rows_of_process = groups_of_process[kept[self._accelerator.process_index]].flatten()
-        for name in batch.keys() - batch_fields.BATCH_LEVEL_FIELDS:
-            batch[name] = batch[name][kept_rows_of_process.to(batch[name].device)]
+        groups_of_all = numbered_over_processes(kept, fresh_has_signal.shape[1]).flatten()
+        both = concatenated([generation.rollouts, fresh.rollouts])
+        rollouts = selected(both, rows_of_groups(groups_of_all, group_size))
+        # TRL's batch has only the rows of this process.
+        rows_of_process = rows_of_groups(kept[self._accelerator.process_index], group_size)
+        joined = batch_fields.join_batches([generation.trl_batch, fresh.trl_batch], self._pad_token_id)
+        batch = batch_fields.selected_rows(joined, rows_of_process)
         return replace(generation, rollouts=rollouts, score=self._score(rollouts), trl_batch=batch)
 
 
@@ -164,20 +155,50 @@ def part_of_process(values: Any, accelerator: Accelerator) -> Any:
     return values[start : start + size]
 
 
-def kept_group_indices(has_signal: list[bool], count: int) -> list[int]:
-    """Returns the groups that a process trains on: its first `count`, in which later groups with signal have replaced
-    groups without.
+def kept_groups(has_signal: torch.Tensor, fresh_has_signal: torch.Tensor) -> torch.Tensor:
+    """Returns the groups that each process trains on: as many as it had, in which its fresh groups with signal have
+    replaced groups without.
+
+    Args:
+        has_signal (`torch.Tensor` of shape `(processes, groups)`): Whether the groups of each process have signal.
+        fresh_has_signal (`torch.Tensor` of shape `(processes, fresh groups)`): The same of its fresh groups.
+
+    Returns:
+        `torch.Tensor` of shape `(processes, groups)`: Numbers of groups; the fresh groups of a process are counted on
+            from its others.
 
     Example:
-        >>> kept_group_indices([True, False, False, False, True], count=3)
-        [0, 4, 2]
+        >>> kept_groups(torch.tensor([[True, False, False]]), torch.tensor([[False, True]])).tolist()
+        [[0, 4, 2]]
     """
-    # Groups from `count` on are the new ones.
-    spares = [group for group in range(count, len(has_signal)) if has_signal[group]]
-    kept = []
-    for group in range(count):
-        if not has_signal[group] and spares:
-            kept.append(spares.pop(0))
-        else:
-            kept.append(group)
+    num_groups = has_signal.shape[1]
+    kept = torch.arange(num_groups).repeat(len(has_signal), 1)
+    for process, kept_of_process in enumerate(kept):
+        lacking = (~has_signal[process]).nonzero().flatten()
+        spares = fresh_has_signal[process].nonzero().flatten() + num_groups
+        num_replaced = min(len(lacking), len(spares))
+        kept_of_process[lacking[:num_replaced]] = spares[:num_replaced]
     return kept
+
+
+def numbered_over_processes(kept: torch.Tensor, num_fresh: int) -> torch.Tensor:
+    """Returns the groups of [`kept_groups`] with the numbers that they have where first the groups of all processes
+    stand, one process after the other, and then the fresh groups of all, `num_fresh` of each.
+
+    >>> numbered_over_processes(torch.tensor([[0, 2], [3, 1]]), num_fresh=2).tolist()
+    [[0, 4], [7, 3]]
+    """
+    num_processes, num_groups = kept.shape
+    num_old = num_processes * num_groups
+    old_numbers = torch.arange(num_old).view(num_processes, -1)
+    fresh_numbers = torch.arange(num_old, num_old + num_processes * num_fresh).view(num_processes, -1)
+    return torch.cat([old_numbers, fresh_numbers], dim=1).gather(1, kept)
+
+
+def rows_of_groups(groups: torch.Tensor, group_size: int) -> torch.Tensor:
+    """Returns the rows of groups that stand one after the other.
+
+    >>> rows_of_groups(torch.tensor([2, 0]), group_size=2).tolist()
+    [4, 5, 0, 1]
+    """
+    return (groups.unsqueeze(1) * group_size + torch.arange(group_size)).flatten()

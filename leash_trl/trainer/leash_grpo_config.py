@@ -129,19 +129,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        # These fields are mappings, which the command line gives as the text of one, such as "{alpha: 0.5}".
-        mappings = [name for name in self.__dataclass_fields__ if name.endswith("_kwargs")]
-        mappings.append("target_milestones")
-        for name in mappings:
-            mapping = field_as_mapping(name, getattr(self, name))
-            if TOKEN_PATTERN.search(str(mapping)):
-                raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
-            setattr(self, name, mapping)
-        if callable(self.correctness_func):  # saved as text in recipe and checkpoints, it could not be found again
-            raise ValueError(
-                f"correctness_func is {self.correctness_func!r}, but must be a name in a configuration; pass a "
-                "function to the trainer, as its correctness_func"
-            )
+        self._move_hub_token()
+        self._read_mappings()
         if self.remove_unused_columns:
             raise ValueError(
                 "remove_unused_columns is True, which would remove the columns that targets, methods and reward "
@@ -160,13 +149,22 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             for warning in self._warnings(method):
                 warnings.warn(warning, UserWarning, stacklevel=3)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Moves the Hub token to the environment, where huggingface_hub looks for it, also when `set_push_to_hub` sets
-        it: files and logs show all fields."""
-        if name == "hub_token" and value is not None:
-            set_environment({"HF_TOKEN": value})
-            value = None
-        super().__setattr__(name, value)
+    def _move_hub_token(self) -> None:
+        """Moves the Hub token to the environment, where huggingface_hub looks for it: files and logs show all
+        fields."""
+        token = self.hub_token  # type: ignore[has-type]
+        if token is not None:
+            set_environment({"HF_TOKEN": token})
+            self.hub_token = None
+
+    def _read_mappings(self) -> None:
+        """Converts fields that are mappings, which the command line gives as text, such as `"{alpha: 0.5}"`."""
+        names = [name for name in self.__dataclass_fields__ if name.endswith("_kwargs")]
+        for name in (*names, "target_milestones"):
+            mapping = field_as_mapping(name, getattr(self, name))
+            if TOKEN_PATTERN.search(str(mapping)):
+                raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
+            setattr(self, name, mapping)
 
     def make_length_control(self) -> LengthControl:
         """Returns a new instance of the method in its initial state; a run creates one and keeps it."""
@@ -236,21 +234,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def _check_schedule(self) -> None:
         """Converts `target_milestones`, and raises `ValueError` if they do not belong to `target_schedule`."""
-        # Targets by the number of updates, such as {0: 8192.0, 100: 4096.0}.
-        milestones = {}
-        for step, target in cast(dict[Any, Any], self.target_milestones or {}).items():
-            milestones[int(str(step))] = float(target)  # keys from JSON and the command line are strings
-        # The milestone of the last step is the target at which the schedule ends.
-        if milestones:
-            last_step = max(milestones)
-            is_right = (
-                self.target_schedule in ("linear", "staged")
-                and min(milestones.values()) > 0
-                and milestones[last_step] == self.target_length
-            )
-        else:
-            is_right = self.target_schedule == "constant"
-        if not is_right:
+        milestones = milestones_of(self.target_milestones)
+        if not is_schedule(self.target_schedule, milestones, self.target_length):
             raise ValueError(
                 f"target_schedule is {self.target_schedule!r} with target_milestones={self.target_milestones!r}, but "
                 "must be 'constant' without milestones, or 'linear' or 'staged' with positive milestones that end "
@@ -291,13 +276,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def _warnings(self, method: LengthControl) -> list[str]:
         """Returns warnings of settings that have no effect with this method, or that defeat it."""
         messages = []
-        names = hyperparameter_names(type(method))
-        ignored = []
-        # Hyper-parameters that several methods have are fields of this class, such as lambda_init.
-        for name in SHARED_FIELDS:
-            value = getattr(self, name)
-            if value is not None and name not in names:
-                ignored.append(f"{name}={value}")
+        ignored = self._ignored_hyperparameters(method)
         if ignored:
             messages.append(
                 f"{', '.join(ignored)}: ignored, since length_control={self.length_control!r} has no such parameter"
@@ -313,3 +292,35 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"mask_truncated_completions is True, but {method.name} learns from truncated ones; set it to False"
             )
         return messages
+
+    def _ignored_hyperparameters(self, method: LengthControl) -> list[str]:
+        """Returns the fields that are set, such as `lambda_lr=0.1`, but that the method does not have."""
+        names = hyperparameter_names(type(method))
+        ignored = []
+        # Hyper-parameters that several methods have are fields of this class.
+        for name in SHARED_FIELDS:
+            value = getattr(self, name)
+            if value is not None and name not in names:
+                ignored.append(f"{name}={value}")
+        return ignored
+
+
+def milestones_of(mapping: Any) -> dict[int, float]:
+    """Returns the targets by the number of updates, such as `{0: 8192.0, 100: 4096.0}`."""
+    # Keys from JSON and the command line are strings.
+    return {int(str(step)): float(target) for step, target in (mapping or {}).items()}
+
+
+def is_schedule(schedule: str, milestones: dict[int, float], target_length: float | None) -> bool:
+    """Returns whether a schedule can have these milestones.
+
+    >>> is_schedule("linear", {0: 8192.0, 100: 4096.0}, 4096)
+    True
+    """
+    if schedule == "constant":
+        return not milestones
+    if schedule not in ("linear", "staged") or not milestones:
+        return False
+    # The milestone of the last step is the target at which the schedule ends.
+    last_target = milestones[max(milestones)]
+    return min(milestones.values()) > 0 and last_target == target_length

@@ -8,8 +8,8 @@ call them through `super()`:
    and 3. With dynamic sampling, `DynamicSampling.sample` does so several times and replaces groups without signal.
 2. `_generate` lets TRL generate under the current limit, from prompts that `_tokenize_prompts` renders as their rows
    say, and counts the tokens of each completion.
-3. `_calculate_rewards` lets TRL call the reward functions, then gives the rewards of all processes to
-   `length_control.score`, which returns shaped rewards and advantages.
+3. `_calculate_rewards` lets TRL call the reward functions, and gathers rewards and lengths of all processes as
+   `Rollouts`, of which `length_control.score` makes shaped rewards and advantages.
 4. `_training_batch` writes the advantages into TRL's batch and logs, and `DualStepCallback.observe` shows the
    completions to the method.
 5. `LengthGroupedGRPOTrainer._prepare_inputs` splits the batch into micro-batches, and TRL computes the loss.
@@ -20,9 +20,8 @@ Saving, resuming and publishing are in the base class, `SavedRunGRPOTrainer`.
 
 import contextlib
 import itertools
-import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,7 @@ from accelerate.utils import gather_object
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from leash_trl.completions.costs import costs_of, warn_of_no_thinking
-from leash_trl.completions.facts import facts_of_completions
-from leash_trl.completions.prompts import TEMPLATE_COLUMN, template_arguments
-from leash_trl.completions.thinking import ThinkingTokens
+from leash_trl.completions.prompts import TEMPLATE_COLUMN
 from leash_trl.errors import TrainingError
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, Score, concatenated
@@ -42,15 +39,16 @@ from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.microbatching.batch_fields import Batch, loss_mask
 from leash_trl.model_facts import eos_token_ids
 from leash_trl.model_paths import complete_model_path
-from leash_trl.rewards.calling import bind_thinking_markers, check_finite_rewards, event_loop
+from leash_trl.reward_calls import bind_thinking_markers, check_finite_rewards, event_loop
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advice_metrics
+from leash_trl.trainer.batch_checks import check_correctness, check_first_batch
 from leash_trl.trainer.callbacks import DualStepCallback
 from leash_trl.trainer.dynamic_sampling import DynamicSampling, part_of_process
-from leash_trl.trainer.generation_batch import GenerationBatch
+from leash_trl.trainer.generation_batch import Completions, GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.prompt_rows import column_values, common_target, prompt_for_card, rows_with_targets
-from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
+from leash_trl.trainer.prompt_rows import PromptFacts, columns_of_rows, prompt_facts, row_of_model
+from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
 from leash_trl.trainer.saved_run import SavedRunGRPOTrainer
 from leash_trl.trainer.trl_settings import thinking_markers
 
@@ -126,6 +124,11 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     reward_processing_classes: Any
     reward_weights: Any
 
+    # Of the generation under way; each is set before, or by, a method that TRL calls in between.
+    _prompts: Sequence[PromptFacts] = ()
+    _completions: Completions
+    _rollouts: Rollouts
+
     def __init__(
         self,
         model,
@@ -148,29 +151,11 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         self._add_deciding_function()
         self.cost = args.cost  # found once, since the file of a function may be moved while the run goes on
         self.thinking_markers = thinking_markers(args, self.processing_class, args.thinking_end)
-        self._dynamic_sampling: DynamicSampling | None = None
-        if args.uses_dynamic_sampling:
-            self._dynamic_sampling = DynamicSampling(
-                self.train_dataset,
-                args,
-                accelerator=self.accelerator,
-                pad_token_id=self._tokenizer.pad_token_id,
-                generate=self._new_generation,
-                score=self._score,
-            )
-        dual_step = DualStepCallback(
-            self.length_control,
-            self.cost,
-            target_length=args.target_length,
-            reward_funcs=self.reward_funcs,
-            state_to_save=self._state_to_save,
-            restore_state=self._restore_state,
-        )
-        self._add_saving_callbacks(dual_step)
+        self._dynamic_sampling = self._new_dynamic_sampling() if args.uses_dynamic_sampling else None
+        self._add_saving_callbacks(self._new_dual_step())
         # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
         model_end_ids = eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer)
         self._end_ids = {*model_end_ids, self._tokenizer.pad_token_id}
-        self._generation = GenerationBatch()  # the generation under way, which `_new_generation` replaces by its own
         checks.check_trainer(self)
 
     def _add_deciding_function(self) -> None:
@@ -186,6 +171,26 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         if any(map(is_async_callable, functions)):
             # TRL: GRPOTrainer.__init__ starts such a loop only if one of its own functions is async
             self.async_loop = event_loop()
+
+    def _new_dynamic_sampling(self) -> DynamicSampling:
+        return DynamicSampling(
+            self.train_dataset,
+            self.args,
+            accelerator=self.accelerator,
+            pad_token_id=self._tokenizer.pad_token_id,
+            generate=self._new_generation,
+            score=self._score,
+        )
+
+    def _new_dual_step(self) -> DualStepCallback:
+        return DualStepCallback(
+            self.length_control,
+            self.cost,
+            target_length=self.args.target_length,
+            reward_funcs=self.reward_funcs,
+            state_to_save=self._state_to_save,
+            restore_state=self._restore_state,
+        )
 
     def _state_to_save(self) -> dict[str, Any]:
         """Adds what is known of the rewards that decide correctness, and the prompts that dynamic sampling drew."""
@@ -217,38 +222,37 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
 
     def _new_generation(self, inputs) -> GenerationBatch:
         """Generates and scores completions for these rows."""
-        rows, questions, targets = rows_with_targets(
-            inputs,
-            self.length_control,
-            current_target=self.args.target_at(self.state.global_step),
-            target_length=self.args.target_length,
-            generation_limit=self.args.largest_length,
-        )
-        if self._mode == "train" and self._example_prompt is None:
-            # the same on all processes: that of the main one, which writes the card
-            self._example_prompt = gather_object([prompt_for_card(rows[0])])[0]
-        columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
-        template_kwargs = [template_arguments(row) for row in inputs]
+        trl_batch = super()._generate_and_score_completions(self._rows_of_model(inputs))
+        # TRL has called `_generate` and `_calculate_rewards`, which have set `_completions` and `_rollouts`.
         generation = GenerationBatch(
-            questions,
-            targets,
-            common_target=common_target(inputs, questions, targets, self.length_control, self.args.target_length),
-            columns=columns,
-            template_kwargs=template_kwargs,
+            self._rollouts,
+            self._score_or_trl_advantages(self._rollouts, trl_batch),
+            trl_batch,
+            may_think=any(self._completions.may_think),
+            has_trl_advantages=self.args.normalizes_each_reward,
         )
-        self._generation = generation  # the methods that TRL calls next fill in its other fields
-        generation.trl_batch = super()._generate_and_score_completions(rows)
-        if self.args.normalizes_each_reward:
-            self._keep_trl_advantages(generation)
         self._write_completions_table(generation)
         return generation
 
-    def _keep_trl_advantages(self, generation: GenerationBatch) -> None:
-        """Replaces the method's advantages, which are those of the sum of all rewards, by TRL's."""
+    def _rows_of_model(self, inputs) -> list[dict[str, Any]]:
+        """Returns the rows with the prompts that the model gets, and keeps what is known of the prompts."""
+        method = self.length_control
+        limit = self.args.largest_length
+        target = self.args.target_at(self.state.global_step)
+        self._prompts = [prompt_facts(row, method, target, self.args.target_length, limit) for row in inputs]
+        rows = []
+        for row, prompt in zip(inputs, self._prompts, strict=True):
+            rows.append(row_of_model(row, method, prompt.target, limit))
+        return rows
+
+    def _score_or_trl_advantages(self, rollouts: Rollouts, trl_batch: Batch) -> Score:
+        """Returns the method's score; its advantages, which are those of the sum of all rewards, are replaced by TRL's
+        where TRL normalizes each reward apart."""
+        score = self._score(rollouts)
+        if not self.args.normalizes_each_reward:
+            return score
         # TRL's batch has the advantages of this process, a score those of all processes.
-        advantages = self.accelerator.gather(generation.trl_batch["advantages"]).double().cpu()
-        generation.score = replace(generation.score, advantages=advantages)
-        generation.has_trl_advantages = True
+        return replace(score, advantages=self.accelerator.gather(trl_batch["advantages"]).double().cpu())
 
     def _write_completions_table(self, generation: GenerationBatch) -> None:
         """Adds our columns to TRL's table of completions, and replaces its advantages of the task reward."""
@@ -267,111 +271,101 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _mode(self) -> str:
         return "train" if self.model.training else "eval"
 
-    @contextlib.contextmanager
-    def _capped_generation(self):
-        """Sets and yields the generation limit of the next completions, in tokens; a method may lower it in
-        training."""
+    def _limit_of_next_completions(self) -> float:
+        """Returns the generation limit of the next completions, in tokens; a method may lower it in training."""
         limit = self.args.generation_limit
+        if self._mode == "eval":
+            return limit
         # Some methods train on completions that are cut earlier than the limit of the run.
-        cap: Any = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
-        if self._mode == "eval" or cap is None or cap >= limit:
-            yield limit
-            return
+        cap = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
+        return limit if cap is None else min(cap, limit)
+
+    @contextlib.contextmanager
+    def _generation_limited_to(self, limit: float) -> Iterator[None]:
+        """Sets the generation limit inside a `with` block."""
         # TRL: GRPOTrainer.__init__ gives the generation backend its limit once; tools, rollout functions and the
         # dr_grpo loss read max_completion_length later
         if self.use_vllm:
             backend = self.vllm_generation
-            setting = "generation_kwargs"
-            capped = {**backend.generation_kwargs, "max_tokens": cap}
+            setting = attribute_set(backend, "generation_kwargs", {**backend.generation_kwargs, "max_tokens": limit})
         else:
-            backend = self.generation_config
-            setting = "max_new_tokens"
-            capped = cap
-        # The cap holds only inside the `with` block, so both values of the run are put back at its end.
-        usual = getattr(backend, setting)
-        usual_length = self.max_completion_length
-        setattr(backend, setting, capped)
-        self.max_completion_length = cap
-        try:
-            yield cap
-        finally:
-            setattr(backend, setting, usual)
-            self.max_completion_length = usual_length
+            setting = attribute_set(self.generation_config, "max_new_tokens", limit)
+        with setting, attribute_set(self, "max_completion_length", limit):
+            yield
 
     def _generate(self, prompts):
         """Generates, and records lengths and truncation before TRL masks, pads or truncates the completions."""
         was_training = self.model.training
-        with self._capped_generation() as limit:
-            self._generation.generation_limit = limit
+        limit = self._limit_of_next_completions()
+        is_capped = limit < self.args.generation_limit
+        with self._generation_limited_to(limit) if is_capped else contextlib.nullcontext():
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is `None` without
         # tools, else 0 on their output
-        prompt_ids, completion_ids, tool_mask, *_ = output
-        # The text at the end of a prompt shows whether the chat template has begun the thinking there.
+        prompt_ids, completion_ids, tool_masks, *_ = output
+        self._completions = self._completions_of(prompt_ids, completion_ids, tool_masks, limit)
+        return output
+
+    def _completions_of(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        completion_ids: Sequence[Sequence[int]],
+        tool_masks: Sequence[Sequence[int]] | None,
+        limit: float,
+    ) -> Completions:
+        """Returns what is known of completions from their tokens and those of their prompts."""
+        # The text at the end of a prompt shows whether the chat template has begun, or ended, the thinking there.
         prompt_ends = [self._tokenizer.decode(ids[-NUM_END_TOKENS:]) for ids in prompt_ids]
-        thinking = None  # then no tokens of thinking are counted
-        if self.args.length_of == "thinking":
-            thinking = ThinkingTokens(self._tokenizer, self.thinking_markers)
-        self._generation.prompt_ends = prompt_ends
-        self._generation.facts = facts_of_completions(
+        markers = [self.thinking_markers.for_prompt(prompt_end) for prompt_end in prompt_ends]
+        facts = facts_of_batch(
             completion_ids,
             self._end_ids,
-            [self.thinking_markers.is_opened_by(prompt_end) for prompt_end in prompt_ends],
-            tool_masks=tool_mask,
-            thinking=thinking,
+            markers,
+            cost=self.cost,
+            tokenizer=self._tokenizer,
+            tool_masks=tool_masks,
         )
-        return output
+        return Completions(facts, markers, self._may_think(prompt_ends), limit)
+
+    def _may_think(self, prompt_ends: Sequence[str]) -> list[bool]:
+        """Returns whether each completion may think, which an argument of its row can turn off in the prompt."""
+        may_think = []
+        # To turn thinking off, a template writes its end, such as "<think>\n\n</think>", into the prompt.
+        for prompt, prompt_end in zip(self._prompts, prompt_ends, strict=True):
+            may_think.append(not prompt.template_arguments or not self.thinking_markers.is_ended_by(prompt_end))
+        return may_think
 
     def _tokenize_prompts(self, prompts):
         """Lets the chat template render each prompt with the arguments of its row, in addition to the common ones."""
         # One mapping for each prompt, such as {"enable_thinking": False}; all are empty without a column of arguments.
-        if not any(self._generation.template_kwargs):
+        arguments_of_rows = [prompt.template_arguments for prompt in self._prompts]
+        if not any(arguments_of_rows):
             return super()._tokenize_prompts(prompts)
-        common_arguments = self.chat_template_kwargs
         prompt_ids: list[Sequence[int]] = []
-        try:
-            for arguments, prompt in zip(self._generation.template_kwargs, prompts, strict=True):
-                # TRL renders all prompts of a call with the arguments in this attribute, so there is a call for each.
-                self.chat_template_kwargs = {**common_arguments, **arguments}
+        for arguments, prompt in zip(arguments_of_rows, prompts, strict=True):
+            # TRL renders all prompts of a call with the arguments in this attribute, so there is a call for each.
+            with attribute_set(self, "chat_template_kwargs", {**self.chat_template_kwargs, **arguments}):
                 ids, images, other_fields = super()._tokenize_prompts([prompt])
-                if isinstance(prompt, str) or images is not None or other_fields:
-                    raise TrainingError(
-                        f"a row has {TEMPLATE_COLUMN}={arguments}, but only prompts that are messages without images "
-                        "are rendered with it; remove the column, or turn prompts into messages"
-                    )
-                prompt_ids.extend(ids)
-        finally:
-            self.chat_template_kwargs = common_arguments
+            if isinstance(prompt, str) or images is not None or other_fields:
+                raise TrainingError(
+                    f"a row has {TEMPLATE_COLUMN}={arguments}, but only prompts that are messages without images "
+                    "are rendered with it; remove the column, or turn prompts into messages"
+                )
+            prompt_ids.extend(ids)
         return prompt_ids, None, {}  # without images and their fields
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Computes the task rewards, scores them with the method, and returns them, so that TRL logs them."""
-        # Only the prompt itself shows whether the thinking begins in it: a prompt that is text gets no chat template,
-        # and arguments of a row can change what the template writes.
-        markers = [self.thinking_markers.for_prompt(prompt_end) for prompt_end in self._generation.prompt_ends]
-        # Reward functions that have a parameter for the markers get these.
-        self.reward_funcs = bind_thinking_markers(self.reward_funcs, markers)
-        self._generation.lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
-        try:
+        """Computes the task rewards, keeps them for the method, and returns them, so that TRL logs them."""
+        lengths = self._lengths(inputs, prompts, completions, completion_ids_list)
+        # Reward functions that have a parameter for the markers get those of the completions.
+        functions = bind_thinking_markers(self.reward_funcs, self._completions.markers)
+        with attribute_set(self, "reward_funcs", functions), reward_errors_named(self.reward_func_names):
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        except TrainingError:
-            raise
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            # Most often, the function does not take a column, or returns something else than numbers. The last line of
-            # the traceback is the one in the function that raised the error.
-            line = traceback.extract_tb(error.__traceback__)[-1]
-            raise TrainingError(
-                f"calling reward_funcs {', '.join(self.reward_func_names)} raised {type(error).__name__} ({error}) in "
-                f"{line.filename}, line {line.lineno}; each must take all columns of the data set and return a "
-                "number or None for each completion"
-            ) from error
-        rollouts = self._rollouts(rewards_per_func)
-        self._generation.rollouts = rollouts
-        self._generation.score = self._score(rollouts)
+        self._rollouts = self._gathered_rollouts(rewards_per_func, lengths)
         # The function that decides correctness can be without a weight. Where only this one returned a number, TRL
         # would take the reward for 0; with NaN in all columns, it knows that there is none.
-        has_task_reward = ~torch.isnan(rollouts.task_rewards).unsqueeze(1)
+        has_task_reward = ~torch.isnan(self._rollouts.task_rewards).unsqueeze(1)
         return rewards_per_func.where(has_task_reward.to(rewards_per_func.device), torch.nan)
 
     def _lengths(self, inputs, prompts, completions, completion_ids_list) -> list[float]:
@@ -379,29 +373,21 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         # TRL: GRPOTrainer._calculate_rewards passes these arguments to reward functions; a cost of the user is a
         # function that is called in the same way
         column_names = [name for name in inputs[0] if name not in ("prompt", "completion", "completion_ids")]
-        arguments = {name: [row[name] for row in inputs] for name in column_names}
+        arguments: dict[str, Any] = columns_of_rows(inputs, column_names)
         arguments |= {"prompts": prompts, "completions": completions, "completion_ids": completion_ids_list}
         arguments["trainer_state"] = self.state
         arguments["log_extra"] = self._log_completion_extra
         arguments["log_metric"] = self._log_metric
         if self.environments is not None:
             arguments["environments"] = self.environments
-        lengths = costs_of(self.cost, self._generation.facts, arguments, self._tokenizer.decode)
+        lengths = costs_of(self.cost, self._completions.facts, arguments, self._tokenizer.decode)
         if self.cost.name == "thinking":
             # Where the prompt turns thinking off, a length of 0 is right and needs no warning.
-            expected_lengths = list(itertools.compress(lengths, self._may_think(self._generation)))
+            expected_lengths = list(itertools.compress(lengths, self._completions.may_think))
             warn_of_no_thinking(expected_lengths, self.thinking_markers)
         return lengths
 
-    def _may_think(self, generation: GenerationBatch) -> list[bool]:
-        """Returns whether each completion may think, which an argument of its row can turn off in the prompt."""
-        may_think = []
-        # To turn thinking off, a template writes its end, such as "<think>\n\n</think>", into the prompt.
-        for arguments, prompt_end in zip(generation.template_kwargs, generation.prompt_ends, strict=True):
-            may_think.append(not arguments or not self.thinking_markers.is_ended_by(prompt_end))
-        return may_think
-
-    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
+    def _gathered_rollouts(self, rewards_per_func: torch.Tensor, lengths: Sequence[float]) -> Rollouts:
         """Gathers the completions of all processes, on the CPU, in the form that methods take.
 
         `rewards_per_func` of shape `(N, K)` has the rewards of all processes, which TRL has gathered; without a weight
@@ -409,25 +395,21 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
         """
         check_finite_rewards(rewards_per_func, self.reward_func_names)
         num_weighted = len(self.reward_funcs) - len(self.correctness.unweighted_functions)
-        generation = self._generation
         rollouts = rollouts_of_batch(
             rewards_per_func.double().cpu(),
             self.reward_weights[:num_weighted].cpu(),
             self.correctness,
             self.cost,
             # of all processes, in the order of the rewards
-            facts=gather_object(generation.facts),
-            lengths=gather_object(generation.lengths),
-            targets=gather_object(generation.targets),
-            questions=gather_object(generation.questions),
-            common_target=generation.common_target,
-            columns={name: gather_object(values) for name, values in generation.columns.items()},
+            prompts=gather_object(self._prompts),
+            facts=gather_object(self._completions.facts),
+            lengths=gather_object(lengths),
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=generation.generation_limit if self.cost.counts_tokens else math.inf,
+            generation_limit=self._completions.generation_limit,
         )
         if self._mode == "train":  # evaluation may have other rewards, and must neither end a run nor change its state
             self.correctness.observe(rollouts.deciding_rewards)
-            checks.check_correctness(self.correctness, self.length_control, self.args)
+            check_correctness(self.correctness, self.length_control, self.args)
         return replace(rollouts, is_correctness_known=self.correctness.is_known)
 
     def _score(self, rollouts: Rollouts) -> Score:
@@ -436,37 +418,72 @@ class LeashGRPOTrainer(SavedRunGRPOTrainer):
     def _training_batch(self, trained: GenerationBatch, generated: Sequence[GenerationBatch]) -> Batch:
         """Returns TRL's batch with the method's advantages, after everything that was generated for it has been logged
         and shown to the method."""
+        # The method learns and logs from all completions, also those of groups that dynamic sampling replaced.
+        rollouts = concatenated([part.rollouts for part in generated])
+        self._log_length_control(rollouts, concatenated([part.score for part in generated]))
+        self._log_generation(trained, rollouts, num_rounds=len(generated) - 1)
+        is_first_batch = self.state.global_step == 0 and self._step == 0
+        if is_first_batch:
+            self._check_first_batch(rollouts, may_think=any(part.may_think for part in generated))
+        self._dual_step.observe([part.rollouts for part in generated])
+
         batch = trained.trl_batch  # of this process, while scores and rollouts are those of all processes
         advantages = part_of_process(trained.score.advantages, self.accelerator)
         batch["advantages"] = advantages.to(batch["advantages"])  # to its device and type
         # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
         batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
-
-        # The method learns and logs from all completions, also those of groups that dynamic sampling replaced.
-        rollouts = concatenated([part.rollouts for part in generated])
-        self.generated_tokens += int(rollouts.completion_lengths.sum())
-        metrics = self._metrics["train"]
-        if self._dynamic_sampling is not None:
-            metrics["leash/wasted_share"].append(1.0 - len(trained.rollouts.lengths) / len(rollouts.lengths))
-            metrics["leash/sampling_rounds"].append(len(generated) - 1)
-        self._log_length_control(rollouts, concatenated([part.score for part in generated]))
-        metrics["leash/zero_signal_share"].append(1.0 - trained.group_has_signal.double().mean().item())
-        # TRL logs the mean of each list. Of these values, the newest is to be logged, so it replaces the earlier ones.
-        metrics["leash/generated_tokens"] = [self.generated_tokens]
-        for name, step in advice_metrics(self.state).items():
-            metrics[name] = [step]
-
-        is_first_batch = self.state.global_step == 0 and self._step == 0
-        if is_first_batch:
-            # The thinking must end somewhere only if it is controlled and a completion may think at all, also one of a
-            # group that dynamic sampling replaced.
-            may_think = itertools.chain.from_iterable(map(self._may_think, generated))
-            must_end = self.args.length_of == "thinking" and any(gather_object([*may_think]))
-            thinking_end = self.args.thinking_end if must_end else None
-            checks.check_first_batch(rollouts, self.length_control, self.args, thinking_end)
-        self._dual_step.observe([part.rollouts for part in generated])
         return batch
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
         for key, value in log_entries(self.length_control, rollouts, score).items():
             self._metrics[self._mode][key].append(value)
+
+    def _log_generation(self, trained: GenerationBatch, rollouts: Rollouts, num_rounds: int) -> None:
+        """Logs what was generated, which is `rollouts`, for a batch of training, and the advice so far."""
+        metrics = self._metrics["train"]
+        if self._dynamic_sampling is not None:
+            metrics["leash/wasted_share"].append(1.0 - len(trained.rollouts.lengths) / len(rollouts.lengths))
+            metrics["leash/sampling_rounds"].append(num_rounds)
+        metrics["leash/zero_signal_share"].append(1.0 - trained.group_has_signal.double().mean().item())
+        # TRL logs the mean of each list. Of these values, the newest is to be logged, so it replaces the earlier ones.
+        self.generated_tokens += int(rollouts.completion_lengths.sum())
+        metrics["leash/generated_tokens"] = [self.generated_tokens]
+        for name, step in advice_metrics(self.state).items():
+            metrics[name] = [step]
+
+    def _check_first_batch(self, rollouts: Rollouts, may_think: bool) -> None:
+        """Checks the first batch of a run; `may_think` is whether any of its completions on this process may."""
+        # The thinking must end somewhere only if it is controlled and a completion may think at all, also one of a
+        # group that dynamic sampling replaced.
+        must_end = self.args.length_of == "thinking" and any(gather_object([may_think]))
+        thinking_end = self.args.thinking_end if must_end else None
+        check_first_batch(rollouts, self.length_control, self.args, thinking_end)
+
+
+@contextlib.contextmanager
+def attribute_set(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Gives an attribute another value inside a `with` block."""
+    usual = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, usual)
+
+
+@contextlib.contextmanager
+def reward_errors_named(names: Sequence[str]) -> Iterator[None]:
+    """Raises `TrainingError`, with the line that failed, if a reward function raises an error in a `with` block."""
+    try:
+        yield
+    except TrainingError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # Most often, the function does not take a column, or returns something else than numbers. The last line of
+        # the traceback is the one in the function that raised the error.
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        raise TrainingError(
+            f"calling reward_funcs {', '.join(names)} raised {type(error).__name__} ({error}) in {line.filename}, "
+            f"line {line.lineno}; each must take all columns of the data set and return a number or None for each "
+            "completion"
+        ) from error

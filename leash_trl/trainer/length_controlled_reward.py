@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, TrainerControl
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.costs import costs_of, find_cost, have_tool_outputs, warn_of_no_thinking
-from leash_trl.completions.facts import facts_of_completions
-from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens, check_thinking_end
+from leash_trl.completions.facts import CompletionFacts
+from leash_trl.completions.thinking import ThinkingMarkers, check_thinking_end
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.method import LengthControl
@@ -26,10 +26,10 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 from leash_trl.length_control.statistics import log_entries, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, check_method_supports_cost, check_target, limits_generation
 from leash_trl.model_facts import rendered_prompt
-from leash_trl.rewards.calling import bind_thinking_markers, reward_table
+from leash_trl.reward_calls import bind_thinking_markers, reward_table
 from leash_trl.trainer.advice import advice_metrics
-from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
-from leash_trl.trainer.rollouts_of_batch import rollouts_of_batch
+from leash_trl.trainer.prompt_rows import prompt_facts
+from leash_trl.trainer.rollouts_of_batch import facts_of_batch, rollouts_of_batch
 from leash_trl.trainer.shared_folder import SharedFolder
 from leash_trl.trainer.trl_settings import RunSettings, run_settings
 
@@ -100,6 +100,9 @@ class LengthControlledReward:
             self.reward_funcs, self.names, chosen=correctness_func, chosen_name=get_callable_name(correctness_func)
         )
         self.correctness.check_known_for(self.method)
+        # A function that decides correctness, but is not a reward function, is called and logged too.
+        self.all_functions = self.reward_funcs + self.correctness.unweighted_functions
+        self.all_names = self.names + self.correctness.unweighted_names
         self.__name__ = f"{self.method.name}_reward"  # in TRL's log
 
         self.settings: RunSettings | None = None  # until a trainer begins
@@ -134,15 +137,8 @@ class LengthControlledReward:
         check_own_advantages(self.method, settings)
         limit = self._largest_length(settings)
         check_target(self.target_length, self.method, limit)
+        warn_of_partial_control(self.method, limit)
         self.settings = settings
-        # Only whether there is such a text matters, so any target serves.
-        changes_prompts = self.method.prompt_suffix(1.0, limit) != ""
-        if changes_prompts or limits_generation(self.method):
-            warnings.warn(
-                f"{self.method.name} also writes into prompts or limits generation, which a reward function cannot: "
-                "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
-                stacklevel=2,
-            )
 
     @property
     def is_training(self) -> bool:
@@ -188,87 +184,96 @@ class LengthControlledReward:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or if the method needs whole
                 groups and the call splits a group.
         """
+        settings = self.settings
+        if settings is None:
+            raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
+        self._read_state_of_original()
+        arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
+        markers = markers_of_prompts(prompts, settings)
+        functions = bind_thinking_markers(self.all_functions, markers)
+        rewards_NK = reward_table(functions, self.all_names, arguments, num_completions=len(completions))
+        rollouts = self._rollouts(arguments, rewards_NK, settings, markers)
+        # An evaluation may have other rewards, and must neither end a run nor change its state.
+        if self.is_training:
+            self._keep_scored(rollouts)
+        rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
+        score = self.method.score(rollouts, DEFAULT_RULE)
+        # GRPO and RLOO pass functions to log with; for other trainers, the callback adds what it can to the log.
+        if "log_metric" in columns:
+            self._log(rollouts, score, rewards_NK, columns)
+        returned = score.shaped
+        if self.method.own_advantages:
+            returned = advantages_as_rewards(score, rollouts, settings.advantage_baseline == "leave_one_out")
+        # TRL takes None for a completion that could not be scored.
+        return [None if math.isnan(reward) else reward for reward in returned.tolist()]
+
+    def _read_state_of_original(self) -> None:
+        """Sets the method of a copy in another process to the state of the original."""
         folder = self._folder_of_copy
         if folder is not None:
             self.version, state = folder.read_state()
             self.method.load_state_dict(state)
-        settings = self.settings
-        if settings is None:
-            raise ValueError("callbacks has no LengthControlCallback(reward), which updates the method; add it")
-        arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        # A function that decides correctness, but is not a reward function, is called too.
-        markers = markers_of_prompts(prompts, settings)
-        functions = bind_thinking_markers([*self.reward_funcs, *self.correctness.unweighted_functions], markers)
-        names = [*self.names, *self.correctness.unweighted_names]
-        rewards_NK = reward_table(functions, names, arguments, num_completions=len(completions))
 
-        rollouts = self._rollouts(arguments, rewards_NK, settings, markers)
-        # An evaluation may have other rewards, and must neither end a run nor change its state.
-        if self.is_training:
-            self.correctness.observe(rollouts.deciding_rewards)
-            self.correctness.check_known_for(self.method)
-            # The original performs the next dual step by what it and its copies have scored.
-            if folder is not None:
-                folder.add_scored(rollouts)
-            else:
-                self._scored.append(rollouts)
-        rollouts = replace(rollouts, is_correctness_known=self.correctness.is_known)
-        score = self.method.score(rollouts, DEFAULT_RULE)
+    def _keep_scored(self, rollouts: Rollouts) -> None:
+        """Keeps completions for the next dual step, which the original performs by what it and its copies scored."""
+        self.correctness.observe(rollouts.deciding_rewards)
+        self.correctness.check_known_for(self.method)
+        folder = self._folder_of_copy
+        if folder is not None:
+            folder.add_scored(rollouts)
+        else:
+            self._scored.append(rollouts)
 
-        # GRPO and RLOO pass functions to log with; for other trainers, the callback adds what it can to the log.
-        if "log_metric" in columns:
-            metrics = log_entries(self.method, rollouts, score, version=self.version)
-            metrics |= reward_log_entries(rewards_NK, names) | advice_metrics(columns["trainer_state"])
-            for name, value in metrics.items():
-                columns["log_metric"](name, value)
-            for name, values in table_columns(rollouts, score).items():
-                columns["log_extra"](name, values.tolist())
-
-        returned = score.shaped
-        if self.method.own_advantages:
-            is_leave_one_out = settings.advantage_baseline == "leave_one_out"
-            returned = advantages_as_rewards(score, rollouts, is_leave_one_out)
-        # TRL takes None for a completion that could not be scored.
-        return [None if math.isnan(reward) else reward for reward in returned.tolist()]
+    def _log(self, rollouts: Rollouts, score: Score, rewards_NK: torch.Tensor, columns: dict[str, Any]) -> None:
+        """Logs statistics, and adds columns to the table of completions, by the functions that TRL passes."""
+        metrics = log_entries(self.method, rollouts, score, version=self.version)
+        metrics |= reward_log_entries(rewards_NK, self.all_names) | advice_metrics(columns["trainer_state"])
+        for name, value in metrics.items():
+            columns["log_metric"](name, value)
+        for name, values in table_columns(rollouts, score).items():
+            columns["log_extra"](name, values.tolist())
 
     def _rollouts(
         self,
         arguments: dict[str, Any],
         rewards_NK: torch.Tensor,
         settings: RunSettings,
-        all_markers: Sequence[ThinkingMarkers],
+        markers: Sequence[ThinkingMarkers],
     ) -> Rollouts:
         """Returns the completions of one call in the form that methods take.
 
         Args:
             arguments (`dict[str, Any]`): What the trainer passes, by name.
             rewards_NK (`torch.Tensor` of shape `(N, K)`): Rewards of all functions, with the deciding one.
-            all_markers (`Sequence[ThinkingMarkers]`): The markers of thinking of each completion.
+            markers (`Sequence[ThinkingMarkers]`): The markers of thinking of each completion.
         """
-        # Prompts stay as they are, since they have been completed already; only questions and targets are needed.
-        rows = self._data_rows(arguments)
+        target = self.target_length
         limit = self._largest_length(settings)
-        _, questions, targets = rows_with_targets(
-            rows,
-            self.method,
-            current_target=None,  # a reward has no schedule
-            target_length=self.target_length,
-            generation_limit=limit,
-        )
+        # A reward has no schedule, so the current target is the configured one.
+        prompts = [prompt_facts(row, self.method, target, target, limit) for row in self._data_rows(arguments)]
         # Online DPO passes completions with their padding, which is no part of their length.
         completion_ids = [without_padding(padded_ids, settings) for padded_ids in arguments["completion_ids"]]
-        thinking = None
-        if self.cost.name == "thinking":
-            thinking = ThinkingTokens(settings.tokenizer, settings.thinking_markers)
-        facts = facts_of_completions(
-            completion_ids,
-            # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
-            settings.end_ids | {settings.pad_id},
-            [markers.begins_in_thinking for markers in all_markers],
-            thinking=thinking,
+        # TRL: GRPOTrainer._generate_and_score_completions takes a last token of padding for an end too
+        end_ids = settings.end_ids | {settings.pad_id}
+        facts = facts_of_batch(completion_ids, end_ids, markers, cost=self.cost, tokenizer=settings.tokenizer)
+        return rollouts_of_batch(
+            rewards_NK,
+            self.weights,
+            self.correctness,
+            self.cost,
+            prompts=prompts,
+            facts=facts,
+            lengths=self._lengths(facts, {**arguments, "completion_ids": completion_ids}, settings),
+            num_generations=self._group_size([prompt.question for prompt in prompts], settings),
+            generation_limit=settings.max_completion_length,
         )
-        arguments_without_padding = {**arguments, "completion_ids": completion_ids}
-        lengths = costs_of(self.cost, facts, arguments_without_padding, settings.tokenizer.decode)
+
+    def _lengths(
+        self, facts: Sequence[CompletionFacts], arguments: dict[str, Any], settings: RunSettings
+    ) -> list[float]:
+        """Returns the length of each completion in the unit of `length_of`, and warns of lengths that may be others
+        than the user expects."""
+        lengths = costs_of(self.cost, facts, arguments, settings.tokenizer.decode)
         if self.cost.name == "thinking":
             warn_of_no_thinking(lengths, settings.thinking_markers)
         if self.cost.counts_tokens and have_tool_outputs(arguments["completions"]):
@@ -277,20 +282,7 @@ class LengthControlledReward:
                 "here; use LeashGRPOTrainer, or set length_of to 'tool_calls' or a function",
                 stacklevel=2,
             )
-        return rollouts_of_batch(
-            rewards_NK,
-            self.weights,
-            self.correctness,
-            self.cost,
-            facts=facts,
-            lengths=lengths,
-            targets=targets,
-            questions=questions,
-            common_target=common_target(rows, questions, targets, self.method, self.target_length),
-            columns=column_values(rows, self.method.columns_read(), self.target_length),
-            num_generations=self._group_size(questions, settings),
-            max_completion_length=limit,
-        )
+        return lengths
 
     def _largest_length(self, settings: RunSettings) -> float:
         """Returns the largest length that a completion can have, in the unit of the cost."""
@@ -321,6 +313,18 @@ class LengthControlledReward:
                 f"to a multiple of num_generations={size}, or num_generations_eval to a divisor"
             )
         return 1
+
+
+def warn_of_partial_control(method: LengthControl, limit: float) -> None:
+    """Warns if the method also does what a reward function cannot."""
+    # Only whether there is such a text matters, so any target serves.
+    changes_prompts = method.prompt_suffix(1.0, limit) != ""
+    if changes_prompts or limits_generation(method):
+        warnings.warn(
+            f"{method.name} also writes into prompts or limits generation, which a reward function cannot: "
+            "set its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer",
+            stacklevel=3,
+        )
 
 
 def markers_of_prompts(prompts: Sequence[Any], settings: RunSettings) -> list[ThinkingMarkers]:

@@ -1,105 +1,90 @@
 """Prepares data set rows for generation: the target of each prompt, its text, and the columns that a method reads."""
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from leash_trl.completions.prompts import with_suffix
-from leash_trl.data.questions import question_hash
+from leash_trl.completions.prompts import template_arguments, with_suffix
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, plain_value, row_target, scaled_target
+from leash_trl.trainer.questions import question_hash
 
 
-def rows_with_targets(
-    rows: Sequence[dict[str, Any]],
+class PromptFacts(NamedTuple):
+    """What is known of a prompt before its completion is generated.
+
+    Args:
+        question (`int`): Number that identifies the prompt and is the same in every run.
+        target (`float`): Target in the unit of `length_of`; `None` if it has none.
+        has_common_target (`bool`): Whether the target is that of the run, and neither the data set nor the method
+            gives targets to single prompts.
+        columns (`Mapping[str, Any]`): Values of the data set columns that the method reads.
+        template_arguments (`Mapping[str, Any]`): Arguments of the chat template for this prompt, in addition to those
+            of the configuration.
+    """
+
+    question: int
+    target: float | None
+    has_common_target: bool
+    columns: Mapping[str, Any]
+    template_arguments: Mapping[str, Any]
+
+
+def prompt_facts(
+    row: Mapping[str, Any],
     method: LengthControl,
     current_target: float | None,
     target_length: float | None,
     generation_limit: float,
-) -> tuple[list[dict[str, Any]], list[int], list[float]]:
-    """Returns copies of the rows with the prompts that the model gets, their question numbers, and their targets in
-    tokens, NaN for none.
+) -> PromptFacts:
+    """Returns the facts of a data set row's prompt.
 
     A row's own target has precedence over the method's `target_for`. Both are scaled in proportion to the schedule,
     but not beyond the generation limit.
 
     Args:
-        rows (`Sequence[dict]`): Rows of the data set; they stay unchanged.
-        current_target (`float`): The current target of the schedule in tokens.
-        target_length (`float`): The configured target in tokens.
-    """
-    rows_of_model = []
-    questions = []
-    targets = []
-    for row in rows:
-        question = question_hash(row)
-        target = row_target(row)
-        if target is None:
-            target = method.target_for(question, target_length)
-        # Without a schedule the target stays as it is; a factor of 1 would change the last bit of some fractions.
-        if target is not None and target_length is not None and current_target not in (None, target_length):
-            target = scaled_target(target, current_target, target_length, largest_length=generation_limit)
-        row_of_model = dict(row)
-        suffix = method.prompt_suffix(target, generation_limit)
-        if suffix:  # a row without a prompt has none to append to
-            row_of_model["prompt"] = with_suffix(row["prompt"], suffix)
-        rows_of_model.append(row_of_model)
-        questions.append(question)
-        targets.append(math.nan if target is None else target)
-    return rows_of_model, questions, targets
-
-
-def common_target(
-    rows: Sequence[Mapping[str, Any]],
-    questions: Sequence[int],
-    targets: Sequence[float],
-    method: LengthControl,
-    target_length: float | None,
-) -> float:
-    """Returns the target that all prompts of a batch have in common, in the unit of `length_of`.
-
-    It is NaN without a target, or if the data set or the method gives prompts targets of their own: these differ
-    between batches by which prompts are drawn, which is no change of the run's target.
-
-    Args:
-        rows (`Sequence[Mapping]`): Rows of the data set.
-        questions, targets (`Sequence`): The results of [`rows_with_targets`] for these rows.
+        current_target (`float`): The current target of the schedule; without a schedule, the configured one.
         target_length (`float`): The configured target.
     """
-    for row, question in zip(rows, questions, strict=True):
-        if TARGET_COLUMN in row or method.target_for(question, target_length) != target_length:
-            return math.nan
-    return targets[0]
+    question = question_hash(row)
+    target = row_target(row)
+    if target is None:
+        target = method.target_for(question, target_length)
+    # The targets of a data set or a method differ between batches by which prompts are drawn, which is no change of
+    # the run's target.
+    has_common_target = TARGET_COLUMN not in row and target == target_length
+    # Without a schedule the target stays as it is; a factor of 1 would change the last bit of some fractions.
+    if target is not None and target_length is not None and current_target not in (None, target_length):
+        target = scaled_target(target, current_target, target_length, largest_length=generation_limit)
+    columns = row_columns(row, method.columns_read(), target_length)
+    return PromptFacts(question, target, has_common_target, columns, template_arguments(row))
 
 
-def prompt_for_card(row: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
-    """Returns the prompt of a row for the model card, or `None` if text alone cannot show it, since it has images or
-    calls tools."""
-    # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
-    if row.get("images") or row.get("image"):
-        return None
-    if isinstance(row["prompt"], str):
-        return row["prompt"]
-    messages = []
-    for message in row["prompt"]:
-        if message.get("tool_calls") or not isinstance(message["content"], str):
-            return None
-        # without fields that Arrow adds because other messages have them
-        messages.append({"role": message["role"], "content": message["content"]})
-    return messages
+def row_of_model(
+    row: Mapping[str, Any], method: LengthControl, target: float | None, generation_limit: float
+) -> dict[str, Any]:
+    """Returns a copy of a data set row with the prompt that the model gets, to which a method may append text."""
+    copy = dict(row)
+    suffix = method.prompt_suffix(target, generation_limit)
+    if suffix:  # a row without a prompt has none to append to
+        copy["prompt"] = with_suffix(row["prompt"], suffix)
+    return copy
 
 
-def column_values(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
-) -> dict[str, list[Any]]:
-    """Returns the values of the columns that a method reads, one per row; `None` where a row has no value.
+def row_columns(row: Mapping[str, Any], names: Sequence[str], target_length: float | None) -> dict[str, Any]:
+    """Returns a row's values of the columns that a method reads; `None` where the row has no value.
 
-    In the column `target_length`, rows without their own target get the argument `target_length`.
+    In the column `target_length`, a row without its own target gets the argument `target_length`.
     """
-    columns = {}
-    for name in names:
-        if name == TARGET_COLUMN:
-            columns[name] = [row_target(row) or target_length for row in rows]  # `None` for a row without a target
-        else:
-            columns[name] = [plain_value(row.get(name)) for row in rows]
+    columns = {name: plain_value(row.get(name)) for name in names}
+    if TARGET_COLUMN in columns:
+        columns[TARGET_COLUMN] = row_target(row) or target_length
     return columns
+
+
+def columns_of_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Returns the values of several rows by column.
+
+    >>> columns_of_rows([{"effort": "low"}, {"effort": "high"}], ["effort"])
+    {'effort': ['low', 'high']}
+    """
+    return {name: [row[name] for row in rows] for name in names}

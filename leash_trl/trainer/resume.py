@@ -40,12 +40,7 @@ def folder_to_resume(
     newest = next(complete_checkpoints(args.output_dir), None)  # they come with the newest first
     if requested is None or requested is False:
         if newest is not None:
-            logger.warning(
-                "output_dir %s holds %s of an earlier run, which resume_from_checkpoint=true may later confuse with "
-                "those of this run; choose another output_dir, or set resume_from_checkpoint=true now to resume it",
-                args.output_dir,
-                newest.name,
-            )
+            _warn_of_earlier_run(newest)
         return None
     folder = newest if requested is True else Path(existing_path(requested, "resume_from_checkpoint"))
     # There is no checkpoint at all, or one whose trainer state was not written by length control.
@@ -58,6 +53,16 @@ def folder_to_resume(
     for difference in _difference_messages(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, difference)
     return folder
+
+
+def _warn_of_earlier_run(checkpoint: Path) -> None:
+    """Warns that a new run begins in a folder that holds this checkpoint of another one."""
+    logger.warning(
+        "output_dir %s holds %s of an earlier run, which resume_from_checkpoint=true may later confuse with those of "
+        "this run; choose another output_dir, or set resume_from_checkpoint=true now to resume it",
+        checkpoint.parent,
+        checkpoint.name,
+    )
 
 
 def _difference_messages(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
@@ -95,8 +100,7 @@ class WindowEndCallback(TrainerCallback):
     """Postpones saving until all updates on a generation batch are done.
 
     Checkpoints do not contain completions that are still to be trained on, so a run resumed from one saved earlier
-    would differ. With `load_best_model_at_end`, the evaluation is postponed too. When training ends, the checkpoint is
-    saved at once.
+    would differ. When training ends, the checkpoint is saved at once.
 
     Args:
         has_untrained_completions (`Callable[[], bool]`): Returns whether completions of the generation batch are still
@@ -106,23 +110,16 @@ class WindowEndCallback(TrainerCallback):
     def __init__(self, has_untrained_completions: Callable[[], bool]) -> None:
         self._has_untrained_completions = has_untrained_completions
         self._is_save_due = False
-        self._is_evaluation_due = False
 
     def on_step_end(self, args, state, control, **kwargs):
         """Postpones a save that is due, or makes a postponed one due."""
-        # What was postponed is added to what transformers itself wants to do at this step.
+        # A save that was postponed is added to what transformers itself wants to do at this step.
         if not self._has_untrained_completions() or control.should_training_stop:
             control.should_save |= self._is_save_due
-            control.should_evaluate |= self._is_evaluation_due
             self._is_save_due = False
-            self._is_evaluation_due = False
         elif control.should_save:
             control.should_save = False
             self._is_save_due = True
-            # transformers judges a checkpoint by the evaluation at the same step, so both are postponed together.
-            if args.load_best_model_at_end and control.should_evaluate:
-                control.should_evaluate = False
-                self._is_evaluation_due = True
 
 
 class EpochShuffleCallback(TrainerCallback):

@@ -1,15 +1,48 @@
 """What a method receives of a batch, by one rule for `LeashGRPOTrainer` and for rewards in other trainers."""
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from leash_trl.completions.costs import Cost
-from leash_trl.completions.facts import CompletionFacts
+from leash_trl.completions.facts import CompletionFacts, facts_of_completions
+from leash_trl.completions.thinking import ThinkingMarkers, ThinkingTokens
 from leash_trl.length_control.correctness import CorrectnessRule
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
+from leash_trl.trainer.prompt_rows import PromptFacts, columns_of_rows
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def facts_of_batch(
+    completion_ids: Sequence[Sequence[int]],
+    end_ids: Collection[int],
+    markers: Sequence[ThinkingMarkers],
+    *,
+    cost: Cost,
+    tokenizer: "PreTrainedTokenizerBase",
+    tool_masks: Sequence[Sequence[int]] | None = None,
+) -> list[CompletionFacts]:
+    """Returns the sizes of completions, with those of their thinking only if the cost is its length.
+
+    Args:
+        completion_ids (`Sequence[Sequence[int]]`): Tokens of the completions without padding.
+        end_ids (`Collection[int]`): Tokens that end a completion.
+        markers (`Sequence[ThinkingMarkers]`): Where the thinking of each completion begins and ends.
+        tool_masks (`Sequence[Sequence[int]]`): 0 for the output of tools, as in TRL; `None` without tools.
+    """
+    return facts_of_completions(
+        completion_ids,
+        end_ids,
+        [markers_of_completion.begins_in_thinking for markers_of_completion in markers],
+        tool_masks=tool_masks,
+        thinking=ThinkingTokens(tokenizer, markers[0]) if cost.name == "thinking" else None,
+    )
 
 
 def rollouts_of_batch(
@@ -18,11 +51,11 @@ def rollouts_of_batch(
     correctness: CorrectnessRule,
     cost: Cost,
     *,
+    prompts: Sequence[PromptFacts],
     facts: Sequence[CompletionFacts],
     lengths: Sequence[float],
-    targets: Sequence[float],
-    questions: Sequence[int],
-    **others: Any,
+    num_generations: int,
+    generation_limit: float,
 ) -> Rollouts:
     """Returns completions in the form that methods take.
 
@@ -32,23 +65,27 @@ def rollouts_of_batch(
         weights (`torch.Tensor`): Weights of the other functions.
         correctness ([`CorrectnessRule`]): Which of the functions decides correctness.
         cost ([`Cost`]): What lengths count.
-        facts, lengths, targets, questions: One per completion: its sizes in tokens; its length and its target in the
-            unit of `length_of`, the target NaN for none; and the number of its prompt.
-        others: Further fields of [`Rollouts`].
+        prompts, facts, lengths: One per completion: what is known of its prompt; its sizes in tokens; its length in
+            the unit of `length_of`.
+        num_generations (`int`): Number of completions per prompt, which stand side by side.
+        generation_limit (`float`): Generation limit in tokens; infinite for no limit.
     """
-    deciding_rewards_N = None
-    if correctness.deciding_column is not None:
-        deciding_rewards_N = rewards_NK[:, correctness.deciding_column]
+    column = correctness.deciding_column
     num_tokens_N = None
     if cost.name != "completion":  # else they are the lengths
         num_tokens_N = torch.tensor([completion.num_tokens for completion in facts])
+    targets = [math.nan if prompt.target is None else prompt.target for prompt in prompts]
+    has_common_target = all(prompt.has_common_target for prompt in prompts)
     return Rollouts(
         task_rewards=weighted_task_rewards(rewards_NK[:, : len(weights)], weights),
         lengths=torch.from_numpy(np.array(lengths)),  # whole numbers as integers, fractions in float64
         target_lengths=torch.tensor(targets, dtype=torch.float64),
         is_truncated=torch.tensor([completion.is_truncated for completion in facts]),
-        questions=torch.tensor(questions),
-        correctness_rewards=deciding_rewards_N,
+        questions=torch.tensor([prompt.question for prompt in prompts]),
+        num_generations=num_generations,
+        max_completion_length=generation_limit if cost.counts_tokens else math.inf,
+        common_target=targets[0] if has_common_target else math.nan,
+        correctness_rewards=None if column is None else rewards_NK[:, column],
         num_tokens=num_tokens_N,
-        **others,
+        columns=columns_of_rows([prompt.columns for prompt in prompts], [*prompts[0].columns]),
     )

@@ -17,9 +17,7 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.run_folder import (
     ADAPTER_FILE,
-    LENGTH_CONTROL_STATE_KEY,
     TRAINER_STATE_FILE,
-    length_control_state,
     lock_folder,
     read_trainer_state,
 )
@@ -48,7 +46,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         super().__init__(*args, **kwargs)
         self.publisher = Publisher(self.args, self.accelerator.unwrap_model(self.model))
         self.generated_tokens = 0
-        self._example_prompt: Any = None  # for the model card
         self._num_done = 0  # policy updates of the checkpoint from which the run resumed
 
     def _add_saving_callbacks(self, dual_step: DualStepCallback) -> None:
@@ -65,15 +62,11 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _state_to_save(self) -> dict[str, Any]:
         """Returns what a checkpoint saves in addition to the method's state, in types that JSON can hold."""
-        return {
-            "generated_tokens": self.generated_tokens,
-            "example_prompt": self._example_prompt,
-        }
+        return {"generated_tokens": self.generated_tokens}
 
     def _restore_state(self, saved: Mapping[str, Any]) -> None:
         """Restores what `_state_to_save` returned for a checkpoint; one of TRL's own trainers has nothing of it."""
         self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-        self._example_prompt = saved.get("example_prompt", self._example_prompt)
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
         """Trains from the start, or resumes a run that was stopped.
@@ -95,7 +88,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
             folder = self._checkpoint_to_resume(resume_from_checkpoint)
             self._reset_progress(folder)
             output = super().train(str(folder) if folder else None, *args, **kwargs)
-            self._restore_state_of_best_weights()
             self.publisher.wait_for_pushes()
             return output
 
@@ -123,16 +115,6 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         trainer_state = None if checkpoint is None else read_trainer_state(checkpoint)
         if trainer_state is not None:
             self._num_done = trainer_state["global_step"]
-
-    def _restore_state_of_best_weights(self) -> None:
-        """Restores the state that belongs to the best weights, if transformers has just loaded these."""
-        if not self.args.load_best_model_at_end or self.state.best_model_checkpoint is None:
-            return
-        # The entry of length control in the checkpoint of the best weights, with the lambda after its last update.
-        state = length_control_state(self.state.best_model_checkpoint)
-        if state is not None:
-            self._dual_step.restore(state)
-            self.state.stateful_callbacks[LENGTH_CONTROL_STATE_KEY] = state
 
     def set_initial_training_values(self, args, dataloader):
         """Returns 0 for the number of epochs if the checkpoint is the last of the run, where transformers would train

@@ -1,6 +1,5 @@
 """The model card: base model and method, training results, an example and how to continue training."""
 
-import ast
 import shlex
 
 import pytest
@@ -31,13 +30,6 @@ def fact(card, name):
 
 def block(card, language):
     return card.text.split(f"```{language}\n")[1].split("\n```\n")[0]
-
-
-def prompt_of(card):
-    """The prompt of the quick start, as Python reads it."""
-    code = ast.parse(block(card, "python"))
-    (assignment,) = [node for node in code.body if ast.unparse(node).startswith("prompt =")]
-    return ast.literal_eval(assignment.value)
 
 
 def test_it_names_model_data_method_paper_target_state_and_recipe(card_of):
@@ -116,22 +108,6 @@ def test_a_model_of_several_efforts_names_them_and_their_multipliers(card_of):
 def test_a_card_says_with_which_arguments_of_the_template_an_effort_is_asked(card_of):
     card = card_of(RECIPE | {"efforts": {"off": 8}, "effort_template_kwargs": {"off": {"enable_thinking": False}}})
     assert fact(card, 'target of effort `off`, with `{"enable_thinking": false}` of the chat template') == "8 tokens"
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        [{"role": "user", "content": 'Write "dog" \U0001f436 backwards.\nNow'}],
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "16 (a) +9 (b) -8 = ?"}],
-        "Write ``` and \\boxed{}",
-    ],
-)
-def test_the_example_asks_a_prompt_of_the_run_s_data(prompt, card_of):
-    assert prompt_of(card_of(example_prompt=prompt)) == prompt
-
-
-def test_without_a_prompt_of_the_run_s_data_the_example_asks_for_one(card_of):
-    assert prompt_of(card_of()) == [{"role": "user", "content": "..."}]
 
 
 def test_names_are_quoted_in_the_command_that_trains_on_and_in_code(card_of, tmp_path):

@@ -8,11 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from leash_trl.data.questions import question_hash
 from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.targets import row_target
-from leash_trl.trainer.prompt_rows import column_values, common_target, rows_with_targets
+from leash_trl.trainer.prompt_rows import prompt_facts, row_columns, row_of_model
+from leash_trl.trainer.questions import question_hash
 
 
 @pytest.mark.parametrize("good", [46, np.int64(46), torch.tensor(46.0)])  # the last two by Dataset.with_format
@@ -60,10 +60,11 @@ def conversation(*parts, **columns):
 )
 def test_a_question_is_its_text_and_its_pictures(row_with):
     rows = [row_with(RED), row_with(BLUE), row_with(RED)]
-    prompts, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
+    method = L1Max(suffix=" In {n}.")
+    red, blue, again = [prompt_facts(row, method, None, None, math.inf).question for row in rows]
     assert red == again
     assert len({red, blue, question_hash(conversation())}) == 3
-    assert "In " in str(prompts[0]["prompt"])
+    assert "In 9." in str(row_of_model(rows[0], method, 9, math.inf)["prompt"])
 
 
 def test_a_question_asked_with_other_arguments_of_the_template_is_another_question():
@@ -86,37 +87,38 @@ def test_without_pictures_a_question_is_its_text_whatever_the_order_of_its_keys(
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():
     method = L1Max(budget_range=None, suffix=" {n}")
     rows = [{"prompt": "a", "target_length": target} for target in (None, 50, 80, 400)]
-    prompts, _, targets = rows_with_targets(rows, method, 400.0, 100.0, generation_limit=300)
+    targets = [prompt_facts(row, method, 400.0, 100.0, generation_limit=300).target for row in rows]
     assert targets == [300, 200, 300, 400]
-    assert [row["prompt"] for row in prompts] == ["a 300", "a 200", "a 300", "a 400"]
+    prompts = [row_of_model(row, method, target, 300)["prompt"] for row, target in zip(rows, targets, strict=True)]
+    assert prompts == ["a 300", "a 200", "a 300", "a 400"]
 
 
 @pytest.mark.parametrize(
-    ("rows", "method", "common"),
+    ("row", "method", "is_common"),
     [
-        ([{"prompt": "a"}, {"prompt": "b"}], Leash(), 150.0),
-        ([{"prompt": "a"}, {"prompt": "b", "target_length": 50}], Leash(), math.nan),
-        # of a data set in which other rows have targets
-        ([{"prompt": "a", "target_length": None}, {"prompt": "b", "target_length": None}], Leash(), math.nan),
-        ([{"prompt": "a"}, {"prompt": "b"}], L1Max(budget_range=(20, 90), suffix=" {n}"), math.nan),
+        ({"prompt": "a"}, Leash(), True),
+        ({"prompt": "a", "target_length": 50}, Leash(), False),
+        ({"prompt": "a", "target_length": None}, Leash(), False),  # other rows of the data set have targets
+        ({"prompt": "a"}, L1Max(budget_range=(20, 90), suffix=" {n}"), False),
     ],
 )
-def test_prompts_have_a_common_target_unless_data_set_or_method_gives_them_others(rows, method, common):
-    _, questions, targets = rows_with_targets(rows, method, 150.0, 100.0, math.inf)
-    assert common_target(rows, questions, targets, method, 100.0) == pytest.approx(common, nan_ok=True)
+def test_a_prompt_has_the_common_target_unless_data_set_or_method_gives_prompts_others(row, method, is_common):
+    assert prompt_facts(row, method, 150.0, 100.0, math.inf).has_common_target == is_common
 
 
 def test_without_a_schedule_a_target_keeps_its_last_bit():
     # 0.21 * 0.21 / 0.21 is less than 0.21
-    _, _, targets = rows_with_targets([{"prompt": "a"}], Leash(), 0.21, 0.21, math.inf)
-    assert targets == [0.21]
+    assert prompt_facts({"prompt": "a"}, Leash(), 0.21, 0.21, math.inf).target == 0.21
 
 
-def test_columns_are_read_as_python_has_them_whatever_the_format():
-    rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": math.nan}, {"k": np.int64(3)}, {}]
-    assert column_values(rows, ["k"], None) == {"k": [2, None, None, 3, None]}
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [({"k": torch.tensor(2)}, 2), ({"k": np.float64("nan")}, None), ({"k": math.nan}, None), ({"k": np.int64(3)}, 3)],
+)
+def test_a_column_is_read_as_python_has_it_whatever_the_format(row, value):
+    assert row_columns(row, ["k"], None) == {"k": value}
 
 
-def test_a_row_without_a_target_has_that_of_the_run():
-    rows = [{"target_length": None}, {"target_length": 8}]
-    assert column_values(rows, ["target_length"], 6) == {"target_length": [6, 8]}
+def test_a_row_without_a_column_or_a_target_has_none_or_that_of_the_run():
+    assert row_columns({"target_length": None}, ["k", "target_length"], 6) == {"k": None, "target_length": 6}
+    assert row_columns({"target_length": 8}, ["target_length"], 6) == {"target_length": 8}

@@ -17,9 +17,9 @@ def test_facts_of_a_row_are_its_lengths_its_tokens_in_the_loss_and_whether_it_ha
         "completion_mask": torch.tensor([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
         "advantages": torch.tensor([0.0, 1.0]),
     }
-    assert batch_fields.row_lengths_and_signal(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
+    assert batch_fields.row_facts(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
     batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    assert batch_fields.row_lengths_and_signal(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]
+    assert batch_fields.row_facts(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]
 
 
 def test_joined_rows_are_padded_as_trl_pads_them():

@@ -40,7 +40,7 @@ def test_no_cut_within_the_cap_computes_fewer_positions(lengths, data):
     most_rows = math.ceil(num_rows / num_parts)
     by_number = most_rows * (max(prompts) + max(completions))
     cap = min(1.25 * smallest_maximum, by_number)
-    parts = microbatch.partition(prompts, completions, num_parts)
+    parts = microbatch.partition(microbatch.RowWidths(prompts, completions), num_parts)
     costs = costs_of(parts, prompts, completions)
     assert max(costs) <= cap
     sums_within_cap = [sum(others) for others in possible_costs if max(others) <= cap]
@@ -77,9 +77,8 @@ def windows(draw):
 
 
 def arranged(window):
-    return microbatch.arrange(
-        window.prompts, window.completions, window.is_needed, window.num_steps, window.num_processes
-    )
+    widths = microbatch.RowWidths(window.prompts, window.completions)
+    return microbatch.arrange(widths, window.is_needed, window.num_steps, window.num_processes)
 
 
 @given(windows())
@@ -112,7 +111,8 @@ def test_processes_compute_the_same_number_of_rows_at_the_same_time(window):
 @given(windows())
 def test_the_largest_micro_batches_come_first(window):
     is_needed = [True] * len(window.prompts)
-    (parts,) = microbatch.arrange(window.prompts, window.completions, is_needed, window.num_steps)
+    widths = microbatch.RowWidths(window.prompts, window.completions)
+    (parts,) = microbatch.arrange(widths, is_needed, window.num_steps)
     costs = costs_of(parts, window.prompts, window.completions)
     assert costs == sorted(costs, reverse=True)
 
@@ -121,7 +121,7 @@ def test_large_windows_are_cut_well():
     """2,048 rows as in a run on 32 GPUs, lengths like a log-normal's quantiles."""
     prompts = [100] * 2048
     completions = [int(300 * 1.0035**i) for i in range(1340)] + [100] * 708
-    parts = microbatch.partition(prompts, completions, num_parts=512)
+    parts = microbatch.partition(microbatch.RowWidths(prompts, completions), num_parts=512)
     num_computed = sum(costs_of(parts, prompts, completions))
     num_tokens = sum(prompts) + sum(completions)
     padding_share = 1 - num_tokens / num_computed

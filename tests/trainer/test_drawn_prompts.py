@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from toy_rollouts import toy_rollouts
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.data.questions import question_hash
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
-from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_group_indices
+from leash_trl.trainer.dynamic_sampling import DynamicSampling, kept_groups
 from leash_trl.trainer.generation_batch import GenerationBatch
+from leash_trl.trainer.questions import question_hash
 
 
 def letters(count):
@@ -64,7 +64,8 @@ def test_prompts_repeat_where_the_data_set_is_smaller_than_a_batch():
 
 @given(st.lists(st.booleans(), min_size=4), st.integers(1, 4))
 def test_every_dead_group_that_a_live_one_can_replace_is_replaced(is_alive, count):
-    kept = kept_group_indices(is_alive, count)
+    has_signal = torch.tensor([is_alive])
+    kept = kept_groups(has_signal[:, :count], has_signal[:, count:])[0].tolist()
     assert len(set(kept)) == len(kept) == count
     for position, group in enumerate(kept):
         assert group == position or (group >= count and not is_alive[position])
@@ -74,6 +75,6 @@ def test_every_dead_group_that_a_live_one_can_replace_is_replaced(is_alive, coun
 def test_what_cannot_be_replaced_row_by_row_is_an_error():
     rollouts = toy_rollouts([1.0, -1], [1, 2], target=12, num_generations=2)
     score = METHODS["none"]().score(rollouts, AdvantageRule())
-    generation = GenerationBatch(rollouts=rollouts, score=score, trl_batch={"pixel_values": torch.zeros(1)})
+    generation = GenerationBatch(rollouts, score, trl_batch={"pixel_values": torch.zeros(1)})
     with pytest.raises(ValueError, match="pixel_values"):
         make_sampling(letters(1)).refilled(generation, generation)

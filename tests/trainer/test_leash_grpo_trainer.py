@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from leash_trl import LeashGRPOTrainer, shrinking_rollout
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.rewards import math_reward
-from leash_trl.trainer.prompt_rows import prompt_for_card
+from leash_trl.trainer.prompt_rows import prompt_facts
 
 
 TARGET = 12
@@ -220,7 +220,7 @@ def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
         assert len(logged(trainer, f"eval_leash/{key}")) == 2
     assert len(logged(trainer, "leash/generated_tokens")) == 2
     # TRL keeps of them as many as a generation batch has.
-    evaluated = trainer._generation.score.advantages.tolist()
+    evaluated = trainer._score(trainer._rollouts).advantages.tolist()
     in_table = list(trainer._logs["advantages"])
     assert in_table == evaluated[-len(in_table) :]
 
@@ -260,10 +260,10 @@ def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields
     trainer = make_trainer(eval_dataset=problems.select(range(8)), **fields)
     trainer.train()
     assert logged(trainer, "leash/max_length") == [limit_in_training]
-    assert trainer._generation.rollouts.max_completion_length == limit_in_training
+    assert trainer._rollouts.max_completion_length == limit_in_training
     trainer.evaluate()
     assert logged(trainer, "eval_leash/max_length") == [10]
-    assert trainer._generation.rollouts.max_completion_length == 10
+    assert trainer._rollouts.max_completion_length == 10
     assert trainer.max_completion_length == 24
 
 
@@ -281,6 +281,7 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
     trainer.vllm_generation = engine
     for is_training in (True, False):
         trainer.model.train(is_training)
+        trainer._prompts = [prompt_facts({"prompt": "2 + 2 = ?"}, trainer.length_control, 6, 6, 24)]
         trainer._generate(["2 + 2 = ?"])
     assert seen == [({"max_tokens": 6, "seed": 1}, 6), ({"max_tokens": 10, "seed": 1}, 24)]
     assert engine.generation_kwargs["max_tokens"] == 10
@@ -311,21 +312,3 @@ def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
 
     assert shortening(lambda_init=0.2) < 0.65
     assert shortening(length_control="none", lambda_lr=None) > 0.75
-
-
-def test_the_state_keeps_a_prompt_of_the_data_as_the_model_got_it(make_trainer, problems):
-    kwargs = {"budget_range": None}
-    trainer = make_trainer(length_control="l1_exact", length_control_kwargs=kwargs, lambda_lr=None, max_steps=2)
-    trainer.train()
-    (message,) = trainer.state.stateful_callbacks["LengthControl"]["example_prompt"]
-    suffix = trainer.length_control.prompt_suffix(12, 24)
-    assert suffix
-    assert message["content"].removesuffix(suffix) in [prompt[0]["content"] for prompt in problems["prompt"]]
-
-
-def test_a_prompt_with_images_or_calls_of_tools_is_no_example():
-    question = {"role": "user", "content": "1 + 1"}
-    assert prompt_for_card({"prompt": [{**question, "tool_calls": None}]}) == [question]
-    assert prompt_for_card({"prompt": [question], "image": "a picture"}) is None
-    assert prompt_for_card({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}) is None
-    assert prompt_for_card({"prompt": [question, {"role": "assistant", "content": "", "tool_calls": [{}]}]}) is None

@@ -11,7 +11,7 @@ from trl import GRPOConfig
 from leash_trl.data import as_conversation
 from leash_trl.length_control.leash import Leash
 from leash_trl.rewards import math_reward
-from leash_trl.trainer import checks
+from leash_trl.trainer.batch_checks import check_first_batch
 
 
 # fields of a configuration, the field that is named, and the value that is
@@ -105,6 +105,6 @@ def test_prompts_that_the_model_would_get_wrong_are_warned_of(dataset, fields, n
 )
 def test_a_first_batch_of_rewards_on_another_scale_is_warned_of(wrong, num_warnings, make_args):
     rollouts = toy_rollouts([wrong, 1.0], [24, 24])
-    lines = warnings_of(checks.check_first_batch, rollouts, Leash(), make_args(), None)
+    lines = warnings_of(check_first_batch, rollouts, Leash(), make_args(), None)
     assert len(lines) == num_warnings
     assert all("task reward" in line and "0" in line for line in lines)

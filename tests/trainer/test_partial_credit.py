@@ -157,11 +157,6 @@ def test_what_only_the_deciding_function_scores_is_not_trained_on(make_trainer):
     assert logged(trainer, "leash/task_reward") == pytest.approx(logged(trainer, "reward"))
 
 
-def test_a_configuration_takes_no_function(make_args):
-    with pytest.raises(ValueError, match=r"correctness_func is <function parity_reward.*to the trainer"):
-        make_args(correctness_func=parity_reward)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_partial_credit_of_an_evaluation_alone_ends_nothing_and_is_not_remembered(
     kind, make_trainer, tiny_model_path, tmp_path

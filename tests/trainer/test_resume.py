@@ -327,40 +327,6 @@ def test_a_state_that_a_checkpoint_would_change_is_refused():
         method.state_dict()
 
 
-def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems, tmp_path):
-    """Windows of two updates: evaluations move along with the checkpoints that go with them."""
-    trainer = make_trainer(
-        eval_dataset=problems.select(range(8)),
-        eval_strategy="steps",
-        eval_steps=1,
-        metric_for_best_model="eval_score",
-        greater_is_better=False,
-        load_best_model_at_end=True,
-        steps_per_generation=2,
-        max_steps=4,
-        save_steps=1,
-        **SHORT,
-    )
-    evaluated = []
-
-    def evaluate(*args, **kwargs):
-        evaluated.append(trainer.state.global_step)
-        trainer.control.should_evaluate = False
-        return {"eval_score": trainer.state.global_step}
-
-    trainer.evaluate = evaluate
-    trainer.train()
-    trainer.save_model()
-    assert evaluated == [2, 4]
-    run = tmp_path / "run"
-    best = run / "checkpoint-2"
-    assert (run / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
-    best_state = length_control_state(best)
-    assert length_control_state(run) == best_state
-    assert trainer.length_control.state_dict() == best_state["state"]
-    assert length_control_state(run / "checkpoint-4")["state"] != best_state["state"]
-
-
 def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
     refusals = []
 

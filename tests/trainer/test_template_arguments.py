@@ -159,7 +159,6 @@ def row_with(enable_thinking):
     return {"prompt": prompt, "solution": "4", "chat_template_kwargs": {"enable_thinking": enable_thinking}}
 
 
-@pytest.mark.filterwarnings("ignore:rollout_func")
 def test_a_guess_is_an_answer_where_the_prompt_ended_the_thinking_and_none_where_it_began_it(
     make_template_trainer, tokenizer
 ):
@@ -174,10 +173,9 @@ def test_a_guess_is_an_answer_where_the_prompt_ended_the_thinking_and_none_where
     )
     trainer.train()
     assert list(trainer._logs["rewards"]["math_reward"]) == [-1, 1, -1, 1, 1, 1, 1, 1]
-    assert trainer._generation.lengths == [5, 2, 5, 2, 0, 0, 0, 0]
+    assert trainer._rollouts.lengths.tolist() == [5, 2, 5, 2, 0, 0, 0, 0]
 
 
-@pytest.mark.filterwarnings("ignore:rollout_func")
 def test_a_first_batch_without_thinking_is_no_wrong_thinking_end_if_the_prompts_ended_it(
     make_template_trainer, tokenizer, recwarn
 ):
@@ -189,7 +187,6 @@ def test_a_first_batch_without_thinking_is_no_wrong_thinking_end_if_the_prompts_
     assert not [warning for warning in recwarn if "length_of" in str(warning.message)]
 
 
-@pytest.mark.filterwarnings("ignore:rollout_func")
 def test_a_first_batch_whose_thinking_dynamic_sampling_replaced_is_no_wrong_thinking_end(
     make_template_trainer, tokenizer
 ):
@@ -220,12 +217,6 @@ def test_an_argument_that_the_template_ignores_is_said_in_one_line(make_template
     assert "chat_template_kwargs" in line
     assert "reasoning_effort" not in line
     assert "\n" not in line
-
-
-def test_a_rollout_function_that_renders_prompts_itself_is_warned_of(make_template_trainer, tokenizer):
-    dataset = Dataset.from_list([row_with(enable_thinking=False)] * 2)
-    with pytest.warns(UserWarning, match=r"rollout_func.*chat_template_kwargs"):
-        make_template_trainer(dataset, rollout_func=rollout_of(tokenizer, [GUESS]))
 
 
 @pytest.mark.filterwarnings("ignore:chat_template_kwargs")

@@ -18,13 +18,21 @@ def bind_thinking_markers(functions: Iterable[Any], markers: Sequence[ThinkingMa
     """Returns reward functions; those with a parameter `thinking_markers`, such as
     [`~leash_trl.rewards.math_reward`], get for it the markers of each completion. TRL logs them under the
     same names."""
-    prepared = []
-    for function in functions:
-        if "thinking_markers" in inspect.signature(function).parameters:
-            # A partial can be pickled, which a nested function cannot.
-            function = functools.partial(function, thinking_markers=markers)
-        prepared.append(function)
-    return prepared
+    # A partial can be pickled, which a nested function cannot.
+    return [
+        functools.partial(function, thinking_markers=markers) if _takes_thinking_markers(function) else function
+        for function in functions
+    ]
+
+
+def _takes_thinking_markers(function: Any) -> bool:
+    """Returns whether a reward function has a parameter for markers that the user has not set."""
+    is_set = isinstance(function, functools.partial) and "thinking_markers" in function.keywords
+    parameter = inspect.signature(function).parameters.get("thinking_markers")
+    if is_set or parameter is None:
+        return False
+    # With a default of another type, such as a text, the parameter of that name is another one.
+    return parameter.default is parameter.empty or isinstance(parameter.default, ThinkingMarkers)
 
 
 def reward_table(

@@ -9,8 +9,8 @@ import pytest
 from trl.trainer.utils import get_callable_name
 
 from leash_trl.completions.thinking import ThinkingMarkers
+from leash_trl.reward_calls import bind_thinking_markers, event_loop, reward_table
 from leash_trl.rewards import lenient_math_reward, math_reward
-from leash_trl.rewards.calling import bind_thinking_markers, event_loop, reward_table
 
 
 COMPLETIONS = {"completions": ["a", "b"]}
@@ -33,6 +33,16 @@ def test_rewards_that_can_are_told_of_the_thinking_and_can_still_be_pickled():
     strict, lenient = pickle.loads(pickle.dumps([strict, lenient]))
     assert strict(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, -1.0]
     assert lenient(completions, solution=["4", "4", "4"]) == [-1.0, 1.0, 1.0]
+
+
+def with_own_text(completions, thinking_markers="[THINK]"):
+    return [thinking_markers] * len(completions)
+
+
+def test_markers_that_the_user_has_set_stay_those_of_the_user():
+    of_user = ThinkingMarkers("[/THINK]")
+    functions = [functools.partial(math_reward, thinking_markers=of_user), with_own_text]
+    assert bind_thinking_markers(functions, [ThinkingMarkers()]) == functions
 
 
 def test_async_functions_wait_for_each_other_in_one_loop_beside_others():
