@@ -203,35 +203,40 @@ def layer_activation_bytes(settings: Settings) -> int:
 
     If attention needs a mask, each row has an additive mask of shape (length, length).
     """
-    architecture = settings.architecture
-    config = architecture.config
+    config = settings.architecture.config
     size = settings.compute_dtype_bytes
     weight_size = settings.forward_weight_dtype_bytes
-    num_heads = config.num_attention_heads
 
     # All sizes are bytes of each position, which autograd keeps for the backward pass of the layer.
     norm = (FLOAT32_BYTES + weight_size) * config.hidden_size + FLOAT32_BYTES  # input, output and factor
+    norms = 2 * norm  # before attention, and before the feed-forward layer
     # Under autocast, the products q, k, v, gate and up cast a copy of their input each; otherwise those behind the
     # same norm share its output.
     num_inputs = 5 if settings.is_autocast else 2
     inputs = num_inputs * size * config.hidden_size
+    feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
+    return settings.microbatch_tokens * (norms + inputs + _attention_position_bytes(settings) + feed_forward)
+
+
+def _attention_position_bytes(settings: Settings) -> int:
+    """Returns the bytes that the attention of one layer keeps for each position."""
+    architecture = settings.architecture
+    config = architecture.config
+    size = settings.compute_dtype_bytes
+
     queries_and_output = 2 * size * architecture.query_width
     # With a mask, `sdpa` repeats keys and values for each query head.
     key_size = architecture.query_width if settings.needs_mask else architecture.kv_width
     keys_and_values = 2 * size * key_size
-    log_sum = FLOAT32_BYTES * num_heads  # of the softmax of each query head
-    feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
+    log_sum = FLOAT32_BYTES * config.num_attention_heads  # of the softmax of each query head
+    mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
     # Qwen3 normalizes queries and keys: the input in float32, the output, and a float32 factor for each head.
     query_key_norms = 0
     if config.model_type == "qwen3":
         normalized_size = architecture.query_width + architecture.kv_width
-        factors = FLOAT32_BYTES * (num_heads + config.num_key_value_heads)
+        factors = FLOAT32_BYTES * (config.num_attention_heads + config.num_key_value_heads)
         query_key_norms = (FLOAT32_BYTES + size) * normalized_size + factors
-    mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
-
-    attention = queries_and_output + keys_and_values + log_sum
-    norms = 2 * norm  # before attention, and before the feed-forward layer
-    return settings.microbatch_tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
+    return queries_and_output + keys_and_values + log_sum + mask + query_key_norms
 
 
 def weight_copy_bytes(settings: Settings, num_layers: int) -> int:
@@ -503,15 +508,7 @@ def spare_bytes(settings: Settings) -> float:
 def misfit_reason(settings: Settings) -> str | None:
     """Returns why the run does not fit, with its largest item; `None` if both peaks fit and colocated vLLM starts."""
     if settings.vllm_mode == "colocate" and num_vllm_sequences(settings) == 0:
-        vllm = vllm_sizes(settings)
-        needed_share = (vllm.weights_and_forward + vllm.sequence_cache) / (settings.gpu_memory * GIB)
-        # Rounded up to whole percent, such as 0.35.
-        rounded_up = math.ceil(100 * needed_share) / 100
-        return (
-            f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.weights_and_forward / GIB:.1f} GiB and "
-            f"{vllm.sequence_cache / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; "
-            f"raise vllm_gpu_memory_utilization to {rounded_up}"
-        )
+        return _vllm_misfit(settings)
     if spare_bytes(settings) >= 0:
         return None
     table = memory_table(settings) / GIB
@@ -524,29 +521,41 @@ def misfit_reason(settings: Settings) -> str | None:
     )
 
 
+def _vllm_misfit(settings: Settings) -> str:
+    """Returns why vLLM does not start, with the share of the GPU's memory with which it would."""
+    vllm = vllm_sizes(settings)
+    needed_share = (vllm.weights_and_forward + vllm.sequence_cache) / (settings.gpu_memory * GIB)
+    # Rounded up to whole percent, such as 0.35.
+    rounded_up = math.ceil(100 * needed_share) / 100
+    return (
+        f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.weights_and_forward / GIB:.1f} GiB and "
+        f"{vllm.sequence_cache / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; "
+        f"raise vllm_gpu_memory_utilization to {rounded_up}"
+    )
+
+
 def memory_saving_options(settings: Settings) -> list[dict[str, Any]]:
     """Returns options that may save memory, cheapest first, even those that are set already. Only LoRA changes the
     policy update."""
-    options: list[dict[str, Any]] = [
-        {"gradient_checkpointing": True},
-        {"attn_implementation": "flash_attention_2"},
-    ]
-    # Half the rows in twice as many micro-batches leave the batch of an update, and that of a generation, the same.
-    num_rows = settings.per_device_train_batch_size
-    if num_rows % 2 == 0:
-        half_the_rows = {
-            "per_device_train_batch_size": num_rows // 2,
-            "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
-            "steps_per_generation": 2 * settings.steps_per_generation,
-        }
-        options.append(half_the_rows)
+    options: list[dict[str, Any]] = [{"gradient_checkpointing": True}, {"attn_implementation": "flash_attention_2"}]
+    if settings.per_device_train_batch_size % 2 == 0:
+        options.append(_half_the_rows(settings))
     options.append({"vllm_enable_sleep_mode": True})
     if settings.num_gpus > 1:
         options += [{"sharding": "zero2"}, {"sharding": "fsdp"}, {"sharding": "zero3"}]
     if settings.vllm_mode:
         options.append({"vllm_mode": "server"})
-    options += [{"use_peft": True}, {"use_peft": True, "load_in_4bit": True}]
-    return options
+    return [*options, {"use_peft": True}, {"use_peft": True, "load_in_4bit": True}]
+
+
+def _half_the_rows(settings: Settings) -> dict[str, Any]:
+    """Returns half the rows in twice as many micro-batches, which leave the batch of an update, and that of a
+    generation, the same."""
+    return {
+        "per_device_train_batch_size": settings.per_device_train_batch_size // 2,
+        "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
+        "steps_per_generation": 2 * settings.steps_per_generation,
+    }
 
 
 def memory_table_lines(settings: Settings) -> list[str]:
@@ -586,24 +595,31 @@ def batch_lines(settings: Settings, num_iterations: int) -> list[str]:
 
 def verdict_lines(settings: Settings) -> list[str]:
     """Returns lines that state whether the run fits; if not, the reason, and options with the peak of each."""
-    spare = spare_bytes(settings)
     reason = misfit_reason(settings)
-    if reason is None:
-        if spare < TIGHT_SPARE_SHARE * usable_bytes(settings):
-            return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
-        return ["fits"]
+    if reason is not None:
+        return [
+            f"does not fit: {reason}",
+            "options that save memory, each on its own:",
+            *_option_lines(settings),
+            "otherwise use more GPUs with --sharding fsdp, or GPUs with more memory",
+        ]
+    spare = spare_bytes(settings)
+    if spare < TIGHT_SPARE_SHARE * usable_bytes(settings):
+        return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
+    return ["fits"]
 
-    lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
+
+def _option_lines(settings: Settings) -> list[str]:
+    """Returns a line for each option that saves memory, with the peak that remains, and whether the run then fits."""
+    lines = []
     # Each option is a set of arguments, such as {"use_peft": True, "load_in_4bit": True}.
     for option in memory_saving_options(settings):
         changed = replace(settings, **option)
         # An option that is set already, or saves nothing here, is left out.
-        if spare_bytes(changed) <= spare:
+        if spare_bytes(changed) <= spare_bytes(settings):
             continue
         # As on the command line, to be pasted: "--use_peft true --load_in_4bit true".
         words = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
-        peak = peak_bytes(changed) / GIB
-        fits = misfit_reason(changed) is None
-        lines.append(f"  {words}: {peak:.1f} GiB, fits" if fits else f"  {words}: {peak:.1f} GiB")
-    lines.append("otherwise use more GPUs with --sharding fsdp, or GPUs with more memory")
+        line = f"  {words}: {peak_bytes(changed) / GIB:.1f} GiB"
+        lines.append(line if misfit_reason(changed) else f"{line}, fits")
     return lines
