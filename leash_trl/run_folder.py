@@ -68,6 +68,7 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
     import pandas as pd
 
     log = pd.DataFrame(log_history, columns=["step", MEAN_TARGET_KEY, COMMON_TARGET_KEY])
+    log = log.astype({COMMON_TARGET_KEY: float})  # an empty log states no type
     log = log.dropna(how="all", subset=[MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     targets = log[COMMON_TARGET_KEY]
     # The log of a batch with several targets has no common target. Other batches of that run may have one by chance.
