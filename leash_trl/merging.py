@@ -1,6 +1,7 @@
 """Merges an adapter (LoRA, QLoRA, DoRA) into its base model, and saves a model that can be loaded without PEFT."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
@@ -118,16 +119,21 @@ def _merged_model(base: PreTrainedModel, folder: Path, strength: float) -> PreTr
     # `safe_merge` raises if a merged weight is not finite.
     merged = adapted.merge_and_unload(safe_merge=True)
     if strength != 1:
-        for name, weight in merged.named_parameters():
-            # W + strength * (W' - W) in float64, which `copy_` rounds to the dtype of the weight
-            mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
-            weight.data.copy_(mixed)
+        _scale_change(merged, base_weights, strength)
     # If the two are still equal, they share one matrix again, as in the base model.
     embedding = merged.get_input_embeddings().weight
     head = merged.get_output_embeddings().weight
     merged.config.tie_word_embeddings = torch.equal(embedding, head)
     merged.tie_weights()
     return merged
+
+
+def _scale_change(merged: PreTrainedModel, base_weights: Mapping[str, torch.Tensor], strength: float) -> None:
+    """Changes each weight W' of the merged model to W + strength * (W' - W), where W is that of the base model."""
+    for name, weight in merged.named_parameters():
+        # in float64, which `copy_` rounds to the dtype of the weight
+        mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
+        weight.data.copy_(mixed)
 
 
 def _untie_head(model: PreTrainedModel, shared_matrix: torch.nn.Parameter) -> None:

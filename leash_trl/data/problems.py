@@ -253,7 +253,7 @@ def _numbers_of(texts: pd.Series) -> pd.Series | None:
     return numbers if is_unchanged and numbers.notna().any() else None
 
 
-def _default_split(splits: Splits, source: Source | None, purpose: Purpose | None) -> str | None:
+def _default_split(splits: Splits, source: Source | None, purpose: Purpose) -> str | None:
     """Returns the split to read where the user named none; `None` if the data leaves the choice open."""
     if len(splits) == 1:
         return next(iter(splits))

@@ -188,12 +188,10 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
         ('question', 'answer')
     """
     columns = [*columns]
-    candidates = [*SCHEMAS]
     # If the user's own reward function grades, a column `prompt` is what to ask, and columns such as question and
     # answer beside it are for that function.
     asks_prompt = not needs_gold and "prompt" in columns
-    if asks_prompt:
-        candidates = [schema for schema in SCHEMAS if "prompt" in schema.columns]
+    candidates = [schema for schema in SCHEMAS if "prompt" in schema.columns or not asks_prompt]
     for schema in candidates:
         if set(schema.columns).issubset(columns):
             return schema

@@ -70,8 +70,7 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
     """Loads a configuration: from `config_file`, else of a model of the paper, a folder, the gym or the Hub."""
     from transformers import AutoConfig
 
-    # A folder of the same name comes before a model of the paper, as it does in transformers.
-    if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
+    if config_file is None and model in PAPER_MODELS:
         return AutoConfig.for_model(**PAPER_MODELS[model])
     path = complete_model_path(model) if config_file is None else existing_path(config_file, "model_config")
     return AutoConfig.from_pretrained(path)
@@ -416,6 +415,14 @@ def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
     return 2.0 * architecture.config.num_hidden_layers * architecture.kv_width * element_bytes * tokens
 
 
+def generation_cache_bytes(settings: Settings) -> float:
+    """Returns the bytes of the cache of transformers' `generate`, which generates without vLLM, at full length."""
+    if settings.vllm_mode:
+        return 0.0
+    tokens = settings.steps_per_generation * settings.microbatch_tokens
+    return cache_bytes(settings, tokens, settings.compute_dtype_bytes)
+
+
 class VllmBytes(NamedTuple):
     """Bytes of colocated vLLM on one GPU.
 
@@ -474,8 +481,6 @@ def memory_table(settings: Settings) -> pd.DataFrame:
     has_reference_model = settings.beta and not settings.use_peft
     reference_model = state.weights if has_reference_model else 0.0
     reserved = vllm_sizes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
-    # Positions of the cache of transformers' `generate`, which generates without vLLM.
-    num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.microbatch_tokens
     # Bytes while training and while generating; an item that is freed in one of the two phases is 0 there.
     items = {
         "parameters": (state.weights, state.weights),
@@ -485,7 +490,7 @@ def memory_table(settings: Settings) -> pd.DataFrame:
         "reference model": (reference_model, reference_model),
         "activations": (float(peak_activation_bytes(settings)), 0.0),
         "vLLM": (0.0 if settings.vllm_enable_sleep_mode else reserved, reserved),
-        "generation cache": (0.0, cache_bytes(settings, num_cached, settings.compute_dtype_bytes)),
+        "generation cache": (0.0, generation_cache_bytes(settings)),
     }
     return pd.DataFrame.from_dict(items, orient="index", columns=["training", "generating"])
 
@@ -574,23 +579,27 @@ def memory_table_lines(settings: Settings) -> list[str]:
 def batch_lines(settings: Settings, num_iterations: int) -> list[str]:
     """Returns lines with the sizes of the largest micro-batch, vLLM's cache and the generation batch, in tokens."""
     num_rows = settings.per_device_train_batch_size
-    limit = settings.max_completion_length
-    # Completions of all GPUs: those generated at once, and those of one policy update.
-    num_generated = settings.num_gpus * num_rows * settings.steps_per_generation
-    num_updated = settings.num_gpus * num_rows * settings.gradient_accumulation_steps
-    # Policy updates with each generation batch, which is used `num_iterations` times.
-    num_updates = num_iterations * num_generated / num_updated
     lines = [f"largest micro-batch: {settings.microbatch_tokens:,} tokens, {num_rows} x {settings.max_length:,}"]
     if settings.vllm_mode == "colocate":
         lines.append(
             f"vLLM holds {num_vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens at "
             f"once, {vllm_sizes(settings).sequence_cache / GIB:.2f} GiB each"
         )
-    lines.append(
+    return [*lines, _generation_batch_line(settings, num_iterations)]
+
+
+def _generation_batch_line(settings: Settings, num_iterations: int) -> str:
+    """Returns the line of the completions of all GPUs that are generated at once."""
+    rows_of_all_gpus = settings.num_gpus * settings.per_device_train_batch_size
+    num_generated = rows_of_all_gpus * settings.steps_per_generation
+    num_updated = rows_of_all_gpus * settings.gradient_accumulation_steps  # in one policy update
+    # Policy updates with each generation batch, which is used `num_iterations` times.
+    num_updates = num_iterations * num_generated / num_updated
+    limit = settings.max_completion_length
+    return (
         f"generation batch: {num_generated:,} completions, {num_updates:g} policy updates of {num_updated:,}; at most "
         f"{num_generated * limit:,} tokens, {limit:,} each"
     )
-    return lines
 
 
 def verdict_lines(settings: Settings) -> list[str]:
