@@ -37,10 +37,6 @@ STEP_TEXTS = (FULL, SHORT, TERSE, "")
 
 # A small model cannot count its passes, so each recheck begins with different words.
 RECHECK_OPENINGS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
-CONFIRMATION = " Yes, it is {}."
-REPAIR = " No, that was a slip, it is {}."
-CLOSER = " So the answer is {}."
-ENDING = "</think>\\boxed{{{}}}"
 
 Split = Literal["train", "test"]
 
@@ -164,10 +160,10 @@ def labeled_wording(problem: Problem) -> Wording:
     return Wording(
         steps=tuple(steps),
         rechecks=tuple(opener.format(problem.terms[0]) for opener in RECHECK_OPENINGS),
-        confirmation=CONFIRMATION,
-        repair=REPAIR,
-        closer=CLOSER,
-        ending=ENDING,
+        confirmation=" Yes, it is {}.",
+        repair=" No, that was a slip, it is {}.",
+        closer=" So the answer is {}.",
+        ending="</think>\\boxed{{{}}}",
     )
 
 
