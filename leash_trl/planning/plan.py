@@ -296,32 +296,40 @@ def peak_activation_bytes(settings: Settings) -> int:
     size per position. Source: section 5 of [Reducing Activation Recomputation in Large Transformer
     Models](https://huggingface.co/papers/2205.05198).
     """
+    # One boolean for each pair of positions of a row.
+    mask = settings.microbatch_tokens * settings.max_length if settings.needs_mask else 0
+    if settings.gradient_checkpointing:
+        return mask + _checkpointed_peak_bytes(settings)
+    # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
+    num_layers = settings.architecture.config.num_hidden_layers
+    all_layers = num_layers * layer_activation_bytes(settings) + weight_copy_bytes(settings, num_layers)
+    return mask + all_layers + max(head_peak_bytes(settings), _layer_gradient_bytes(settings))
+
+
+def _layer_gradient_bytes(settings: Settings) -> int:
+    """Returns the bytes of the gradients that the backward pass of a layer holds at once: of two tensors of the
+    feed-forward layer and one of the residual stream."""
+    config = settings.architecture.config
+    width = 2 * config.intermediate_size + config.hidden_size
+    return settings.microbatch_tokens * settings.compute_dtype_bytes * width
+
+
+def _checkpointed_peak_bytes(settings: Settings) -> int:
+    """Returns the peak if checkpointing keeps the input of each layer, and computes the rest again, one layer at a
+    time: in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most."""
     config = settings.architecture.config
     num_layers = config.num_hidden_layers
     tokens = settings.microbatch_tokens
-    size = settings.compute_dtype_bytes
-
-    # One boolean for each pair of positions of a row.
-    mask = tokens * settings.max_length if settings.needs_mask else 0
-    layer = layer_activation_bytes(settings)
-    head = head_peak_bytes(settings)
-    # The backward pass of a layer holds gradients of two tensors of the feed-forward layer and one of the residual
-    # stream at once.
-    layer_gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
-    # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
-    if not settings.gradient_checkpointing:
-        all_layers = num_layers * layer + weight_copy_bytes(settings, num_layers)
-        return mask + all_layers + max(head, layer_gradients)
-
-    # Checkpointing keeps the input of each layer, and computes the rest again, one layer at a time. The peak is then
-    # in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most.
     residual_stream = num_layers * settings.forward_weight_dtype_bytes * config.hidden_size * tokens
     # Autocast caches its copies of trained weights only. Those of weights that an adapter leaves frozen are freed
     # after use, so one layer's are counted.
     num_cached = 1 if settings.adapter_parameters else num_layers
-    last_layer_forward = 3 * size * config.intermediate_size * tokens + weight_copy_bytes(settings, num_cached)
-    one_layer_backward = layer + weight_copy_bytes(settings, 1) + layer_gradients
-    return mask + residual_stream + max(last_layer_forward, head, one_layer_backward)
+    feed_forward = 3 * settings.compute_dtype_bytes * config.intermediate_size * tokens
+    last_layer_forward = feed_forward + weight_copy_bytes(settings, num_cached)
+    one_layer_backward = (
+        layer_activation_bytes(settings) + weight_copy_bytes(settings, 1) + _layer_gradient_bytes(settings)
+    )
+    return residual_stream + max(last_layer_forward, head_peak_bytes(settings), one_layer_backward)
 
 
 class StateBytes(NamedTuple):
