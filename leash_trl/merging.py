@@ -1,16 +1,17 @@
 """Merges an adapter (LoRA, QLoRA, DoRA) into its base model, and saves a model that can be loaded without PEFT."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from peft import PeftConfig, PeftModel, PeftType
+from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl import ModelConfig
 
 from leash_trl.model_paths import model_path
-from leash_trl.paths import path_or_hub_id
 from leash_trl.run_folder import TRAINER_STATE_FILE, read_saved_recipe
 from leash_trl.saved_recipe import write_recipe
 
@@ -56,7 +57,7 @@ def merge_adapter(
 
     Raises:
         `ValueError`: If `folder` or the base model does not exist, or has no adapter or no model; if `output_dir` is
-            not empty; if `strength` is out of range; or if the adapter adds tokens to prompts, and no weights.
+            not empty; or if `strength` is out of range.
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
         raise ValueError(f"output_dir is {str(output_dir)!r}, but is not empty; choose a new folder, or empty it")
@@ -65,18 +66,34 @@ def merge_adapter(
             f"strength is {strength:g}, but must be a factor from 0, the base model, to {MAX_STRENGTH:g}; 1 is the "
             "adapter as trained, so write 0.6 for 60 percent of it"
         )
-    config = PeftConfig.from_pretrained(path_or_hub_id(str(folder), "folder"))
-    if model_name_or_path:
-        base_path = model_path(model_name_or_path, "model_name_or_path")
-        revision = None  # that of the configuration belongs to the base model which the configuration names
-    else:
-        base_path = model_path(config.base_model_name_or_path, f"base_model_name_or_path of {folder}")
-        revision = config.revision
-    base = AutoModelForCausalLM.from_pretrained(base_path, revision=revision, dtype=dtype)
-    tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else base_path)
-    merged = _merged_model(base, folder, strength)
+    base = _base_of(folder, model_name_or_path)
+    base_model = AutoModelForCausalLM.from_pretrained(base.path, revision=base.revision, dtype=dtype)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else base.path)
+    merged = _merged_model(base_model, folder, strength)
     merged.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
+    _copy_records(folder, output_dir, model_name_or_path)
+    return merged
+
+
+class BaseModel(NamedTuple):
+    """The model that an adapter changes: its folder or Hub id, and its branch, tag or commit on the Hub."""
+
+    path: str
+    revision: str | None
+
+
+def _base_of(folder: Path, model_name_or_path: str | None) -> BaseModel:
+    """Returns the base model that the user names, or else that of the adapter's configuration."""
+    if model_name_or_path:
+        return BaseModel(model_path(model_name_or_path), revision=None)
+    config = PeftConfig.from_pretrained(str(folder))
+    path = model_path(config.base_model_name_or_path, f"base_model_name_or_path of {folder}")
+    return BaseModel(path, config.revision)
+
+
+def _copy_records(folder: Path, output_dir: Path, model_name_or_path: str | None) -> None:
+    """Saves the trainer state and the recipe of the adapter's run with the merged model, for training it further."""
     # `glob` finds one file or, if `folder` is a Hub id or was not written by `leash train`, none.
     for file in folder.glob(TRAINER_STATE_FILE):
         shutil.copy(file, output_dir)
@@ -88,7 +105,6 @@ def merge_adapter(
         if model_name_or_path:
             merged_recipe["model_name_or_path"] = model_name_or_path
         write_recipe(output_dir, merged_recipe)
-    return merged
 
 
 def _merged_model(base: PreTrainedModel, folder: Path, strength: float) -> PreTrainedModel:
@@ -97,30 +113,35 @@ def _merged_model(base: PreTrainedModel, folder: Path, strength: float) -> PreTr
     if strength != 1:
         # PEFT merges into the base model in place, and the mixture below needs the weights from before.
         base_weights = {name: weight.clone() for name, weight in base.state_dict().items()}
-    matrix = base.get_input_embeddings().weight  # which a tied head shares
+    shared_matrix = base.get_input_embeddings().weight
     adapted = PeftModel.from_pretrained(base, str(folder))
-    if not hasattr(adapted, "merge_and_unload"):
-        # Prompt tuning, for example, adds tokens to prompts and changes no weights.
-        adapter_type = PeftType(adapted.peft_type).value
-        raise ValueError(f"{folder} holds an adapter of type {adapter_type}, which has no weights to merge")
-    # A tied head gets a copy of the embedding's matrix, so that the adapter's change of the embedding and its change
-    # of the head are merged into different matrices. If the adapter changes the head, PEFT has put it into a wrapper,
-    # so the parameter is searched among the wrapper's modules.
-    for module in base.get_output_embeddings().modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if parameter is matrix:
-                setattr(module, name, torch.nn.Parameter(matrix.detach().clone()))
-    base.config.tie_word_embeddings = False
+    _untie_head(base, shared_matrix)
     # `safe_merge` raises if a merged weight is not finite.
     merged = adapted.merge_and_unload(safe_merge=True)
     if strength != 1:
-        for name, weight in merged.named_parameters():
-            # W + strength * (W' - W) in float64, which `copy_` rounds to the dtype of the weight
-            mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
-            weight.data.copy_(mixed)
+        _scale_change(merged, base_weights, strength)
     # If the two are still equal, they share one matrix again, as in the base model.
     embedding = merged.get_input_embeddings().weight
     head = merged.get_output_embeddings().weight
     merged.config.tie_word_embeddings = torch.equal(embedding, head)
     merged.tie_weights()
     return merged
+
+
+def _scale_change(merged: PreTrainedModel, base_weights: Mapping[str, torch.Tensor], strength: float) -> None:
+    """Changes each weight W' of the merged model to W + strength * (W' - W), where W is that of the base model."""
+    for name, weight in merged.named_parameters():
+        # in float64, which `copy_` rounds to the dtype of the weight
+        mixed = torch.lerp(base_weights[name].double(), weight.detach().double(), strength)
+        weight.data.copy_(mixed)
+
+
+def _untie_head(model: PreTrainedModel, shared_matrix: torch.nn.Parameter) -> None:
+    """Gives a head that shares the embedding's matrix a copy, so that the adapter's change of the embedding and its
+    change of the head are merged into different matrices."""
+    # If the adapter changes the head, PEFT has put it into a wrapper, so the matrix is searched among its modules.
+    for module in model.get_output_embeddings().modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter is shared_matrix:
+                setattr(module, name, torch.nn.Parameter(shared_matrix.detach().clone()))
+    model.config.tie_word_embeddings = False

@@ -23,8 +23,7 @@ TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeE
 
 
 def context_length(config: "PreTrainedConfig") -> int | None:
-    r"""Returns how many tokens prompt and completion may have together; `None` if the configuration does not state it,
-    or if positions are linear biases (ALiBi), which have no limit.
+    r"""Returns how many tokens prompt and completion may have together; `None` if the configuration does not state it.
 
     Let $L$ be `max_position_embeddings` and $s$ the `factor` of the scaling. The result is $s L$ for `linear` and
     `dynamic`. For `yarn`, it is the larger of $L$ and $s$ times `original_max_position_embeddings`, since some
@@ -41,8 +40,7 @@ def context_length(config: "PreTrainedConfig") -> int | None:
     text_config = config.get_text_config()
     # A configuration that has another name for it, such as GPT-2's `n_positions`, returns it by this name too.
     length: int | None = getattr(text_config, "max_position_embeddings", None)
-    has_linear_biases = getattr(text_config, "alibi", False)
-    if length is None or has_linear_biases:
+    if length is None:
         return None
     # such as {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1000000.0};
     # empty for models without rotary embeddings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from leash_trl import gym
 from leash_trl.paths import path_or_hub_id
-from leash_trl.run_folder import ADAPTER_FILE, CONFIG_FILE, MODEL_FILES, complete_checkpoints
+from leash_trl.run_folder import ADAPTER_FILE, CONFIG_FILE
 
 
 def model_path(name: str, field: str = "model_name_or_path") -> str:
@@ -15,8 +15,7 @@ def model_path(name: str, field: str = "model_name_or_path") -> str:
         field (`str`): Argument that has this value, for messages.
 
     Raises:
-        `ValueError`: If the name looks like a path that does not exist; if it is a folder without a model, such as the
-            output folder of a run that has not ended.
+        `ValueError`: If the name looks like a path that does not exist.
 
     Example:
         >>> model_path("owner/name")
@@ -24,21 +23,7 @@ def model_path(name: str, field: str = "model_name_or_path") -> str:
     """
     if name == gym.MODEL_NAME:
         return str(gym.CHECKPOINT)
-    path = path_or_hub_id(name, field)
-    folder = Path(path)
-    if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
-        # A run that has not ended, or was stopped, has checkpoints and no final model.
-        checkpoint = next(complete_checkpoints(folder), None)
-        remedy = "name another"
-        if checkpoint is not None:
-            remedy = f"no final model was saved there, so name a checkpoint, such as {checkpoint}"
-        raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
-    return path
-
-
-def is_adapter_alone(folder: Path) -> bool:
-    """Returns whether a folder holds an adapter without its base model."""
-    return (folder / ADAPTER_FILE).is_file() and not (folder / CONFIG_FILE).is_file()
+    return path_or_hub_id(name, field)
 
 
 def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
@@ -46,10 +31,10 @@ def complete_model_path(name: str, field: str = "model_name_or_path") -> str:
     its base model and train all weights.
 
     Raises:
-        `ValueError`: If the name looks like a path that does not exist, or is a folder without a model, or with only
-            an adapter.
+        `ValueError`: If the name looks like a path that does not exist, or is a folder with only an adapter.
     """
-    if is_adapter_alone(Path(name).expanduser()):
+    folder = Path(name).expanduser()
+    if (folder / ADAPTER_FILE).is_file() and not (folder / CONFIG_FILE).is_file():
         raise ValueError(
             f"the folder {name!r} holds an adapter ({ADAPTER_FILE}) and no complete model; to merge it with its base, "
             f"run leash merge {name} with an output_dir"

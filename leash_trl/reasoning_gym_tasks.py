@@ -23,27 +23,23 @@ def procedural_dataset(settings: str) -> Any:
     configuration. The task `composite` mixes others: `datasets` lists objects with `name`, `weight` and `config`.
 
     Raises:
-        `ImportError`: If reasoning-gym is not installed.
-        `ValueError`: If the task or a field is unknown, or a value is out of range.
+        `ImportError`: If reasoning-gym is not installed (`pip install reasoning-gym`).
+        `ValueError`: If the problems of the task differ between processes.
     """
-    try:
-        from reasoning_gym.composite import DatasetSpec
-        from reasoning_gym.factory import create_dataset
-    except ImportError as error:
-        raise ImportError(f"{error}; run pip install reasoning-gym") from error
+    from reasoning_gym.composite import DatasetSpec
+    from reasoning_gym.factory import create_dataset
+
     # such as {"task": "chain_sum", "seed": 0, "max_terms": 4}
     fields = json.loads(settings)
     task = fields.pop("task")
+    tasks = [task]
     # The task `composite` has `datasets`, such as [{"name": "chain_sum", "weight": 1, "config": {"max_terms": 4}}].
-    mixed_tasks = [part.get("name") for part in fields.get("datasets") or []]
-    unreproducible = UNREPRODUCIBLE_TASKS.intersection([task, *mixed_tasks])
+    if "datasets" in fields:
+        fields["datasets"] = [DatasetSpec(**part) for part in fields["datasets"]]
+        tasks = [part.name for part in fields["datasets"]]
+    unreproducible = UNREPRODUCIBLE_TASKS.intersection(tasks)
     if unreproducible:
         raise ValueError(
             f"reasoning_gym has {', '.join(unreproducible)}, whose problems differ between processes; choose another"
         )
-    try:
-        if "datasets" in fields:
-            fields["datasets"] = [DatasetSpec(**part) for part in fields["datasets"]]
-        return create_dataset(task, **fields)
-    except (AssertionError, TypeError, ValueError) as error:
-        raise ValueError(f"reasoning_gym has the settings {settings}: {error}") from error
+    return create_dataset(task, **fields)

@@ -68,6 +68,7 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
     import pandas as pd
 
     log = pd.DataFrame(log_history, columns=["step", MEAN_TARGET_KEY, COMMON_TARGET_KEY])
+    log = log.astype({COMMON_TARGET_KEY: float})  # an empty log states no type
     log = log.dropna(how="all", subset=[MEAN_TARGET_KEY, COMMON_TARGET_KEY])
     targets = log[COMMON_TARGET_KEY]
     # The log of a batch with several targets has no common target. Other batches of that run may have one by chance.
@@ -75,15 +76,11 @@ def target_spans(log_history: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> l
         return []
     # Entries are means over the updates since the last entry, which may differ in the last bit.
     is_changed = ~np.isclose(targets, targets.shift(), rtol=1e-9)
-    spans = log.groupby(is_changed.cumsum())  # consecutive rows with the same target
-    return [
-        TargetSpan(
-            target=float(span[COMMON_TARGET_KEY].iloc[-1]),
-            first_step=int(span["step"].iloc[0]),
-            last_step=int(span["step"].iloc[-1]),
-        )
-        for _, span in spans
-    ]
+    # consecutive rows with the same target
+    spans = log.groupby(is_changed.cumsum()).agg(
+        target=(COMMON_TARGET_KEY, "last"), first_step=("step", "first"), last_step=("step", "last")
+    )
+    return [TargetSpan(*span) for span in spans.itertuples(index=False)]
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:

@@ -72,14 +72,8 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
     Raises:
         `OSError`: If the Hub has no such model.
     """
-    folder = Path(name)
-    if folder.is_dir():
-        recipe = read_saved_recipe(folder)
-        # resolved, since the path of a folder may also be "." or end in ".."
-        is_checkpoint = folder.resolve().name.startswith("checkpoint-")
-        if not recipe and is_checkpoint:
-            recipe = read_saved_recipe(folder.resolve().parent)
-        return recipe
+    if Path(name).is_dir():
+        return _recipe_of_folder(Path(name))
     # With these arguments, the file is `None`, and no error is raised, if the model has no recipe or the Hub cannot be
     # reached.
     file = cached_file(
@@ -91,6 +85,16 @@ def recipe_of_model(name: str, revision: str | None = None) -> dict[str, Any]:
         _raise_exceptions_for_connection_errors=False,
     )
     return {} if file is None else read_saved_recipe(Path(file).parent)
+
+
+def _recipe_of_folder(folder: Path) -> dict[str, Any]:
+    """Returns the recipe in the folder of a model, for a checkpoint without one that of its run."""
+    recipe = read_saved_recipe(folder)
+    # resolved, since the path of a folder may also be "." or end in ".."
+    path = folder.resolve()
+    if recipe or not path.name.startswith("checkpoint-"):
+        return recipe
+    return read_saved_recipe(path.parent)
 
 
 def portable_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a model says before it is loaded: how many tokens it sees, by the kind of its rotary positions."""
 
 import pytest
-from transformers import FalconConfig, Gemma3TextConfig, GPT2Config, LlamaConfig, MambaConfig, MptConfig
+from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, MambaConfig, MptConfig
 
 from leash_trl.model_facts import context_length
 
@@ -46,7 +46,6 @@ def test_a_scaling_for_each_kind_of_layer_is_counted_already():
     [
         (MambaConfig(), None),  # recurrences
         (MptConfig(), None),  # linear biases
-        (FalconConfig(alibi=True), None),
         (GPT2Config(n_positions=512), 512),  # learned positions
     ],
     ids=lambda value: type(value).__name__,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from saved_run import save
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -175,10 +175,3 @@ def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
 def test_what_is_no_adapter_is_one_line(tmp_path, capsys):
     assert merge(tmp_path, tmp_path / "merged") == 2
     assert str(tmp_path) in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_an_adapter_without_weights_is_one_line(tmp_path, tiny_model_path, capsys):
-    prompt = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
-    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model_path), prompt).save_pretrained(tmp_path / "run")
-    assert merge(tmp_path / "run", tmp_path / "merged") == 2
-    assert "PROMPT_TUNING" in capsys.readouterr().err.splitlines()[-1]

@@ -264,8 +264,8 @@ def load_problems_to_sample(reference: str, arguments: SamplingArguments, purpos
             purpose=purpose,
             has_chat_template=bool(arguments.chat_template or tokenizer.chat_template),
             system_prompt=arguments.system_prompt,
-            # Reward functions of the user may need no gold; without any, the data set decides (`None`).
-            needs_gold=arguments.reward_funcs in GRADER_REWARD_FUNCS if arguments.reward_funcs else None,
+            # Reward functions of the user may need no gold.
+            needs_gold=not arguments.reward_funcs or arguments.reward_funcs in GRADER_REWARD_FUNCS,
         )
     for column, feature in problems.features.items():
         # The type of a list has the type of its items in `feature`.

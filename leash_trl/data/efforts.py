@@ -1,13 +1,12 @@
 """Asks each question once per effort, so that one model learns several budgets, which prompts select."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, Features, interleave_datasets
 
 from leash_trl.completions.prompts import TEMPLATE_COLUMN, effort_text, template_arguments, with_suffix
-from leash_trl.length_control.fields import is_number
+from leash_trl.data.schemas import column_types
 from leash_trl.length_control.targets import TARGET_COLUMN
 from leash_trl.model_facts import prompt_ids
 
@@ -60,60 +59,46 @@ def with_efforts(
             default `" Effort: {effort}."`, or nothing if there are `template_kwargs`.
         template_kwargs (`Mapping[str, Mapping]`): Arguments of the chat template for each effort, such as
             `{"low": {"reasoning_effort": "low"}, "off": {"enable_thinking": False}}`, in the model's own words. They
-            become a column `chat_template_kwargs`, which [`~leash_trl.LeashGRPOTrainer`] passes to the template.
+            become a column `chat_template_kwargs`, which [`~leash_trl.LeashGRPOTrainer`] passes to the template. An
+            effort without arguments gets the defaults of the template.
+
+    Raises:
+        `ValueError`: If the data set has one of the columns already, if `template_kwargs` names another effort, or if
+            `suffix` has no `{effort}`.
     """
     template_kwargs = template_kwargs or {}
-    check_efforts(efforts, template_kwargs)
-    # Some streams state neither their columns nor the types of these (`features`).
-    columns = rows.column_names or []
-    added_columns = [EFFORT_COLUMN, TARGET_COLUMN]
-    if template_kwargs:
-        added_columns.append(TEMPLATE_COLUMN)
-    for column in added_columns:
-        if column in columns:
-            raise ValueError(f"the data set already has a column {column!r}; rename it, or remove efforts")
-    # The columns to add, such as [{"effort": "low", "target_length": 1024.0}, {"effort": "high", ...}].
-    values_by_effort: list[dict[str, Any]] = []
-    for effort, target in efforts.items():
-        values: dict[str, Any] = {EFFORT_COLUMN: effort, TARGET_COLUMN: float(target)}
-        if template_kwargs:
-            values[TEMPLATE_COLUMN] = dict(template_kwargs.get(effort, {}))
-        values_by_effort.append(values)
-    features = rows.features or Dataset.from_list([next(iter(rows))]).features
+    added_columns = _added_columns(efforts, template_kwargs)
     # The types are those of all efforts together: if one effort has {"enable_thinking": False} and another {}, the
     # latter does not state the type of the argument, and a stream would lose the values of the former.
-    features = Features({**features, **Dataset.from_list(values_by_effort).features})
+    added_types = Dataset.from_list(added_columns).features
+    types_of_rows = column_types(rows)
+    for column in added_types:
+        if column in types_of_rows:
+            raise ValueError(f"the data set already has a column {column!r}; rename it, or remove efforts")
+    types = Features({**types_of_rows, **added_types})
     rows_by_effort = []  # for each effort, the data set with this effort in every row
-    for values in values_by_effort:
+    for values in added_columns:
         text = effort_text(values[EFFORT_COLUMN], suffix, template_states_effort=bool(template_kwargs))
-        rows_by_effort.append(rows.map(_with_effort, fn_kwargs={"text": text, "values": values}, features=features))
+        rows_by_effort.append(rows.map(_with_effort, fn_kwargs={"text": text, "values": values}, features=types))
     # The rows take turns: the first row with each effort, then the second row with each effort, and so on. By default,
     # a stream would end before the last rows of the other efforts.
     return interleave_datasets(rows_by_effort, stopping_strategy="all_exhausted_without_replacement")
 
 
-def check_efforts(efforts: Mapping[str, float], template_kwargs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises `ValueError` if an effort has no name or no target, or if arguments of the chat template belong to no
-    effort or are no mapping; warns of efforts without arguments beside efforts with some."""
-    for name, target in efforts.items():
-        # YAML reads a name such as off, if it is not in quotes, as `False`.
-        if not (isinstance(name, str) and is_number(target) and target > 0):
-            raise ValueError(f"efforts has {name!r}: {target!r}, but must map text such as 'off' to positive numbers")
-    for name, arguments in template_kwargs.items():
-        if name not in efforts or not isinstance(arguments, Mapping):
-            raise ValueError(
-                f"effort_template_kwargs has {name!r}: {arguments!r}, but must map efforts, which are "
-                f"{', '.join(efforts)}, to arguments such as {{reasoning_effort: low}}"
-            )
-    without_arguments = [name for name in efforts if name not in template_kwargs]
-    if template_kwargs and without_arguments:
-        # This function is called for the data of training and again for that of evaluation. With `stacklevel=1`, both
-        # warnings come from this line, and Python shows the same warning from one line once.
-        warnings.warn(
-            f"effort_template_kwargs has no {', '.join(without_arguments)}, which get the defaults of the chat "
-            "template; set their arguments, or {} if the defaults are meant",
-            stacklevel=1,
-        )
+def _added_columns(
+    efforts: Mapping[str, float], template_kwargs: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns the columns to add for each effort, such as `{"effort": "low", "target_length": 1024.0}`."""
+    unknown = [name for name in template_kwargs if name not in efforts]
+    if unknown:
+        raise ValueError(f"effort_template_kwargs has {unknown[0]!r}, but must have efforts: {', '.join(efforts)}")
+    columns: list[dict[str, Any]] = []
+    for effort, target in efforts.items():
+        values: dict[str, Any] = {EFFORT_COLUMN: effort, TARGET_COLUMN: float(target)}
+        if template_kwargs:
+            values[TEMPLATE_COLUMN] = dict(template_kwargs.get(effort, {}))
+        columns.append(values)
+    return columns
 
 
 def _with_effort(row: dict[str, Any], text: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -54,16 +54,13 @@ def has_blank_prompt(row: Mapping[str, Any]) -> bool:
 
 
 def check_prompts_not_blank(dataset: "Dataset") -> None:
-    """Raises `ValueError`, which names the first row, if a prompt is neither text nor messages, or is blank."""
+    """Raises `ValueError`, which names the first row, if a prompt is blank."""
     # Only the prompts are read, in batches, since other columns may hold images.
     batches = dataset.select_columns("prompt").iter(batch_size=1000)
     prompts = itertools.chain.from_iterable(batch["prompt"] for batch in batches)
     for row, prompt in enumerate(prompts):
-        is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
-        is_text = isinstance(prompt, str)
-        has_wrong_type = not (is_messages or is_text)
         # A blank text is allowed beside images. They take long to decode, so the complete row is read only then.
-        if has_wrong_type or (has_blank_prompt({"prompt": prompt}) and has_blank_prompt(dataset[row])):
+        if has_blank_prompt({"prompt": prompt}) and has_blank_prompt(dataset[row]):
             raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_prompt_message(prompt)}")
 
 
@@ -119,22 +116,32 @@ def as_conversation(
     if has_blank_prompt(row):
         raise ValueError(_blank_prompt_message(prompt))
     if isinstance(prompt, str):
-        text = prompt.strip()
-        # Some data has the suffix already, such as the files of the LEASH release.
-        if not text.endswith(suffix.strip()):
-            text = with_suffix(text, suffix)
-        prompt = [{"role": "user", "content": text}] if has_chat_template else text
+        text = _with_suffix_once(prompt, suffix)
+        if has_chat_template:
+            return {"prompt": _with_system_prompt([{"role": "user", "content": text}], system_prompt)}
+        if system_prompt is not None:
+            raise ValueError(
+                "system_prompt needs a chat template, which the tokenizer does not have; set chat_template"
+            )
+        return {"prompt": text}
     # TRL would end this message and let the model begin another one of the assistant. After calls of tools, that is
     # meant.
-    elif prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
+    if prompt[-1].get("role") == "assistant" and not prompt[-1].get("tool_calls"):
         raise ValueError("prompt ends with a message of the assistant, but must end with one of the user; drop it")
-    # From here on, `prompt` is a list of messages or, for a tokenizer without chat template, a text.
-    has_system_prompt = not isinstance(prompt, str) and prompt[0].get("role") == "system"
-    if system_prompt is None or has_system_prompt:
-        return {"prompt": prompt}
-    if isinstance(prompt, str):
-        raise ValueError("system_prompt needs a chat template, which the tokenizer does not have; set chat_template")
-    return {"prompt": [{"role": "system", "content": system_prompt}, *prompt]}
+    return {"prompt": _with_system_prompt(prompt, system_prompt)}
+
+
+def _with_suffix_once(prompt: str, suffix: str) -> str:
+    """Returns a text that ends with the suffix; some data has it already, such as the files of the LEASH release."""
+    text = prompt.strip()
+    return text if text.endswith(suffix.strip()) else with_suffix(text, suffix)
+
+
+def _with_system_prompt(messages: list[dict[str, Any]], system_prompt: str | None) -> list[dict[str, Any]]:
+    """Returns messages that begin with the system prompt, if there is one, unless they begin with another."""
+    if system_prompt is None or messages[0].get("role") == "system":
+        return messages
+    return [{"role": "system", "content": system_prompt}, *messages]
 
 
 def contains_suffix(prompt: Any, suffix: str) -> bool:

@@ -1,7 +1,7 @@
 """Finds golds (reference answers) that the grader cannot read, and refuses or drops their rows before a run."""
 
 import logging
-import re
+from typing import Any
 
 from datasets import Dataset
 
@@ -12,7 +12,6 @@ logger = logging.getLogger(__name__)
 
 MAX_ROWS_SHOWN = 10
 PLACEHOLDER_GOLDS = ("proof", "notfound")  # texts that NuminaMath has instead of an answer
-INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
 def with_readable_solutions(problems: Dataset, name: str, drops_unreadable: bool = False) -> Dataset:
@@ -22,25 +21,29 @@ def with_readable_solutions(problems: Dataset, name: str, drops_unreadable: bool
     `drops_unreadable` is true.
     """
     golds = problems["solution"][:]  # the complete column as a list, which is read from the disk once
+    faults = _faults(golds)
+    if not faults:
+        return problems
+    examples = "; ".join(f"row {row}: {golds[row]!r:.80} {faults[row]}" for row in [*faults][:MAX_ROWS_SHOWN])
+    message = f"{len(faults)} of {len(problems)} solutions of {name} cannot be graded (rows from 0): {examples}"
+    if not drops_unreadable:
+        raise ValueError(f"{message}; fix them, or drop their rows, as leash filter does")
+    logger.warning("%s; these rows are dropped", message)
+    return problems.select([row for row in range(len(problems)) if row not in faults])
+
+
+def _faults(golds: list[Any]) -> dict[int, str]:
+    """Returns what is wrong with golds, by row from 0, such as `{4: "is empty"}`."""
+    texts = {gold for gold in golds if isinstance(gold, str)}
+    # Each different gold is read once: in a million rows, most occur several times.
+    distinct = sorted(texts.difference(PLACEHOLDER_GOLDS))
+    fault_of_text = dict.fromkeys(PLACEHOLDER_GOLDS, "is no answer")
+    for index, fault in unreadable_solutions(distinct).items():
+        fault_of_text[distinct[index]] = fault
+    faults = {}
     for row, gold in enumerate(golds):
         if not isinstance(gold, str):
-            raise ValueError(
-                f"row {row} (counted from 0) of {name}: solution is {gold!r}, but must be text; fix or drop the row"
-            )
-    # The grader can read every integer, so only other golds are checked, and each different gold once: of a million
-    # golds, most are integers or occur several times.
-    doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
-    # `unreadable_solutions` returns faults by position in `doubtful`; here they are by gold, such as {"": "is empty"}.
-    faults = {doubtful[index]: fault for index, fault in unreadable_solutions(doubtful).items()}
-    for gold in doubtful:
-        if gold in PLACEHOLDER_GOLDS:
-            faults[gold] = "is no answer"
-    faulty_rows = [row for row, gold in enumerate(golds) if gold in faults]
-    if not faulty_rows:
-        return problems
-    examples = "; ".join(f"row {row}: {golds[row]!r:.80} {faults[golds[row]]}" for row in faulty_rows[:MAX_ROWS_SHOWN])
-    fault = f"{len(faulty_rows)} of {len(problems)} solutions of {name} cannot be graded (rows from 0): {examples}"
-    if not drops_unreadable:
-        raise ValueError(f"{fault}; fix them, or drop their rows, as leash filter does")
-    logger.warning("%s; these rows are dropped", fault)
-    return problems.select([row for row, gold in enumerate(golds) if gold not in faults])
+            faults[row] = "is no text"
+        elif gold in fault_of_text:
+            faults[row] = fault_of_text[gold]
+    return faults

@@ -1,6 +1,7 @@
 """Makes problems with reasoning-gym, whose tasks generate problems and score the answers to them."""
 
 import json
+from typing import Any
 
 from datasets import Dataset, DatasetDict
 
@@ -24,25 +25,25 @@ def load_reasoning_gym(text: str) -> DatasetDict:
             [`~leash_trl.rewards.reasoning_gym_reward`] reads.
     """
     settings = task_settings(text)  # such as {"task": "chain_sum", "max_terms": 4}
-    settings["seed"] = settings.get("seed") or 0
-    splits: dict[str, Dataset] = {}
-    # Questions of the split `train`, which is made first, so that `test` can leave them out.
-    training_questions: set[str] = set()
-    for split, offset in (("train", 0), ("test", TEST_SEED_OFFSET)):
-        split_settings = json.dumps({**settings, "seed": settings["seed"] + offset}, default=str)
-        rows = []
-        for index, entry in enumerate(procedural_dataset(split_settings)):
-            question = entry["question"]
-            answer = str(entry["answer"])
-            if question not in training_questions and answer.strip():
-                # From the number of the problem and the settings, such as '7 {"task": "chain_sum", "seed": 0}', the
-                # reward function makes the problem again, whose task then scores the answer of a completion.
-                reference = f"{index} {split_settings}"
-                rows.append({"question": question, "answer": answer, "reasoning_gym": reference})
-        if not rows:
-            raise ValueError(
-                f"reasoning_gym:{text} has no problem for the split {split}; lower size or vary its settings"
-            )
-        training_questions = {row["question"] for row in rows}
-        splits[split] = Dataset.from_list(rows)
-    return DatasetDict(splits)
+    seed = settings.get("seed") or 0
+    train = _rows({**settings, "seed": seed})
+    training_questions = {row["question"] for row in train}
+    test = []
+    for row in _rows({**settings, "seed": seed + TEST_SEED_OFFSET}):
+        if row["question"] not in training_questions:
+            test.append(row)
+    return DatasetDict(train=Dataset.from_list(train), test=Dataset.from_list(test))
+
+
+def _rows(settings: dict[str, Any]) -> list[dict[str, str]]:
+    """Returns the problems of a task with these settings, without those whose answer is empty."""
+    settings_text = json.dumps(settings, default=str)
+    rows = []
+    for index, entry in enumerate(procedural_dataset(settings_text)):
+        answer = str(entry["answer"])
+        if answer.strip():
+            # From the number of the problem and the settings, such as '7 {"task": "chain_sum", "seed": 0}', the reward
+            # function makes the problem again, whose task then scores the answer of a completion.
+            reference = f"{index} {settings_text}"
+            rows.append({"question": entry["question"], "answer": answer, "reasoning_gym": reference})
+    return rows

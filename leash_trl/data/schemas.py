@@ -4,13 +4,14 @@ All functions are pure. `leash_trl.data.problems` loads the rows and removes rep
 """
 
 import random
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from leash_trl.data.prompts import LETTERS, bare_question, multiple_choice_question
+from datasets import Dataset, Features, IterableDataset
+
+from leash_trl.data.prompts import LETTERS, multiple_choice_question
 
 
 Row = Mapping[str, Any]
@@ -48,14 +49,6 @@ class Schema:
     read_row: Callable[[Row], tuple[str | Messages, str]]  # returns question, as text or as messages to keep, and gold
     has_template: bool = False  # whether the text of a question may have a template around it
 
-    def question_and_gold(self, row: Row, keeps_template: bool = False) -> tuple[str | Messages, str]:
-        """Returns question, as text or as messages to keep, and gold. The text is without its template unless
-        `keeps_template` is true."""
-        question, gold = self.read_row(row)
-        if self.has_template and not keeps_template and isinstance(question, str):
-            question = bare_question(question)
-        return question, gold
-
 
 def read_text(row: Row, column: str) -> str:
     """Returns the text of a column without surrounding blanks; numbers become text, integral floats text of
@@ -69,50 +62,39 @@ def read_text(row: Row, column: str) -> str:
     # `bool` is a subclass of `int`, but true and false are no numbers.
     is_answer = isinstance(value, str | int | float) and not isinstance(value, bool)
     is_nan = value != value  # NaN alone differs from itself; it stands for an empty cell
-    if not is_answer or is_nan:
-        raise ValueError(f"column {column!r} is {value!r}, but must be text or a number; fix or drop the row")
-    text = str(value).strip()
-    if not text:
-        raise ValueError(f"column {column!r} is empty; fill it or drop the row")
-    return text
-
-
-def _messages(row: Row) -> Messages:
-    messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"] or []]
-    if not messages or messages[-1]["role"] != "user" or not messages[-1]["content"]:
-        raise ValueError("column 'prompt' must be messages that end with one of the user; fix or drop the row")
-    return messages
+    if not is_answer or is_nan or not str(value).strip():
+        raise ValueError(f"column {column!r} is {value!r}, but must be text or a number; fill it or drop the row")
+    return str(value).strip()
 
 
 def _text_of_only_message(messages: Messages) -> str | Messages:
     """Returns the text if the user's message is the only one, so that another template can be applied to it."""
-    content = messages[0]["content"]
-    return content if len(messages) == 1 and isinstance(content, str) else messages
+    if len(messages) == 1 and isinstance(messages[0]["content"], str):
+        return str(messages[0]["content"])
+    return messages
 
 
-def _question_of_messages(row: Row) -> str | Messages:
-    if isinstance(row["prompt"], str):
-        return read_text(row, "prompt")
-    return _text_of_only_message(_messages(row))
+def _question_of_prompt(row: Row) -> str | Messages:
+    prompt = row["prompt"]
+    return prompt if isinstance(prompt, str) else _text_of_only_message(prompt)
 
 
 def _read_chat(column: str, gold_column: str | None, row: Row) -> tuple[str | Messages, str]:
     """Reads a conversation without the assistant's last message as the prompt. The gold is in a column of its own, or
     it is that message."""
+    role_key, content_key = CHAT_KEYS[column]
     messages: Messages = []
-    for message in row[column] or []:
+    for message in row[column]:
         # {"from": "human", "value": "2 + 2?"} of ShareGPT becomes {"role": "user", "content": "2 + 2?"}.
-        role_key, content_key = CHAT_KEYS[column]
         role = message[role_key]
         messages.append({"role": CHAT_ROLES.get(role, role), "content": message[content_key]})
-    is_answered = len(messages) > 1 and messages[-1]["role"] == "assistant"
-    has_gold = is_answered or gold_column is not None
-    if not messages or not has_gold:
-        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
     # The assistant's last message is an answer and no part of the question, also if the gold is in another column.
+    is_answered = messages[-1]["role"] == "assistant"
     question = _text_of_only_message(messages[:-1] if is_answered else messages)
     if gold_column is not None:
         return question, read_text(row, gold_column)
+    if not is_answered:
+        raise ValueError(f"column {column!r} must end with an answer of the assistant; fix or drop the row")
     return question, read_text(messages[-1], "content")
 
 
@@ -125,20 +107,18 @@ def _read_alpaca(row: Row) -> tuple[str | Messages, str]:
 
 
 def _read_verl(row: Row) -> tuple[str | Messages, str]:
-    reward_model = row["reward_model"] or {}
     column = "reward_model.ground_truth"
     # A row of this single column, so that messages of `read_text` name the entry.
-    gold = read_text({column: reward_model.get("ground_truth")}, column)
-    # The AMC file of the LEASH release has the text "142.0" for 142.
-    integer = re.fullmatch(r"(-?\d+)\.0+", gold)
-    if integer:
-        gold = integer[1]
-    return _question_of_messages(row), gold
+    gold = read_text({column: row["reward_model"]["ground_truth"]}, column)
+    return _question_of_prompt(row), gold
+
+
+def _read_slime(row: Row) -> tuple[str | Messages, str]:
+    return _question_of_prompt(row), read_text(row, "label")
 
 
 def _read_trl(row: Row) -> tuple[str | Messages, str]:
-    question = _messages(row) if isinstance(row["prompt"], list) else read_text(row, "prompt")
-    return question, read_text(row, "solution")
+    return row["prompt"], read_text(row, "solution")
 
 
 def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
@@ -166,10 +146,7 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     """Drops placeholders among the choices, which may change the letter of the answer."""
     options = row["options"]  # texts of the choices, some of which may be the placeholder "N/A"
-    letter = row["answer"]  # such as "B"
-    right = row["answer_index"]  # the same, counted from 0
-    if right not in range(len(options)) or letter != LETTERS[right]:
-        raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; fix or drop the row")
+    right = row["answer_index"]  # from 0
     # The right option is kept whatever its text is. Without the placeholders before it, its letter is another one.
     kept = [index for index, option in enumerate(options) if index == right or option.strip() != "N/A"]
     choices = [options[index].strip() for index in kept]
@@ -192,9 +169,9 @@ def _chat_schemas() -> list[Schema]:
 SCHEMAS = (
     Schema(("prompt", "solution"), _read_trl),
     Schema(("prompt", "reward_model"), _read_verl, has_template=True),
-    Schema(("prompt", "label"), lambda row: (_question_of_messages(row), read_text(row, "label")), has_template=True),
+    Schema(("prompt", "label"), _read_slime, has_template=True),
     Schema(("Question", *GPQA_CHOICES), _read_gpqa),
-    Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
+    Schema(("question", "options", "answer_index"), _read_mmlu_pro),
     *(Schema(columns, partial(_read_texts, *columns)) for columns in QUESTION_AND_GOLD_COLUMNS),
     *_chat_schemas(),
     Schema(("instruction", "output"), _read_alpaca),
@@ -211,20 +188,25 @@ def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | N
         ('question', 'answer')
     """
     columns = [*columns]
-    has_prompt_for_own_reward = not needs_gold and "prompt" in columns
-    for schema in SCHEMAS:
-        # If the user's own reward function grades, a column `prompt` is what to ask, and columns such as question and
-        # answer beside it are for that function. Schemas without a column `prompt` then do not apply.
-        is_excluded = has_prompt_for_own_reward and "prompt" not in schema.columns
-        if set(schema.columns).issubset(columns) and not is_excluded:
+    # If the user's own reward function grades, a column `prompt` is what to ask, and columns such as question and
+    # answer beside it are for that function.
+    asks_prompt = not needs_gold and "prompt" in columns
+    candidates = [schema for schema in SCHEMAS if "prompt" in schema.columns or not asks_prompt]
+    for schema in candidates:
+        if set(schema.columns).issubset(columns):
             return schema
-    if has_prompt_for_own_reward:
+    if asks_prompt:
         return None  # no gold is read, and the prompt is taken as it is
     lacking = "prompt and solution" if needs_gold else "prompt"
     raise ValueError(
         f"the columns are {', '.join(columns)}, but {lacking} (or question and answer) are missing; add them, and do "
         "not rename columns that your reward functions read"
     )
+
+
+def column_types(rows: Dataset | IterableDataset) -> Features:
+    """Returns the types of the columns; for a stream that does not state them, those of its first row."""
+    return rows.features or Dataset.from_list([next(iter(rows))]).features
 
 
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:

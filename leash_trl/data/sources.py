@@ -70,6 +70,7 @@ SOURCES = {
         Source("reasoning_gym", "train", generator="reasoning_gym", split="test"),
     )
 }
+SOURCES_BY_HUB_ID = {source.hub_id: source for source in SOURCES.values()}
 
 
 @dataclass(frozen=True)
@@ -89,31 +90,19 @@ class Reference:
 def task_settings(text: str) -> dict[str, Any]:
     """Returns the settings of a task, which is given by its name or as a mapping in YAML.
 
-    Raises:
-        `ValueError`: If the text names no task.
-
     Example:
         >>> task_settings("chain_sum"), task_settings("{task: chain_sum, max_terms: 4}")
         ({'task': 'chain_sum'}, {'task': 'chain_sum', 'max_terms': 4})
     """
     # A name such as chain_sum is YAML too, namely text.
-    try:
-        settings = yaml.safe_load(text)
-    except yaml.YAMLError:
-        settings = None
-    if isinstance(settings, str):
-        settings = {"task": settings}
-    if not isinstance(settings, dict) or not isinstance(settings.get("task"), str):
-        raise ValueError(
-            f"reasoning_gym:{text} names no task; write 'reasoning_gym:{{task: chain_sum, max_terms: 4}}'"
-        )
-    return settings
+    settings = yaml.safe_load(text)
+    return settings if isinstance(settings, dict) else {"task": settings}
 
 
 def parse_reference(text: str, config: str | None = None, field: str = "dataset_name") -> Reference:
     """Returns the data set for a name in a command line or recipe.
 
-    The Hub id of a source means that source, unless another configuration is requested, which has other rows.
+    The Hub id of a source means that source.
 
     Args:
         text (`str`): A name in `SOURCES`; `NAME=PATH` for the same source with rows from a local file or folder; a
@@ -139,34 +128,29 @@ def parse_reference(text: str, config: str | None = None, field: str = "dataset_
     if rows and name in SOURCES:
         path = Path(existing_path(rows, f"{name} in {field}"))
         return Reference(name, SOURCES[name], path=path, config=config)
-    if text in SOURCES:
-        return _source_reference(SOURCES[text], config)
     path = Path(text).expanduser()
     # The path of an empty text would be the working folder.
-    if text and path.exists():
+    if text and text not in SOURCES and path.exists():
         return Reference(path.stem, path=path, config=config)
-    # such as "openai/gsm8k:socratic"
+    # such as "openai/gsm8k" or "openai/gsm8k:socratic"
     hub_id, _, config_in_text = text.partition(":")
-    config = config or config_in_text
-    for source in SOURCES.values():
-        if source.hub_id == hub_id:
-            return _source_reference(source, config)
+    config = config or config_in_text or None
+    source = SOURCES.get(text) or SOURCES_BY_HUB_ID.get(hub_id)
+    if source is not None:
+        return Reference(source.name, source, hub_id=source.hub_id, config=config or source.config)
+    _check_hub_id(hub_id, text, field)
+    return Reference(hub_id.partition("/")[2], hub_id=hub_id, config=config)
+
+
+def _check_hub_id(hub_id: str, text: str, field: str) -> None:
+    """Raises `ValueError` if a text is the path of no file, or no id of a data set on the Hub."""
     # A Hub id may end like the name of a file, but such a name is more likely that of a file which does not exist.
     is_file_name = "=" not in hub_id and file_builder(Path(hub_id)) is not None
     if is_file_name or looks_like_path(hub_id):
         raise ValueError(f"{field} is {text!r}, but there is no such file or folder here; correct the path")
     owner, _, repository = hub_id.partition("/")
-    if owner and repository and "/" not in repository and "=" not in hub_id:
-        return Reference(repository, hub_id=hub_id, config=config or None)
-    raise ValueError(
-        f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one of "
-        f"{', '.join(SOURCES)}, alone or as NAME=PATH"
-    )
-
-
-def _source_reference(source: Source, config: str | None) -> Reference:
-    """Returns a source, or, with another configuration than the source's, the data set on the Hub, which has other
-    rows."""
-    if source.hub_id is None or config in (None, "", source.config or "default"):
-        return Reference(source.name, source, hub_id=source.hub_id, config=source.config)
-    return Reference(source.hub_id.split("/")[-1], hub_id=source.hub_id, config=config)
+    if not (owner and repository) or "=" in hub_id:
+        raise ValueError(
+            f"{field} is {text!r}, but must be a file, a folder, a Hub id (owner/name or owner/name:config), or one "
+            f"of {', '.join(SOURCES)}, alone or as NAME=PATH"
+        )

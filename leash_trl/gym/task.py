@@ -37,10 +37,6 @@ STEP_TEXTS = (FULL, SHORT, TERSE, "")
 
 # A small model cannot count its passes, so each recheck begins with different words.
 RECHECK_OPENINGS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
-CONFIRMATION = " Yes, it is {}."
-REPAIR = " No, that was a slip, it is {}."
-CLOSER = " So the answer is {}."
-ENDING = "</think>\\boxed{{{}}}"
 
 Split = Literal["train", "test"]
 
@@ -164,10 +160,10 @@ def labeled_wording(problem: Problem) -> Wording:
     return Wording(
         steps=tuple(steps),
         rechecks=tuple(opener.format(problem.terms[0]) for opener in RECHECK_OPENINGS),
-        confirmation=CONFIRMATION,
-        repair=REPAIR,
-        closer=CLOSER,
-        ending=ENDING,
+        confirmation=" Yes, it is {}.",
+        repair=" No, that was a slip, it is {}.",
+        closer=" So the answer is {}.",
+        ending="</think>\\boxed{{{}}}",
     )
 
 
@@ -178,10 +174,17 @@ class Slip(NamedTuple):
     error: int  # added to the total
 
 
-def _pass_and_total(
+class Pass(NamedTuple):
+    """One pass over the terms of a sum: its text, and the total that it ends with."""
+
+    text: str
+    total: int
+
+
+def _sample_pass(
     problem: Problem, wording: Wording, brevity: float, skip_share: float, rng: random.Random, slip: Slip | None = None
-) -> tuple[str, int]:
-    """Returns the text of one pass over the terms, and the total that it ends with."""
+) -> Pass:
+    """Samples the style of each step of a pass."""
     # Relative frequencies of the styles full, short, terse and skip. The larger `brevity` is, the shorter is the text.
     weights = (1, brevity, brevity**2, skip_share * brevity**3)
     text = ""
@@ -194,7 +197,7 @@ def _pass_and_total(
             total += slip.error
         (step_text,) = rng.choices(texts, weights)
         text += step_text.format(before=before, total=total)
-    return text, total
+    return Pass(text, total)
 
 
 def _sample_slip(problem: Problem, rng: random.Random) -> Slip:
@@ -218,21 +221,26 @@ def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, word
     # All passes of a trace are written in a similar style: a factor below 1 makes them longer than usual.
     factor = math.exp(rng.gauss(0.0, style.spread))
     slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else None
-    text, total = _pass_and_total(
+    first_pass = _sample_pass(
         problem, wording, brevity=factor * style.brevity, skip_share=style.skip_share, rng=rng, slip=slip
     )
+    text, total = _with_rechecks(first_pass, problem, wording, style=style, factor=factor, rng=rng)
+    has_closer = rng.random() < style.closer_rate
+    closer = wording.closer.format(total) if has_closer else ""
+    return f"{wording.opening}{text}{closer}{wording.ending.format(total)}"
 
+
+def _with_rechecks(
+    first_pass: Pass, problem: Problem, wording: Wording, style: TraceStyle, factor: float, rng: random.Random
+) -> Pass:
+    """Samples 0 to 2 rechecks, each of which says whether its total is the one before."""
+    text, total = first_pass
     # The weights are those of 0, 1 and 2 rechecks.
     (num_rechecks,) = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)
     for opening in wording.rechecks[:num_rechecks]:
         # A recheck has no error, so it corrects the total of a first pass with an error.
-        working, new_total = _pass_and_total(
-            problem, wording, brevity=factor * style.recheck_brevity, skip_share=0.0, rng=rng
-        )
-        verdict = wording.confirmation if new_total == total else wording.repair
-        text += opening + working + verdict.format(new_total)
-        total = new_total
-
-    has_closer = rng.random() < style.closer_rate
-    closer = wording.closer.format(total) if has_closer else ""
-    return f"{wording.opening}{text}{closer}{wording.ending.format(total)}"
+        recheck = _sample_pass(problem, wording, brevity=factor * style.recheck_brevity, skip_share=0.0, rng=rng)
+        verdict = wording.confirmation if recheck.total == total else wording.repair
+        text += opening + recheck.text + verdict.format(recheck.total)
+        total = recheck.total
+    return Pass(text, total)

@@ -30,9 +30,6 @@ logger = logging.getLogger(__name__)
 GENERATED_MARKS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
 EMPTY_CARD = f"---\n{{}}\n---\n{GENERATED_MARKS[0]}"  # metadata without fields, and the mark
 
-MAX_TARGETS_LISTED = 4  # listed in the card; a schedule or targets of single prompts have more
-PLACEHOLDER_PROMPT = [{"role": "user", "content": "..."}]  # of the quick start
-
 
 def write_model_card(
     folder: Path,
@@ -65,38 +62,27 @@ def write_model_card(
     state = trainer_state["stateful_callbacks"][LENGTH_CONTROL_STATE_KEY]
     # The recipe names a class of the user by its import path, with which it is found; the state has only its name.
     method = find_method(recipe.get("length_control", state["method"]))
-    set_fields = {name: value for name, value in recipe.items() if value is not None}
-    length_of = state["length_of"]
-    unit = unit_of(length_of)
-    # such as "completion length" or, if the target limits something else than tokens, "number of tool calls"
-    quantity = f"{length_of} length" if unit == "tokens" else f"number of {unit}"
-    spans = target_spans(trainer_state["log_history"])
-    metadata = _card_metadata(old_card, recipe)
+    metadata = _card_metadata(old_card, recipe, state["method"])
     # What the Hub's page of the model shows, and how its code examples load the model.
     metadata.library_name = "peft" if is_adapter else "transformers"
     metadata.model_name = Path(repo_id or folder.resolve()).name
-    tags = metadata.tags or ["generated_from_trainer", "trl"]
-    # The old card may have these tags already, and a tag must occur once.
-    metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
 
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
         trainer_state=trainer_state,
         state=state,
-        unit=unit,
-        quantity=quantity,
-        recipe=set_fields,
+        unit=unit_of(state["length_of"]),
+        spans=target_spans(trainer_state["log_history"]),
+        recipe=recipe,
         recipe_yaml=recipe_yaml(recipe),
         repo_id=repo_id,
         folder=folder,
         paper=method.paper,
         citations=citations(method, recipe),
-        hyperparameters=_hyper_parameter_values(method, set_fields),
+        hyperparameters=_hyper_parameter_values(method, recipe),
         efforts=field_as_mapping("efforts", recipe.get("efforts")) or {},
         effort_template_kwargs=field_as_mapping("effort_template_kwargs", recipe.get("effort_template_kwargs")) or {},
-        changed_targets=spans if 1 < len(spans) <= MAX_TARGETS_LISTED else [],
-        prompt=PLACEHOLDER_PROMPT,
         evaluation=evaluation,
         shell=shlex.quote,
         # text as Python writes it; JSON's escapes of an emoji would be two characters there
@@ -105,27 +91,32 @@ def write_model_card(
     write_atomically(path, card)
 
 
-def _card_metadata(old_card: str, recipe: Mapping[str, Any]) -> Any:
-    """Returns the metadata of the old card, with the base model and the data sets of the recipe."""
+def _card_metadata(old_card: str, recipe: Mapping[str, Any], method: str) -> Any:
+    """Returns the metadata of the old card, with the base model and the data sets of the recipe, and our tags."""
     # With this argument, evaluation results that the old card has in a wrong form are left out, and do not raise.
     metadata: Any = ModelCard(old_card, ignore_metadata_errors=True).data
     metadata.base_model = metadata.base_model or _hub_id_or_none(recipe.get("model_name_or_path"))
-    # A recipe names its data in `dataset_name`, or in `path` of each part of a mixture. A name may also be that of one
-    # of our sources, such as "gsm8k", or a local file, of which the card says nothing.
-    mixture = recipe.get("datasets")
-    names = [part.get("path") for part in mixture] if mixture else [recipe.get("dataset_name")]
-    hub_ids = []
-    for name in names:
-        hub_id = _hub_id_or_none(SOURCES[name].hub_id if name in SOURCES else name)
-        if hub_id is not None:
-            hub_ids.append(hub_id)
-    metadata.datasets = hub_ids or None
+    metadata.datasets = _hub_ids_of_data(recipe) or None
     metadata.pipeline_tag = "text-generation"
+    tags = metadata.tags or ["generated_from_trainer", "trl"]
+    # The old card may have these tags already, and a tag must occur once.
+    metadata.tags = [*dict.fromkeys([*tags, "leash", method])]
     return metadata
 
 
-def _hyper_parameter_values(method: type[LengthControl], set_fields: Mapping[str, Any]) -> dict[str, Any]:
+def _hub_ids_of_data(recipe: Mapping[str, Any]) -> list[str]:
+    """Returns the Hub ids of the data sets of a recipe; of local files and the gym, a card says nothing."""
+    # A recipe names its data in `dataset_name`, or in `path` of each part of a mixture.
+    mixture = recipe.get("datasets")
+    names = [part.get("path") for part in mixture] if mixture else [recipe.get("dataset_name")]
+    # A name may also be that of one of our sources, such as "gsm8k".
+    ids = [_hub_id_or_none(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
+    return [hub_id for hub_id in ids if hub_id is not None]
+
+
+def _hyper_parameter_values(method: type[LengthControl], recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all hyper-parameters of the method, those that the recipe does not set with their defaults."""
+    set_fields = {name: value for name, value in recipe.items() if value is not None}
     # A recipe may have the mapping as text, if it was set on the command line.
     kwargs = field_as_mapping("length_control_kwargs", set_fields.get("length_control_kwargs")) or {}
     length_control = method(**hyperparameter_values(method, {**set_fields, "length_control_kwargs": kwargs}))

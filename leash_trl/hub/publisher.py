@@ -89,10 +89,10 @@ class Publisher:
 
     def _push(self, checkpoint: Path, destination: HubRepository) -> None:
         """Pushes a checkpoint in one commit; runs in the thread of the pushes, while training continues."""
-        strategy = self._args.hub_strategy
         # While this push waited, training may have saved a newer checkpoint, which will be pushed instead, or deleted
         # this one because of `save_total_limit`.
-        is_replaced = checkpoint != self._newest_checkpoint and strategy is not HubStrategy.ALL_CHECKPOINTS
+        pushes_all = self._args.hub_strategy is HubStrategy.ALL_CHECKPOINTS
+        is_replaced = checkpoint != self._newest_checkpoint and not pushes_all
         if is_replaced or not checkpoint.is_dir():
             return
         # Training may also delete the checkpoint during the upload, so a copy is uploaded. A run that was killed may
@@ -100,21 +100,26 @@ class Publisher:
         snapshot = self._output_dir / SNAPSHOT_FOLDER
         shutil.rmtree(snapshot, ignore_errors=True)
         copy = _hard_link_copy(checkpoint, snapshot)
-        # by path in the repository: the model in the root and, depending on the strategy, the checkpoint in a folder
-        files: dict[str, Path | bytes] = dict(repository.model_files(copy))
-        if strategy is HubStrategy.CHECKPOINT:
-            files |= repository.checkpoint_files(copy, repository.LAST_CHECKPOINT)
-        elif strategy is HubStrategy.ALL_CHECKPOINTS:
-            files |= repository.checkpoint_files(copy, checkpoint.name)
         try:
-            for name, path in matching_files(self._output_dir, [repository.EVENT_FILE_PATTERN]).items():
-                # The content is read now, since TensorBoard's event file may grow while it is uploaded.
-                files[name] = path.read_bytes()
-            destination.commit(files, f"Training in progress, {checkpoint.name}")
+            destination.commit(self._files_to_push(copy), f"Training in progress, {checkpoint.name}")
         except (OSError, ValueError) as error:  # training continues despite errors of the Hub or the network
             command = f"leash push {shlex.quote(str(self._output_dir))} --repo {destination.repo_id}"
             logger.warning("%s; %s is not on the Hub, so run %s after training", error, checkpoint.name, command)
         shutil.rmtree(snapshot, ignore_errors=True)
+
+    def _files_to_push(self, checkpoint: Path) -> dict[str, Path | bytes]:
+        """Returns the files of a commit by path in the repository: the model in the root and, depending on
+        `hub_strategy`, the checkpoint in a folder, with the event files of TensorBoard."""
+        strategy = self._args.hub_strategy
+        files: dict[str, Path | bytes] = dict(repository.model_files(checkpoint))
+        if strategy is HubStrategy.CHECKPOINT:
+            files |= repository.checkpoint_files(checkpoint, repository.LAST_CHECKPOINT)
+        elif strategy is HubStrategy.ALL_CHECKPOINTS:
+            files |= repository.checkpoint_files(checkpoint, checkpoint.name)
+        for name, path in matching_files(self._output_dir, [repository.EVENT_FILE_PATTERN]).items():
+            # The content is read now, since TensorBoard's event file may grow while it is uploaded.
+            files[name] = path.read_bytes()
+        return files
 
     def wait_for_pushes(self) -> None:
         """Waits for the pushes of checkpoints."""

@@ -31,9 +31,12 @@ WEIGHT_PATTERNS = (
     "adapter_model.bin",
     ADAPTER_FILE,
 )
-CONFIGURATION_FILES = ("config.json", "generation_config.json")
-REFERENCE_ADAPTER_PATTERNS = ("ref/adapter_*",)  # of TRL
-TOKENIZER_PATTERNS = (
+MODEL_PATTERNS = (
+    *WEIGHT_PATTERNS,
+    "config.json",
+    "generation_config.json",
+    "ref/adapter_*",  # the reference adapter of TRL
+    # the tokenizer
     "tokenizer*",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -41,18 +44,19 @@ TOKENIZER_PATTERNS = (
     "merges.txt",
     "*.model",
     "*.tiktoken",
-)
-PROCESSOR_PATTERNS = ("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json")
-CODE_PATTERNS = ("modeling_*.py", "configuration_*.py", "tokenization_*.py")  # of a model that brings its own
-RECORD_FILES = (TRAINER_STATE_FILE, CARD_FILE, CURVES_FILE, RECIPE_FILE)
-MODEL_PATTERNS = (
-    *WEIGHT_PATTERNS,
-    *CONFIGURATION_FILES,
-    *REFERENCE_ADAPTER_PATTERNS,
-    *TOKENIZER_PATTERNS,
-    *PROCESSOR_PATTERNS,
-    *CODE_PATTERNS,
-    *RECORD_FILES,
+    # chat templates and the processor
+    "*.jinja",
+    "additional_chat_templates/*.jinja",
+    "*processor_config.json",
+    # code of a model that brings its own
+    "modeling_*.py",
+    "configuration_*.py",
+    "tokenization_*.py",
+    # the record of the run
+    TRAINER_STATE_FILE,
+    CARD_FILE,
+    CURVES_FILE,
+    RECIPE_FILE,
 )
 # TensorBoard event files, where transformers writes them and the Hub reads them
 EVENT_FILE_PATTERN = "runs/**/*tfevents*"

@@ -67,7 +67,7 @@ def find_method(name: str) -> type[LengthControl]:
     if name in METHODS:
         return METHODS[name]
     # An import path or a file may lead to any object.
-    method: type[LengthControl] = import_by_path("length_control", name, *METHODS, example="MyMethod")
+    method: type[LengthControl] = import_by_path("length_control", name, *METHODS)
     if not (isinstance(method, type) and issubclass(method, LengthControl)):
         raise ValueError(f"length_control is {name!r}, which is no subclass of LengthControl; name one")
     return method

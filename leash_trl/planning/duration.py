@@ -83,32 +83,40 @@ def run_size_lines(
         step_seconds (`float`), tokens_per_second (`float`), measured (`MeasuredUpdate`): Rates, of all GPUs together.
     """
     lines = [f"{size.name}: {size.num_updates:,.0f} policy updates, {size.num_completions:,.0f} completions"]
-    max_completions = size.num_completions * (1 + size.max_sampling_rounds)
-    # What is counted, and its tokens.
-    totals = [(f"at most, {max_completions:,.0f} completions of {longest:,g}", max_completions * longest)]
     if target_length is not None:
         words = f"at the target, {size.num_completions:,.0f} completions of {target_length:,g} on average"
-        totals.insert(0, (words, size.num_completions * target_length))
-    for words, num_tokens in totals:
-        line = f"tokens {words}: {_millions(num_tokens)}"
-        if tokens_per_second is not None:
-            duration = _duration_text(num_tokens / tokens_per_second, size.num_gpus)
-            line += f", {duration} at {tokens_per_second:,.0f} tokens per second (given)"
-        lines.append(line)
+        lines.append(_token_line(size, words, size.num_completions * target_length, tokens_per_second))
+    max_completions = size.num_completions * (1 + size.max_sampling_rounds)
+    words = f"at most, {max_completions:,.0f} completions of {longest:,g}"
+    lines.append(_token_line(size, words, max_completions * longest, tokens_per_second))
     # The end of each line says whether the user set its rate (given) or a run of a few updates had it (measured).
     if step_seconds is not None:
         duration = _duration_text(size.num_updates * step_seconds, size.num_gpus)
         lines.append(f"time: {duration} at {step_seconds:g} seconds per update (given)")
     if measured is not None:
-        duration = _duration_text(size.num_updates * measured.seconds_per_update, size.num_gpus)
-        line = f"time: {duration} at {measured.seconds_per_update:.2f} seconds per update without the optimizer's step"
-        if measured.tokens_per_update is not None:
-            num_tokens = size.num_updates * measured.tokens_per_update
-            line += f"; tokens: {_millions(num_tokens)} at {measured.tokens_per_update:,.0f} per update"
-        lines.append(f"{line} (measured in {measured.num_updates:,} updates)")
+        lines.append(_measured_line(size, measured))
     if step_seconds is None and tokens_per_second is None and measured is None:
         lines.append("time: set tokens_per_second or step_seconds, or run to the folder of a run of a few updates")
     return lines
+
+
+def _token_line(size: RunSize, words: str, num_tokens: float, tokens_per_second: float | None) -> str:
+    """Returns the line of a number of tokens, which `words` explain, with the time that they take at a known rate."""
+    line = f"tokens {words}: {_millions(num_tokens)}"
+    if tokens_per_second is None:
+        return line
+    duration = _duration_text(num_tokens / tokens_per_second, size.num_gpus)
+    return f"{line}, {duration} at {tokens_per_second:,.0f} tokens per second (given)"
+
+
+def _measured_line(size: RunSize, measured: MeasuredUpdate) -> str:
+    """Returns the line of the time and the tokens of a run whose updates are like the measured ones."""
+    duration = _duration_text(size.num_updates * measured.seconds_per_update, size.num_gpus)
+    line = f"time: {duration} at {measured.seconds_per_update:.2f} seconds per update without the optimizer's step"
+    if measured.tokens_per_update is not None:
+        num_tokens = size.num_updates * measured.tokens_per_update
+        line += f"; tokens: {_millions(num_tokens)} at {measured.tokens_per_update:,.0f} per update"
+    return f"{line} (measured in {measured.num_updates:,} updates)"
 
 
 def _millions(num_tokens: float) -> str:

@@ -70,8 +70,7 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
     """Loads a configuration: from `config_file`, else of a model of the paper, a folder, the gym or the Hub."""
     from transformers import AutoConfig
 
-    # A folder of the same name comes before a model of the paper, as it does in transformers.
-    if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
+    if config_file is None and model in PAPER_MODELS:
         return AutoConfig.for_model(**PAPER_MODELS[model])
     path = complete_model_path(model) if config_file is None else existing_path(config_file, "model_config")
     return AutoConfig.from_pretrained(path)
@@ -203,35 +202,40 @@ def layer_activation_bytes(settings: Settings) -> int:
 
     If attention needs a mask, each row has an additive mask of shape (length, length).
     """
-    architecture = settings.architecture
-    config = architecture.config
+    config = settings.architecture.config
     size = settings.compute_dtype_bytes
     weight_size = settings.forward_weight_dtype_bytes
-    num_heads = config.num_attention_heads
 
     # All sizes are bytes of each position, which autograd keeps for the backward pass of the layer.
     norm = (FLOAT32_BYTES + weight_size) * config.hidden_size + FLOAT32_BYTES  # input, output and factor
+    norms = 2 * norm  # before attention, and before the feed-forward layer
     # Under autocast, the products q, k, v, gate and up cast a copy of their input each; otherwise those behind the
     # same norm share its output.
     num_inputs = 5 if settings.is_autocast else 2
     inputs = num_inputs * size * config.hidden_size
+    feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
+    return settings.microbatch_tokens * (norms + inputs + _attention_position_bytes(settings) + feed_forward)
+
+
+def _attention_position_bytes(settings: Settings) -> int:
+    """Returns the bytes that the attention of one layer keeps for each position."""
+    architecture = settings.architecture
+    config = architecture.config
+    size = settings.compute_dtype_bytes
+
     queries_and_output = 2 * size * architecture.query_width
     # With a mask, `sdpa` repeats keys and values for each query head.
     key_size = architecture.query_width if settings.needs_mask else architecture.kv_width
     keys_and_values = 2 * size * key_size
-    log_sum = FLOAT32_BYTES * num_heads  # of the softmax of each query head
-    feed_forward = 4 * size * config.intermediate_size  # gate, its activation, up projection and product
+    log_sum = FLOAT32_BYTES * config.num_attention_heads  # of the softmax of each query head
+    mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
     # Qwen3 normalizes queries and keys: the input in float32, the output, and a float32 factor for each head.
     query_key_norms = 0
     if config.model_type == "qwen3":
         normalized_size = architecture.query_width + architecture.kv_width
-        factors = FLOAT32_BYTES * (num_heads + config.num_key_value_heads)
+        factors = FLOAT32_BYTES * (config.num_attention_heads + config.num_key_value_heads)
         query_key_norms = (FLOAT32_BYTES + size) * normalized_size + factors
-    mask = size * settings.max_length if settings.needs_mask else 0  # this position's row of the additive mask
-
-    attention = queries_and_output + keys_and_values + log_sum
-    norms = 2 * norm  # before attention, and before the feed-forward layer
-    return settings.microbatch_tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
+    return queries_and_output + keys_and_values + log_sum + mask + query_key_norms
 
 
 def weight_copy_bytes(settings: Settings, num_layers: int) -> int:
@@ -292,32 +296,40 @@ def peak_activation_bytes(settings: Settings) -> int:
     size per position. Source: section 5 of [Reducing Activation Recomputation in Large Transformer
     Models](https://huggingface.co/papers/2205.05198).
     """
+    # One boolean for each pair of positions of a row.
+    mask = settings.microbatch_tokens * settings.max_length if settings.needs_mask else 0
+    if settings.gradient_checkpointing:
+        return mask + _checkpointed_peak_bytes(settings)
+    # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
+    num_layers = settings.architecture.config.num_hidden_layers
+    all_layers = num_layers * layer_activation_bytes(settings) + weight_copy_bytes(settings, num_layers)
+    return mask + all_layers + max(head_peak_bytes(settings), _layer_gradient_bytes(settings))
+
+
+def _layer_gradient_bytes(settings: Settings) -> int:
+    """Returns the bytes of the gradients that the backward pass of a layer holds at once: of two tensors of the
+    feed-forward layer and one of the residual stream."""
+    config = settings.architecture.config
+    width = 2 * config.intermediate_size + config.hidden_size
+    return settings.microbatch_tokens * settings.compute_dtype_bytes * width
+
+
+def _checkpointed_peak_bytes(settings: Settings) -> int:
+    """Returns the peak if checkpointing keeps the input of each layer, and computes the rest again, one layer at a
+    time: in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most."""
     config = settings.architecture.config
     num_layers = config.num_hidden_layers
     tokens = settings.microbatch_tokens
-    size = settings.compute_dtype_bytes
-
-    # One boolean for each pair of positions of a row.
-    mask = tokens * settings.max_length if settings.needs_mask else 0
-    layer = layer_activation_bytes(settings)
-    head = head_peak_bytes(settings)
-    # The backward pass of a layer holds gradients of two tensors of the feed-forward layer and one of the residual
-    # stream at once.
-    layer_gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
-    # Without checkpointing, the tensors of all layers wait for the backward pass, which begins with the head.
-    if not settings.gradient_checkpointing:
-        all_layers = num_layers * layer + weight_copy_bytes(settings, num_layers)
-        return mask + all_layers + max(head, layer_gradients)
-
-    # Checkpointing keeps the input of each layer, and computes the rest again, one layer at a time. The peak is then
-    # in the last layer's forward pass, in the head, or in a layer's backward pass, whichever takes most.
     residual_stream = num_layers * settings.forward_weight_dtype_bytes * config.hidden_size * tokens
     # Autocast caches its copies of trained weights only. Those of weights that an adapter leaves frozen are freed
     # after use, so one layer's are counted.
     num_cached = 1 if settings.adapter_parameters else num_layers
-    last_layer_forward = 3 * size * config.intermediate_size * tokens + weight_copy_bytes(settings, num_cached)
-    one_layer_backward = layer + weight_copy_bytes(settings, 1) + layer_gradients
-    return mask + residual_stream + max(last_layer_forward, head, one_layer_backward)
+    feed_forward = 3 * settings.compute_dtype_bytes * config.intermediate_size * tokens
+    last_layer_forward = feed_forward + weight_copy_bytes(settings, num_cached)
+    one_layer_backward = (
+        layer_activation_bytes(settings) + weight_copy_bytes(settings, 1) + _layer_gradient_bytes(settings)
+    )
+    return residual_stream + max(last_layer_forward, head_peak_bytes(settings), one_layer_backward)
 
 
 class StateBytes(NamedTuple):
@@ -411,6 +423,14 @@ def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
     return 2.0 * architecture.config.num_hidden_layers * architecture.kv_width * element_bytes * tokens
 
 
+def generation_cache_bytes(settings: Settings) -> float:
+    """Returns the bytes of the cache of transformers' `generate`, which generates without vLLM, at full length."""
+    if settings.vllm_mode:
+        return 0.0
+    tokens = settings.steps_per_generation * settings.microbatch_tokens
+    return cache_bytes(settings, tokens, settings.compute_dtype_bytes)
+
+
 class VllmBytes(NamedTuple):
     """Bytes of colocated vLLM on one GPU.
 
@@ -469,8 +489,6 @@ def memory_table(settings: Settings) -> pd.DataFrame:
     has_reference_model = settings.beta and not settings.use_peft
     reference_model = state.weights if has_reference_model else 0.0
     reserved = vllm_sizes(settings).reserved if settings.vllm_mode == "colocate" else 0.0
-    # Positions of the cache of transformers' `generate`, which generates without vLLM.
-    num_cached = 0 if settings.vllm_mode else settings.steps_per_generation * settings.microbatch_tokens
     # Bytes while training and while generating; an item that is freed in one of the two phases is 0 there.
     items = {
         "parameters": (state.weights, state.weights),
@@ -480,7 +498,7 @@ def memory_table(settings: Settings) -> pd.DataFrame:
         "reference model": (reference_model, reference_model),
         "activations": (float(peak_activation_bytes(settings)), 0.0),
         "vLLM": (0.0 if settings.vllm_enable_sleep_mode else reserved, reserved),
-        "generation cache": (0.0, cache_bytes(settings, num_cached, settings.compute_dtype_bytes)),
+        "generation cache": (0.0, generation_cache_bytes(settings)),
     }
     return pd.DataFrame.from_dict(items, orient="index", columns=["training", "generating"])
 
@@ -503,15 +521,7 @@ def spare_bytes(settings: Settings) -> float:
 def misfit_reason(settings: Settings) -> str | None:
     """Returns why the run does not fit, with its largest item; `None` if both peaks fit and colocated vLLM starts."""
     if settings.vllm_mode == "colocate" and num_vllm_sequences(settings) == 0:
-        vllm = vllm_sizes(settings)
-        needed_share = (vllm.weights_and_forward + vllm.sequence_cache) / (settings.gpu_memory * GIB)
-        # Rounded up to whole percent, such as 0.35.
-        rounded_up = math.ceil(100 * needed_share) / 100
-        return (
-            f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.weights_and_forward / GIB:.1f} GiB and "
-            f"{vllm.sequence_cache / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; "
-            f"raise vllm_gpu_memory_utilization to {rounded_up}"
-        )
+        return _vllm_misfit(settings)
     if spare_bytes(settings) >= 0:
         return None
     table = memory_table(settings) / GIB
@@ -524,29 +534,41 @@ def misfit_reason(settings: Settings) -> str | None:
     )
 
 
+def _vllm_misfit(settings: Settings) -> str:
+    """Returns why vLLM does not start, with the share of the GPU's memory with which it would."""
+    vllm = vllm_sizes(settings)
+    needed_share = (vllm.weights_and_forward + vllm.sequence_cache) / (settings.gpu_memory * GIB)
+    # Rounded up to whole percent, such as 0.35.
+    rounded_up = math.ceil(100 * needed_share) / 100
+    return (
+        f"vLLM has {vllm.reserved / GIB:.1f} GiB, but needs {vllm.weights_and_forward / GIB:.1f} GiB and "
+        f"{vllm.sequence_cache / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; "
+        f"raise vllm_gpu_memory_utilization to {rounded_up}"
+    )
+
+
 def memory_saving_options(settings: Settings) -> list[dict[str, Any]]:
     """Returns options that may save memory, cheapest first, even those that are set already. Only LoRA changes the
     policy update."""
-    options: list[dict[str, Any]] = [
-        {"gradient_checkpointing": True},
-        {"attn_implementation": "flash_attention_2"},
-    ]
-    # Half the rows in twice as many micro-batches leave the batch of an update, and that of a generation, the same.
-    num_rows = settings.per_device_train_batch_size
-    if num_rows % 2 == 0:
-        half_the_rows = {
-            "per_device_train_batch_size": num_rows // 2,
-            "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
-            "steps_per_generation": 2 * settings.steps_per_generation,
-        }
-        options.append(half_the_rows)
+    options: list[dict[str, Any]] = [{"gradient_checkpointing": True}, {"attn_implementation": "flash_attention_2"}]
+    if settings.per_device_train_batch_size % 2 == 0:
+        options.append(_half_the_rows(settings))
     options.append({"vllm_enable_sleep_mode": True})
     if settings.num_gpus > 1:
         options += [{"sharding": "zero2"}, {"sharding": "fsdp"}, {"sharding": "zero3"}]
     if settings.vllm_mode:
         options.append({"vllm_mode": "server"})
-    options += [{"use_peft": True}, {"use_peft": True, "load_in_4bit": True}]
-    return options
+    return [*options, {"use_peft": True}, {"use_peft": True, "load_in_4bit": True}]
+
+
+def _half_the_rows(settings: Settings) -> dict[str, Any]:
+    """Returns half the rows in twice as many micro-batches, which leave the batch of an update, and that of a
+    generation, the same."""
+    return {
+        "per_device_train_batch_size": settings.per_device_train_batch_size // 2,
+        "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
+        "steps_per_generation": 2 * settings.steps_per_generation,
+    }
 
 
 def memory_table_lines(settings: Settings) -> list[str]:
@@ -565,45 +587,56 @@ def memory_table_lines(settings: Settings) -> list[str]:
 def batch_lines(settings: Settings, num_iterations: int) -> list[str]:
     """Returns lines with the sizes of the largest micro-batch, vLLM's cache and the generation batch, in tokens."""
     num_rows = settings.per_device_train_batch_size
-    limit = settings.max_completion_length
-    # Completions of all GPUs: those generated at once, and those of one policy update.
-    num_generated = settings.num_gpus * num_rows * settings.steps_per_generation
-    num_updated = settings.num_gpus * num_rows * settings.gradient_accumulation_steps
-    # Policy updates with each generation batch, which is used `num_iterations` times.
-    num_updates = num_iterations * num_generated / num_updated
     lines = [f"largest micro-batch: {settings.microbatch_tokens:,} tokens, {num_rows} x {settings.max_length:,}"]
     if settings.vllm_mode == "colocate":
         lines.append(
             f"vLLM holds {num_vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens at "
             f"once, {vllm_sizes(settings).sequence_cache / GIB:.2f} GiB each"
         )
-    lines.append(
+    return [*lines, _generation_batch_line(settings, num_iterations)]
+
+
+def _generation_batch_line(settings: Settings, num_iterations: int) -> str:
+    """Returns the line of the completions of all GPUs that are generated at once."""
+    rows_of_all_gpus = settings.num_gpus * settings.per_device_train_batch_size
+    num_generated = rows_of_all_gpus * settings.steps_per_generation
+    num_updated = rows_of_all_gpus * settings.gradient_accumulation_steps  # in one policy update
+    # Policy updates with each generation batch, which is used `num_iterations` times.
+    num_updates = num_iterations * num_generated / num_updated
+    limit = settings.max_completion_length
+    return (
         f"generation batch: {num_generated:,} completions, {num_updates:g} policy updates of {num_updated:,}; at most "
         f"{num_generated * limit:,} tokens, {limit:,} each"
     )
-    return lines
 
 
 def verdict_lines(settings: Settings) -> list[str]:
     """Returns lines that state whether the run fits; if not, the reason, and options with the peak of each."""
-    spare = spare_bytes(settings)
     reason = misfit_reason(settings)
-    if reason is None:
-        if spare < TIGHT_SPARE_SHARE * usable_bytes(settings):
-            return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
-        return ["fits"]
+    if reason is not None:
+        return [
+            f"does not fit: {reason}",
+            "options that save memory, each on its own:",
+            *_option_lines(settings),
+            "otherwise use more GPUs with --sharding fsdp, or GPUs with more memory",
+        ]
+    spare = spare_bytes(settings)
+    if spare < TIGHT_SPARE_SHARE * usable_bytes(settings):
+        return [f"fits, with only {spare / GIB:.1f} GiB to spare, by which the estimate may err"]
+    return ["fits"]
 
-    lines = [f"does not fit: {reason}", "options that save memory, each on its own:"]
+
+def _option_lines(settings: Settings) -> list[str]:
+    """Returns a line for each option that saves memory, with the peak that remains, and whether the run then fits."""
+    lines = []
     # Each option is a set of arguments, such as {"use_peft": True, "load_in_4bit": True}.
     for option in memory_saving_options(settings):
         changed = replace(settings, **option)
         # An option that is set already, or saves nothing here, is left out.
-        if spare_bytes(changed) <= spare:
+        if spare_bytes(changed) <= spare_bytes(settings):
             continue
         # As on the command line, to be pasted: "--use_peft true --load_in_4bit true".
         words = " ".join(f"--{name} {str(value).lower()}" for name, value in option.items())
-        peak = peak_bytes(changed) / GIB
-        fits = misfit_reason(changed) is None
-        lines.append(f"  {words}: {peak:.1f} GiB, fits" if fits else f"  {words}: {peak:.1f} GiB")
-    lines.append("otherwise use more GPUs with --sharding fsdp, or GPUs with more memory")
+        line = f"  {words}: {peak_bytes(changed) / GIB:.1f} GiB"
+        lines.append(line if misfit_reason(changed) else f"{line}, fits")
     return lines

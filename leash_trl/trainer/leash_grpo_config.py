@@ -129,7 +129,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self._move_hub_token()
+        self.move_hub_token()
         self._read_mappings()
         if self.remove_unused_columns:
             raise ValueError(
@@ -149,7 +149,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             for warning in self._warnings(method):
                 warnings.warn(warning, UserWarning, stacklevel=3)
 
-    def _move_hub_token(self) -> None:
+    def move_hub_token(self) -> None:
         """Moves the Hub token to the environment, where huggingface_hub looks for it: files and logs show all
         fields."""
         token = self.hub_token  # type: ignore[has-type]

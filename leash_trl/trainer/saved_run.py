@@ -139,6 +139,7 @@ class SavedRunGRPOTrainer(LengthGroupedGRPOTrainer):
         # last, in case this save is killed in between. In a checkpoint, transformers writes it.
         if self.args.should_save:
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
+        self.args.move_hub_token()  # which `set_push_to_hub` may have set since; the arguments are saved too
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
             self.publisher.write_recipe_and_card(folder, is_checkpoint)

@@ -71,7 +71,7 @@ def test_common_columns_are_read_as_prompt_and_solution(read_row, row, prompt):
     "row",
     [
         {"prompt": [USER, {"role": "assistant", "content": "<think>"}], "solution": "7"},  # TRL would not continue it
-        {"prompt": [QUESTION, QUESTION], "solution": ["7", "7"]},  # a table of columns, which is one row
+        {"prompt": [QUESTION, QUESTION], "solution": "7"},  # texts are no messages
         {"messages": [USER]},
         {"chosen": "7", "rejected": "8"},
     ],

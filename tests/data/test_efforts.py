@@ -1,7 +1,5 @@
 """Efforts: one question per effort, each with its word and target."""
 
-import re
-
 import pytest
 from datasets import Dataset
 
@@ -24,12 +22,6 @@ def test_each_question_is_asked_once_per_effort():
     assert rows["effort"][:] == ["low", "high", "low", "high"]
     assert rows["target_length"][:] == [64, 512, 64, 512]
     assert rows["solution"][:] == ["1", "1", "2", "2"]
-
-
-@pytest.mark.parametrize("efforts", [{"low": 0}, {"low": "64"}, {1: 64}, {False: 64}], ids=str)
-def test_an_effort_without_name_or_positive_target_is_refused_by_name(efforts):
-    with pytest.raises(ValueError, match=re.escape(str(efforts).strip("{}"))):
-        with_efforts(ROWS, efforts)
 
 
 def test_a_suffix_that_does_not_state_the_effort_is_refused():
@@ -68,21 +60,11 @@ def test_efforts_by_arguments_of_the_template_add_no_words_also_to_streams(state
         assert [template_arguments(row) for row in asked] == [TEMPLATE_KWARGS["low"], TEMPLATE_KWARGS["off"]] * 2
 
 
-def test_an_effort_without_arguments_beside_one_with_them_is_named():
-    efforts = {"off": 64, "low": 256, "high": 512}
-    kwargs = {"off": {"thinks": False}, "low": {}}  # which says that the default is meant
-    with pytest.warns(UserWarning, match=r"\Aeffort_template_kwargs [^\n]*\bhigh\b[^\n]*\Z") as warned:
-        with_efforts(ROWS, efforts, template_kwargs=kwargs)
-    assert len(warned) == 1
-    assert "low" not in str(warned[0].message)
-
-
 def test_words_may_stand_beside_arguments():
     asked = with_efforts(ROWS, {"low": 64, "off": 9}, " ({effort})", TEMPLATE_KWARGS)
     assert [row["prompt"][-1]["content"] for row in asked.select([0, 1])] == ["1 + 1? (low)", "1 + 1? (off)"]
 
 
-@pytest.mark.parametrize("template_kwargs", [{"high": {"reasoning_effort": "high"}}, {"low": "low"}, {"low": None}])
-def test_arguments_of_no_effort_or_without_names_are_refused(template_kwargs):
-    with pytest.raises(ValueError, match=r"^effort_template_kwargs has '(high|low)'"):
-        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs=template_kwargs)
+def test_arguments_of_no_effort_are_refused():
+    with pytest.raises(ValueError, match=r"^effort_template_kwargs has 'high'"):
+        with_efforts(ROWS, {"low": 64, "off": 9}, template_kwargs={"high": {"reasoning_effort": "high"}})

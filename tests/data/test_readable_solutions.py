@@ -33,5 +33,5 @@ def test_their_rows_are_left_out_on_request(caplog):
 
 
 def test_a_missing_gold_is_refused_by_its_row():
-    with pytest.raises(ValueError, match=r"row 1 .*solution"):
+    with pytest.raises(ValueError, match=r"solutions of rows .*row 1: None"):
         with_readable_solutions(problems("1", None), "rows")

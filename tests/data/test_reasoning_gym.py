@@ -84,23 +84,11 @@ def test_tasks_can_be_mixed_and_each_scores_its_own():
     assert reasoning_gym_reward(completions, rows["reasoning_gym"][:]) == [1.0] * len(rows)
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("", "task"),
-        ("[1]", "task"),
-        ("word_ladder", "word_ladder"),
-        ("{task", "task"),
-        ("{task: coin_flip, size: 3000}", "test"),
-        ("no_such_task", "no_such_task"),
-        ("{task: chain_sum, terms: 2}", "terms"),
-        ("{task: chain_sum, size: 0}", "size"),
-    ],
-)
-def test_a_task_that_cannot_be_made_is_one_line(text, named):
-    with pytest.raises(ValueError, match=named) as error:
-        load_training_rows(f"reasoning_gym:{text}")
-    assert "\n" not in str(error.value)
+def test_a_task_whose_problems_differ_between_processes_is_refused():
+    mixed = json.dumps({"task": "composite", "datasets": [{"name": "word_ladder", "weight": 1, "config": {}}]})
+    for task in ("word_ladder", mixed):
+        with pytest.raises(ValueError, match="word_ladder"):
+            load_training_rows(f"reasoning_gym:{task}")
 
 
 SMALL = ["--model_name_or_path", "gym", "--max_new_tokens", "16", "--num_samples", "2", "--limit", "4"]

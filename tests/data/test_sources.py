@@ -15,12 +15,14 @@ def test_a_source_by_its_name_is_the_source_by_its_hub_id(name):
     assert parse_reference(name) == expected
     if source.hub_id is not None:
         assert parse_reference(source.hub_id) == expected
-        assert parse_reference(source.hub_id, config=source.config or "default") == expected
 
 
-def test_other_hub_ids_and_another_configuration_are_other_data():
-    other = Reference("gsm8k", hub_id="openai/gsm8k", config="socratic")
-    assert parse_reference("openai/gsm8k:socratic") == parse_reference("gsm8k", config="socratic") == other
+def test_a_source_may_have_another_configuration():
+    socratic = Reference("gsm8k", SOURCES["gsm8k"], hub_id="openai/gsm8k", config="socratic")
+    assert parse_reference("openai/gsm8k:socratic") == parse_reference("gsm8k", config="socratic") == socratic
+
+
+def test_other_hub_ids_are_other_data():
     assert parse_reference("owner/name") == Reference("name", hub_id="owner/name")
     assert parse_reference("owner/name:en") == Reference("name", hub_id="owner/name", config="en")
 

@@ -57,7 +57,6 @@ def test_a_named_source_is_streamed_on_request_and_it_is_said_that_repeats_stay(
     assert isinstance(rows, IterableDataset)
     assert questions(rows) == [f"One?{BOXED_SUFFIX}"] * 3
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert isinstance(load_training_rows("gym", streaming=True)[0], IterableDataset)
 
 
 def test_the_rows_of_a_benchmark_are_not_trained_on(folder, monkeypatch):

@@ -140,10 +140,7 @@ def plan_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
 
 def planned_run_lines(arguments: PlanArguments, script_args: Any, training_args: Any) -> list[str]:
     """Returns lines with the size of the run and, if a rate is known, how long it takes."""
-    from leash_trl.data.efforts import check_efforts
-
     efforts = field_as_mapping("efforts", script_args.efforts) or {}
-    check_efforts(efforts, template_kwargs={})
     # Equally many prompts have the target of each effort.
     target_length = fmean(efforts.values()) if efforts else training_args.target_length
     # Every completion is used in `num_iterations` updates, so a run generates fewer than its updates process.
