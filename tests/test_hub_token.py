@@ -37,3 +37,11 @@ def test_a_token_among_the_arguments_of_the_model_is_refused(make_args):
 )
 def test_tokens_leave_messages_and_the_one_in_use_whatever_it_looks_like(text, token):
     assert without_token(f"Bearer {text}\\n is illegal", token) == "Bearer <HUB_TOKEN>\\n is illegal"
+
+
+def test_a_token_set_after_the_trainer_exists_is_not_saved(make_trainer, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "another")
+    trainer = make_trainer()
+    trainer.args.hub_token = LOOKS_LIKE_ONE
+    trainer.save_model(tmp_path)
+    assert LOOKS_LIKE_ONE.encode() not in (tmp_path / "training_args.bin").read_bytes()
