@@ -17,7 +17,6 @@ from leash_trl.comparison.curves import RUNNING_MEAN_BATCHES, first_step_at_targ
 from leash_trl.completions.costs import cost_label
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
-from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import format_cost, format_tokens, markdown, with_interval
 
@@ -167,7 +166,7 @@ def _only_say_right_or_wrong(rewards: set[float]) -> bool:
     return max(other_rewards) < 0 and 1 in rewards
 
 
-def evaluation_columns(run: EvaluatedRun, measure: str, benchmark: str = OVERALL) -> Row:
+def evaluation_columns(run: EvaluatedRun, measure: str) -> Row:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and its
     tokens. Another cost than tokens also has its name and its mean, and rewards have their bounds."""
     row: Row = {"measure": measure}
@@ -176,12 +175,12 @@ def evaluation_columns(run: EvaluatedRun, measure: str, benchmark: str = OVERALL
         row["length_of"] = length_of
     # The metric of an evaluation for each column.
     for column, metric in {"score": measure, "mean_tokens": "tokens"}.items():
-        row |= _interval_columns(column, run.estimate(metric, benchmark))
+        row |= _interval_columns(column, run.estimate(metric))
     for column, metric in METRIC_BY_COLUMN.items():
-        row[column] = run.estimate(metric, benchmark).value
+        row[column] = run.estimate(metric).value
     if length_of != "completion":
         cost_metric = "thinking_tokens" if length_of == "thinking" else "cost"
-        row |= _interval_columns("mean_cost", run.estimate(cost_metric, benchmark))
+        row |= _interval_columns("mean_cost", run.estimate(cost_metric))
     # The interval over seeds must stay within these bounds; those of accuracy are 0 and 1.
     if measure == "reward":
         row["lowest_score"], row["highest_score"] = reward_bounds(run.samples)
