@@ -54,12 +54,12 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     return seeds
 
 
-def _seed_row(evaluation: FinishedEvaluation, base_row: dict[str, Any]) -> dict[str, Any]:
+def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Row:
     """Returns the row of `seeds.csv` for one evaluation; `base_row` has the results of the model before training."""
     run = evaluation.run
     request = evaluation.request
     # All columns from the score on are numbers, so text stands before it.
-    row = {
+    row: tables.Row = {
         "name": request.name_with_variant(run.label),
         "seeds": str(run.seed),
         "target_of": run.length_of,

@@ -1,7 +1,6 @@
 """How far the runs of a comparison are, by the progress bars in their logs."""
 
 import io
-import itertools
 import re
 import sys
 import time
@@ -171,7 +170,8 @@ class ComparisonProgress:
         self._update_bar()
         if self._is_terminal:
             # A row without a run becomes empty.
-            for row, line in itertools.zip_longest(self._rows, lines, fillvalue=""):
+            lines += [""] * (self.num_jobs - len(lines))
+            for row, line in zip(self._rows, lines, strict=True):
                 row.set_description_str(line)
         elif time.monotonic() >= self._last_line + SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
