@@ -59,11 +59,8 @@ def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Ro
     run = evaluation.run
     request = evaluation.request
     # All columns from the score on are numbers, so text stands before it.
-    row: tables.Row = {
-        "name": request.name_with_variant(run.label),
-        "seeds": str(run.seed),
-        "target_of": run.length_of,
-    }
+    name = request.name_with_variant(run.label)
+    row: tables.Row = {"name": name, "seeds": str(run.seed), "target_of": run.length_of}
     row |= tables.result_columns(
         evaluation.evaluated_run,
         base_row,

@@ -108,23 +108,14 @@ def _drawn_curves(points: pd.DataFrame) -> list[DrawnCurve]:
     points = points.assign(label=labels)
     base_look = {"color": "black", "marker": "d"}
     curves = [DrawnCurve(labels[0], points[:1], base_look)]
-    for index, rows in enumerate(_rows_of_curves(points[1:])):
-        # A curve over different settings has the name of the method.
-        label_column = "label" if rows["label"].nunique() == 1 else "name"
-        label = rows[label_column].iloc[0]
-        look = style.line_and_marker_style(index)
-        curves.append(DrawnCurve(label, rows.sort_values(["target_length", "mean_tokens"]), look))
-    return curves
-
-
-def _rows_of_curves(points: pd.DataFrame) -> list[pd.DataFrame]:
-    """Returns the rows of each curve: those of a method, or of each of its settings if they have the
-    same targets."""
-    curves: list[pd.DataFrame] = []
-    for _, method in points.groupby("name", sort=False):
+    for _, method in points[1:].groupby("name", sort=False):
+        # A curve over different settings has the name of the method. Settings with the same targets have curves apart.
         has_repeats = method["target_length"].dropna().duplicated().any()
-        settings = method.groupby("label", sort=False)
-        curves.extend([rows for _, rows in settings] if has_repeats else [method])
+        label_column = "label" if has_repeats or method["label"].nunique() == 1 else "name"
+        for label, rows in method.groupby(label_column, sort=False):
+            look = style.line_and_marker_style(len(curves) - 1)  # the base has no index
+            rows = rows.sort_values(["target_length", "mean_tokens"])
+            curves.append(DrawnCurve(str(label), rows, look))
     return curves
 
 
