@@ -19,12 +19,12 @@ from leash_trl.figures import style
 BAND_ALPHA = 0.2
 MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE_RATIO = 6.0  # ratio of longest to shortest above which ticks are logarithmic
-INTERVAL_LOOK = {
+INTERVAL_LOOK: dict[str, Any] = {
     "linewidth": 0.8,
     "alpha": 0.7,
     "zorder": 2,
 }
-CURVE_LOOK = {
+CURVE_LOOK: dict[str, Any] = {
     "linewidth": 1.4,
     "markersize": 7,
     "zorder": 3,

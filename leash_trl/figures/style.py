@@ -26,7 +26,7 @@ LEGEND_CHARACTERS_PER_INCH = 10  # characters of labels that fit into one inch
 # Six colors after Paul Tol's vibrant scheme, green and brown. All have a contrast of at least 3:1 with the background
 # of a light and of a dark page. Black is reserved for elements that follow the page's text color.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
-TARGET_LOOK = {"color": "black", "linestyle": ":", "linewidth": 1.2}  # of the line at a target
+TARGET_LOOK: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2}  # of the line at a target
 NEUTRAL = "#808080"  # color of grids
 MARKERS = "os^vXP<D"  # as many as colors
 DASHES = ("-", "--", ":", "-.")
@@ -106,7 +106,7 @@ def set_y_limits(axis: Axes) -> None:
 
 def draw_legend_above(axis: Axes) -> None:
     """Draws a legend of a panel's lines above its figure; a single line gets no legend."""
-    figure = axis.figure
+    figure: Any = axis.figure  # not one of matplotlib's subfigures, which have no width in inches
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) <= 1:
         return
