@@ -6,6 +6,7 @@ import pandas as pd
 
 
 NUM_END_BATCHES = 10  # at each end of a log
+RUNNING_MEAN_BATCHES = 10  # number of training batches in a running mean, since single batches are too noisy
 
 Curves = TypeVar("Curves", "pd.Series[float]", pd.DataFrame)
 

@@ -45,25 +45,23 @@ def seed_rows(base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]) -> 
     """Returns the rows of `seeds.csv`: first the model before training, then each evaluation."""
     measure = tables.common_measure([base, *(evaluation.evaluated_run for evaluation in evaluations)])
     base_row = tables.evaluation_columns(base, measure)
-    # If a training limited something else than tokens, the column `target_of` says what each of them limited.
-    has_target_of = any(evaluation.run.length_of != "completion" for evaluation in evaluations)
-    base_names = {"name": BASE, "seeds": ""}
-    if has_target_of:
-        base_names["target_of"] = ""
-    rows = [{**base_names, **base_row}]
-    rows.extend(_seed_row(evaluation, base_row, has_target_of) for evaluation in evaluations)
-    return pd.DataFrame(rows)
+    rows = [{"name": BASE, "seeds": "", "target_of": "", **base_row}]
+    rows.extend(_seed_row(evaluation, base_row) for evaluation in evaluations)
+    seeds = pd.DataFrame(rows)
+    # The column says what each training limited, which needs no saying if all of them limited tokens.
+    if all(evaluation.run.length_of == "completion" for evaluation in evaluations):
+        return seeds.drop(columns="target_of")
+    return seeds
 
 
-def _seed_row(evaluation: FinishedEvaluation, base_row: dict[str, Any], has_target_of: bool) -> dict[str, Any]:
+def _seed_row(evaluation: FinishedEvaluation, base_row: tables.Row) -> tables.Row:
     """Returns the row of `seeds.csv` for one evaluation; `base_row` has the results of the model before training."""
     run = evaluation.run
     request = evaluation.request
-    row = {"name": request.name_with_variant(run.label), "seeds": str(run.seed)}
-    # This column stands before the score, since all columns from there on are numbers.
-    if has_target_of:
-        row["target_of"] = run.length_of
-    results = tables.result_columns(
+    # All columns from the score on are numbers, so text stands before it.
+    name = request.name_with_variant(run.label)
+    row: tables.Row = {"name": name, "seeds": str(run.seed), "target_of": run.length_of}
+    row |= tables.result_columns(
         evaluation.evaluated_run,
         base_row,
         target_length=request.target_length,
@@ -73,15 +71,19 @@ def _seed_row(evaluation: FinishedEvaluation, base_row: dict[str, Any], has_targ
     # Arguments of the template change the model's behavior by themselves, and the base was evaluated without them, so
     # the change is not that of the training.
     if request.template_kwargs:
-        results |= tables.NAN_CHANGE_COLUMNS
+        row |= tables.NAN_CHANGE_COLUMNS
     # The last value of a count that only rises; there are none if the run trained no model.
-    results["generated_tokens"] = int(max(evaluation.generated_tokens, default=0))
-    # The settings in which rows of the same name differ, such as {"lambda_lr": "0.05"}. The target is not among them,
-    # since it has a column already.
+    row["generated_tokens"] = int(max(evaluation.generated_tokens, default=0))
+    return row | _settings_columns(run, request)
+
+
+def _settings_columns(run: ComparedRun, request: LengthRequest) -> dict[str, str]:
+    """Returns the settings in which rows of the same name differ, such as `{"lambda_lr": "0.05"}`, without the target,
+    which has a column already."""
     settings = {field: str(value) for field, value in run.grid_values.items() if field != "target_length"}
     if request.effort is not None:
         settings["effort"] = request.effort
-    return {**row, **results, **settings}
+    return settings
 
 
 def accuracies_by_method(
@@ -96,12 +98,9 @@ def accuracies_by_method(
     curves_by_method: dict[str, list[pd.Series[float]]] = {}
     # The first row is the base, which has no evaluation here.
     for row, evaluation in zip(seeds[1:].to_dict("records"), evaluations, strict=True):
-        accuracies = evaluation.accuracies
-        if not len(accuracies):  # the run trained no model
-            continue
         # Both are indexed by policy update; the curve is indexed by the tokens generated until that update.
-        num_generated = evaluation.generated_tokens.reindex(accuracies.index)
-        curve = accuracies.set_axis(num_generated)
+        num_generated = evaluation.generated_tokens.reindex(evaluation.accuracies.index)
+        curve = evaluation.accuracies.set_axis(num_generated)
         curves_by_method.setdefault(tables.method_with_settings(row), []).append(curve)
     return curves_by_method
 
@@ -116,29 +115,36 @@ def paired_differences(
     (`score`, `mean_tokens` or, of another cost, `mean_cost`), `value`, `low` and `high`. Points that share no seed
     with the reference are left out.
     """
+    # Such as {"accuracy_change": "score", "tokens_change": "mean_tokens"}.
+    column_by_metric = {number.change_metric: number.column for number in tables.compared_numbers(seeds)}
+    rows = []
+    for point, pairs in _pairs_by_point(seeds, base, evaluations).items():
+        changes = mean_changes(pairs)
+        for change in changes[changes["benchmark"] == OVERALL].itertuples():
+            # There is no change of the score if some benchmarks have only a correctness, and others only rewards.
+            if change.metric in column_by_metric:
+                rows.append((point, column_by_metric[change.metric], change.value, change.low, change.high))
+    return pd.DataFrame(rows, columns=[*tables.DIFFERENCE_COLUMNS])
+
+
+def _pairs_by_point(
+    seeds: pd.DataFrame, base: EvaluatedRun, evaluations: Sequence[FinishedEvaluation]
+) -> dict[str, list[tuple[EvaluatedRun, EvaluatedRun]]]:
+    """Returns for each point its runs, each with the run of the reference that has the same seed."""
     # For each point its evaluated runs by seed, such as {"LEASH at 46": {0: ..., 1: ...}}.
     runs_by_point: dict[str, dict[int | None, EvaluatedRun]] = {}
     for point, evaluation in zip(tables.methods_at_targets(seeds), evaluations, strict=True):
         runs_by_point.setdefault(point, {})[evaluation.run.seed] = evaluation.evaluated_run
     reference, points = tables.compared_points(seeds)
-    # The metric of `mean_changes` for each column; that of the score is `accuracy_change` or `reward_change`.
-    metrics = {"score": f"{seeds['measure'].iloc[0]}_change", "mean_tokens": "tokens_change"}
-    if "mean_cost" in seeds:
-        metrics["mean_cost"] = "cost_change"
-    rows = []
+    pairs_by_point = {}
     for point in points:
         runs = runs_by_point[point]
         # The base has no seed, so every seed is compared with the same run of it.
         references = dict.fromkeys(runs, base) if reference == BASE else runs_by_point[reference]
         pairs = [(run, references[seed]) for seed, run in runs.items() if seed in references]
-        if not pairs:
-            continue
-        changes = mean_changes(pairs).set_index(["benchmark", "metric"]).loc[OVERALL]
-        for column, metric in metrics.items():
-            # There is no score if some benchmarks have only a correctness, and others only rewards.
-            if metric in changes.index:
-                rows.append((point, column, *changes.loc[metric, ["value", "low", "high"]]))
-    return pd.DataFrame(rows, columns=["point", "column", "value", "low", "high"])
+        if pairs:
+            pairs_by_point[point] = pairs
+    return pairs_by_point
 
 
 def truncated_shares_by_arm(
@@ -171,16 +177,7 @@ def page_text(
             evaluations of the other finished runs.
         seeds (`DataFrame`), differences (`DataFrame`): The results of [`seed_rows`] and [`paired_differences`].
     """
-    options = runs[0].eval_options
-    # The largest number is that of all benchmarks together.
-    num_problems = base.results["num_problems"].max()
-    benchmarks = ", ".join(options["benchmarks"])
-    paragraphs = [
-        f"`{command}`: {num_problems} problems of {benchmarks}, {options['num_samples']} samples each at temperature "
-        f"{options['temperature']:g}; last checkpoint."
-    ]
-    if "target_length" in options:
-        paragraphs.append(f"The share within target is that of eval: target_length {options['target_length']:g}.")
+    paragraphs = [_how_made(command, runs[0].eval_options, base)]
     # The cells of these efforts are empty, which the page explains.
     if any(evaluation.request.template_kwargs for evaluation in evaluations):
         paragraphs.append(
@@ -189,15 +186,31 @@ def page_text(
     missing = ", ".join(run.name for run in runs if not run.is_done())
     if missing:
         paragraphs.append(f"Missing: {missing}.")
-    warning = truncation_warning(truncated_shares_by_arm(runs[0], base, evaluations))
-    if warning:
-        paragraphs.append(warning)
+    paragraphs.append(truncation_warning(truncated_shares_by_arm(runs[0], base, evaluations)))
     paragraphs.append(tables.comparison_markdown(seeds, differences))
-    return "\n\n".join(paragraphs)
+    return "\n\n".join(filter(None, paragraphs))  # without truncation, that warning is empty
+
+
+def _how_made(command: str, eval_options: dict[str, Any], base: EvaluatedRun) -> str:
+    """Returns the first paragraphs of the page: the command, and the options of `leash eval` that all arms share."""
+    # The largest number is that of all benchmarks together.
+    num_problems = base.results["num_problems"].max()
+    benchmarks = ", ".join(eval_options["benchmarks"])
+    text = (
+        f"`{command}`: {num_problems} problems of {benchmarks}, {eval_options['num_samples']} samples each at "
+        f"temperature {eval_options['temperature']:g}; last checkpoint."
+    )
+    if "target_length" in eval_options:
+        text += f"\n\nThe share within target is that of eval: target_length {eval_options['target_length']:g}."
+    return text
 
 
 def write_tables(
-    output_dir: Path, text: str, table: pd.DataFrame, seeds: pd.DataFrame, differences: pd.DataFrame
+    output_dir: Path,
+    text: str,
+    table: pd.DataFrame,
+    seeds: pd.DataFrame,
+    differences: pd.DataFrame,
 ) -> None:
     """Writes the page, the means over seeds, the rows of the seeds and the differences into a comparison's folder."""
     write_atomically(output_dir / "table.md", text + "\n")

@@ -133,12 +133,12 @@ class ComparisonProgress:
             dynamic_ncols=True,
             disable=False,  # also where TQDM_DISABLE is set: its numbers are read below
         )
-        self._rows: list[tqdm] = []
-        for position in range(1, num_jobs + 1):
-            # A line for each run in progress, shown on a terminal only. tqdm cuts a line to the width of the terminal
-            # only if the line has a bar, which here is a blank.
-            row = tqdm(position=position, bar_format="{desc}{bar:1}", leave=False, dynamic_ncols=True, disable=None)
-            self._rows.append(row)
+        # A line for each run in progress, shown on a terminal only. tqdm cuts a line to the width of the terminal only
+        # if the line has a bar, which here is a blank.
+        self._rows = [
+            tqdm(position=position, bar_format="{desc}{bar:1}", leave=False, dynamic_ncols=True, disable=None)
+            for position in range(1, num_jobs + 1)
+        ]
 
     def __enter__(self) -> "ComparisonProgress":
         self.show()
@@ -167,6 +167,18 @@ class ComparisonProgress:
         for progress in remaining[: self.num_jobs]:
             progress.read_log()
             lines.append(f"{progress.run.name}: {progress.stage}")
+        self._update_bar()
+        if self._is_terminal:
+            # A row without a run becomes empty.
+            lines += [""] * (self.num_jobs - len(lines))
+            for row, line in zip(self._rows, lines, strict=True):
+                row.set_description_str(line)
+        elif time.monotonic() >= self._last_line + SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            print(self._bar, *lines, sep="\n  ", file=sys.stderr, flush=True)
+
+    def _update_bar(self) -> None:
+        """Counts updates and ended runs, and draws the bar on a terminal."""
         trained = [progress for progress in self.runs if progress.run.is_trained]
         # A run whose number of updates is not known yet counts as much as the longest run.
         longest = max(progress.total for progress in trained)
@@ -175,13 +187,5 @@ class ComparisonProgress:
         # tqdm computes the time left by the speed since `start_t`, which loading a model must not lower.
         if self._bar.n == self._bar.initial:
             self._bar.start_t = time.time()
-        self._bar.set_description_str(
-            f"{len(self.runs) - len(remaining)} of {len(self.runs)} runs", refresh=self._is_terminal
-        )
-        if self._is_terminal:
-            # A row without a run becomes empty.
-            for number, row in enumerate(self._rows):
-                row.set_description_str(lines[number] if number < len(lines) else "")
-        elif time.monotonic() >= self._last_line + SECONDS_BETWEEN_LINES:
-            self._last_line = time.monotonic()
-            print(self._bar, *lines, sep="\n  ", file=sys.stderr, flush=True)
+        num_ended = sum(progress.has_ended for progress in self.runs)
+        self._bar.set_description_str(f"{num_ended} of {len(self.runs)} runs", refresh=self._is_terminal)

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -65,21 +66,26 @@ def run_jobs(
         free_devices.put(visible)
     pool = ThreadPoolExecutor(len(devices))
     try:
-        running = {
-            pool.submit(_run_job, log_file, commands, free_devices, lifeline) for log_file, commands in jobs.items()
-        }
-        while running:
-            ended, running = wait(running, seconds_between, FIRST_COMPLETED)
-            for job in ended:
-                yield job.result()
-            if not ended:  # `seconds_between` are over
-                yield None
+        running = set()
+        for log_file, commands in jobs.items():
+            running.add(pool.submit(_run_job, log_file, commands, free_devices, lifeline))
+        yield from _as_they_end(running, seconds_between)
     finally:
         # Jobs that have not started are cancelled, else the pool would start them when others end.
         pool.shutdown(wait=False, cancel_futures=True)
         os.close(writing_end)  # ends the children
         pool.shutdown()  # waits until they have ended
         os.close(lifeline)
+
+
+def _as_they_end(running: set[Future[EndedJob]], seconds_between: float | None) -> Iterator[EndedJob | None]:
+    """Yields jobs as they end, and `None` whenever none has ended for so long."""
+    while running:
+        ended, running = wait(running, seconds_between, FIRST_COMPLETED)
+        for job in ended:
+            yield job.result()
+        if not ended:
+            yield None
 
 
 def _run_job(log_file: Path, commands: Commands, free_devices: SimpleQueue[str | None], lifeline: int) -> EndedJob:
@@ -94,12 +100,10 @@ def _run_job(log_file: Path, commands: Commands, free_devices: SimpleQueue[str |
             environment["CUDA_VISIBLE_DEVICES"] = devices
             log.write(f"CUDA_VISIBLE_DEVICES={devices}\n".encode())
             log.flush()  # before the first command writes
+        # This module starts the module of a command, and ends it when the pipe `lifeline` is closed.
+        start_child = partial(subprocess.call, stdin=lifeline, stdout=log, stderr=log, start_new_session=True)
         for command in commands():
-            # This module starts the command's module, and ends it when the pipe `lifeline` is closed.
-            child = [sys.executable, "-m", __name__, *command]
-            exit_code = subprocess.call(
-                child, stdin=lifeline, stdout=log, stderr=log, start_new_session=True, env=environment
-            )
+            exit_code = start_child([sys.executable, "-m", __name__, *command], env=environment)
             if exit_code != 0:
                 break
     free_devices.put(devices)

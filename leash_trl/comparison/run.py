@@ -13,7 +13,7 @@ from leash_trl.completions.costs import find_cost
 from leash_trl.errors import TrainingError
 from leash_trl.model_paths import model_path
 from leash_trl.run_folder import complete_checkpoints, length_control_state, read_trainer_state
-from leash_trl.saved_recipe import field_as_mapping
+from leash_trl.saved_recipe import differing_names, field_as_mapping
 
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ LOG_FILE = "log.txt"
 RUN_RECIPE_FILE = "recipe.yaml"
 DIGESTS_FILE = "digests.yaml"  # of what recipe and evaluation name
 BASE = "base"  # name of the model before training in a comparison
-NOT_SET = "not set"
 EVALUATION_NAME = "eval"  # folder and file of the evaluation; if there are several, the beginning of their names
 
 
@@ -121,27 +120,27 @@ class ComparedRun:
     def requests(self) -> dict[str, LengthRequest]:
         """What each evaluation of the run requests, by the name of the evaluation's folder: one evaluation, or one
         per effort, and all of them again for each variant."""
-        # By the folder of the evaluation, "eval" or, for an effort, such as "eval-low".
-        if not self.is_trained:
-            return {EVALUATION_NAME: LengthRequest()}
-        requests = {EVALUATION_NAME: LengthRequest(target_length=self.recipe.get("target_length"))}
-        # Such as {"low": 64, "high": 256}, the target of each effort.
-        efforts = field_as_mapping("efforts", self.recipe.get("efforts"))
-        if efforts:
-            # Such as {"low": {"enable_thinking": False}}.
-            template_kwargs = (
-                field_as_mapping("effort_template_kwargs", self.recipe.get("effort_template_kwargs")) or {}
-            )
-            requests = {}
-            for effort, target in efforts.items():
-                requests[f"{EVALUATION_NAME}-{effort}"] = LengthRequest(
-                    effort, target, template_kwargs.get(effort, {})
-                )
+        requests = self._requests_of_training() if self.is_trained else {EVALUATION_NAME: LengthRequest()}
         # The loop runs over a copy, since it adds entries such as "eval-low-greedy".
         for folder, request in [*requests.items()]:
             for variant in self.variants:
                 requests[f"{folder}-{variant}"] = request._replace(variant=variant)
         return requests
+
+    def _requests_of_training(self) -> dict[str, LengthRequest]:
+        """Returns what the training requested: one request, or one per effort, such as `"eval-low"`."""
+        efforts = self._mapping("efforts")  # the target of each effort, such as {"low": 64, "high": 256}
+        if not efforts:
+            return {EVALUATION_NAME: LengthRequest(target_length=self.recipe.get("target_length"))}
+        template_kwargs = self._mapping("effort_template_kwargs")  # such as {"low": {"enable_thinking": False}}
+        requests = {}
+        for effort, target in efforts.items():
+            requests[f"{EVALUATION_NAME}-{effort}"] = LengthRequest(effort, target, template_kwargs.get(effort, {}))
+        return requests
+
+    def _mapping(self, field_name: str) -> dict[Any, Any]:
+        """Returns a field of the recipe that is a mapping; empty if it is not set."""
+        return field_as_mapping(field_name, self.recipe.get(field_name)) or {}
 
     def evaluation_file(self, variant: str | None) -> str:
         """Returns the name of the file with the options of an evaluation."""
@@ -150,8 +149,7 @@ class ComparedRun:
     @property
     def last_target_change(self) -> int:
         """Policy update at which the target changed last; 0 if it did not."""
-        milestones = field_as_mapping("target_milestones", self.recipe.get("target_milestones"))
-        return max(int(update) for update in milestones) if milestones else 0
+        return max((int(update) for update in self._mapping("target_milestones")), default=0)
 
     @property
     def length_of(self) -> str:
@@ -161,8 +159,7 @@ class ComparedRun:
     @property
     def multiplier_per(self) -> str | None:
         """What has a penalty coefficient of its own: an effort, a target or a level; `None` if all share one."""
-        kwargs = field_as_mapping("length_control_kwargs", self.recipe.get("length_control_kwargs")) or {}
-        return kwargs.get("multiplier_per")
+        return self._mapping("length_control_kwargs").get("multiplier_per")
 
     def lengths_since_target_change(self, lengths: "pd.Series[float]") -> "pd.Series[float]":
         """Returns those mean lengths of training batches, indexed by policy update, that come after the last change of
@@ -246,15 +243,9 @@ class ComparedRun:
         for file_name, fields in identifying_files.items():
             file = self.folder / file_name
             # A file that the run did not write yet cannot differ.
-            if not file.is_file():
-                continue
-            saved = yaml.safe_load(file.read_text(encoding="utf-8"))
-            for name in [*saved, *fields]:
-                value = fields.get(name, NOT_SET)
-                saved_value = saved.get(name, NOT_SET)
-                if value == saved_value:
-                    continue
-                change = f"{name} is {value!r}, but was {saved_value!r}"
+            saved = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else fields
+            for name in differing_names(saved, fields):
+                change = f"{name} is {fields.get(name)!r}, but was {saved.get(name)!r}"
                 # The values of digests mean nothing to a reader; their names are such as "the code of my_rewards".
                 if file_name == DIGESTS_FILE:
                     change = f"{name} changed"
@@ -289,16 +280,20 @@ class ComparedRun:
         if revision and not self.is_trained:
             command += ["--revision", revision]
         command += ["--output_dir", str(folder), f"--seed={self.seed or 0}"]
-        # The options in the file above. An option of the command replaces that of the file: arguments of the template
-        # are merged, therefore, and target and prompt ending are added only if the file does not have them.
+        return command + self._request_options(request)
+
+    def _request_options(self, request: LengthRequest) -> list[str]:
+        """Returns the options of `leash eval` for a request, those that the file of the evaluation does not have."""
         options = self.eval_options if request.variant is None else self.variants[request.variant]
+        words = []
+        # This option replaces that of the file, so the arguments there are repeated.
         if request.template_kwargs:
             common_kwargs = field_as_mapping("chat_template_kwargs", options.get("chat_template_kwargs")) or {}
-            command.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
+            words.append(f"--chat_template_kwargs={json.dumps({**common_kwargs, **request.template_kwargs})}")
         # The target of the training is one for what the evaluation measures only if both count the same.
         has_target = request.target_length is not None and options.get("length_of") == self.length_of
         if has_target and "target_length" not in options:
-            command.append(f"--target_length={request.target_length}")
+            words.append(f"--target_length={request.target_length}")
         if self.prompt_endings is not None and "prompt_ending" not in options:
-            command.append(f"--prompt_ending={self.prompt_endings.ending_for(self.folder, request)}")
-        return command
+            words.append(f"--prompt_ending={self.prompt_endings.ending_for(self.folder, request)}")
+        return words

@@ -3,6 +3,7 @@
 A point is a method with its settings and its target; a comparison runs each point with several seeds.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from leash_trl.comparison.curves import first_step_at_target
+from leash_trl.comparison.curves import RUNNING_MEAN_BATCHES, first_step_at_target
 from leash_trl.completions.costs import cost_label
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
-from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun, reward_bounds
 from leash_trl.evaluation.tables import format_cost, format_tokens, markdown, with_interval
 
 
-RUNNING_MEAN_BATCHES = 10  # number of training batches in a running mean, since single batches are too noisy
 NEAR_TARGET_DISTANCE = 0.1  # largest distance from the target, relative to it, of a running mean that counts as near
 GAIN_WEIGHT = 3.0  # of a rise and of a fall of accuracy in the accuracy-efficiency score
 LOSS_WEIGHT = 5.0
@@ -63,9 +62,51 @@ EQUAL_LENGTH_LEGEND = (
     "- n/a: the seeds differ, or no tokens are common to all lines"
 )
 
+DIFFERENCE_COLUMNS = ("point", "column", "value", "low", "high")  # of the file with paired differences
+
+SETTLING_COLUMNS = ("settling_error", "near_target_share", "overshoot", "steps_to_target")
+
 Row = dict[str, Any]
-Table = tuple[pd.DataFrame, str]
-"""A table of text, and its legend."""
+
+
+class Table(NamedTuple):
+    """A table of text, and its caption: a sentence, and a list of terms, a line each."""
+
+    frame: pd.DataFrame
+    caption: str
+
+
+class ComparedNumber(NamedTuple):
+    """A number by which methods are compared.
+
+    Args:
+        column (`str`), name (`str`): Its column in a comparison's files, and its name in tables.
+        format (`Callable`), format_difference (`Callable`): Turn the number, and a difference of it, into text.
+        change_metric (`str`): Metric of [`~leash_trl.evaluation.changes.mean_changes`] for its difference.
+    """
+
+    column: str
+    name: str
+    format: Callable[[float], str]
+    format_difference: Callable[[float], str]
+    change_metric: str
+
+
+def compared_numbers(rows: pd.DataFrame) -> list[ComparedNumber]:
+    """Returns by what the methods of a comparison are compared: the score, tokens and any other measured cost."""
+    measure = rows["measure"].iloc[0]  # "accuracy" or "reward"
+    numbers = [
+        ComparedNumber("score", measure, "{:.3f}".format, "{:+.3f}".format, f"{measure}_change"),
+        ComparedNumber("mean_tokens", "tokens", "{:.1f}".format, "{:+.1f}".format, "tokens_change"),
+    ]
+    # The column says which other cost than tokens the evaluation measured.
+    if "length_of" in rows:
+        length_of = rows["length_of"].iloc[0]
+        format_mean = partial(format_cost, length_of=length_of)
+        format_difference = partial(format_cost, length_of=length_of, sign="+z")
+        name = cost_label(length_of)
+        numbers.append(ComparedNumber("mean_cost", name, format_mean, format_difference, "cost_change"))
+    return numbers
 
 
 def settling_columns(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
@@ -77,26 +118,22 @@ def settling_columns(mean_lengths: pd.Series, target_length: float | None) -> di
     batch at or below the target on; `overshoot`, the largest distance of a running mean below the target; and
     `steps_to_target`, the step of that first batch. Distances are relative to the target.
     """
-    columns = {
-        "settling_error": math.nan,
-        "near_target_share": math.nan,
-        "overshoot": math.nan,
-        "steps_to_target": math.nan,
-    }
+    columns = dict.fromkeys(SETTLING_COLUMNS, math.nan)
     if target_length is None or mean_lengths.empty:
         return columns
     last_quarter = mean_lengths.iloc[-max(1, len(mean_lengths) // 4) :]
     columns["settling_error"] = abs(float(last_quarter.mean() / target_length) - 1.0)
-    first_reached = first_step_at_target(mean_lengths, target_length)  # a step, or None if the target was not reached
-    if first_reached is not None:
-        # Running means relative to the target: a mean of 1 is at the target.
-        relative_means = _running_means(mean_lengths.loc[first_reached:]) / target_length
-        is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET_DISTANCE
-        # The overshoot counts windows of the whole run, since a window may begin before the target was reached.
-        shortest = _running_means(mean_lengths).min()
-        columns["near_target_share"] = float(is_near.mean())
-        columns["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
-        columns["steps_to_target"] = first_reached
+    first_reached = first_step_at_target(mean_lengths, target_length)
+    if first_reached is None:
+        return columns
+    columns["steps_to_target"] = first_reached
+    # Running means relative to the target: a mean of 1 is at the target.
+    relative_means = _running_means(mean_lengths.loc[first_reached:]) / target_length
+    is_near = np.abs(relative_means - 1.0) <= NEAR_TARGET_DISTANCE
+    columns["near_target_share"] = float(is_near.mean())
+    # The overshoot counts windows of the whole run, since a window may begin before the target was reached.
+    shortest = _running_means(mean_lengths).min()
+    columns["overshoot"] = max(0.0, 1.0 - float(shortest / target_length))
     return columns
 
 
@@ -129,42 +166,43 @@ def _only_say_right_or_wrong(rewards: set[float]) -> bool:
     return max(other_rewards) < 0 and 1 in rewards
 
 
-def evaluation_columns(run: EvaluatedRun, measure: str = "accuracy", benchmark: str = OVERALL) -> dict[str, Any]:
+def evaluation_columns(run: EvaluatedRun, measure: str) -> Row:
     """Returns the columns of `seeds.csv` for an evaluated model: its score, which is accuracy or reward, and its
     tokens. Another cost than tokens also has its name and its mean, and rewards have their bounds."""
+    row: Row = {"measure": measure}
     length_of = run.record["length_of"]  # "completion" is the number of tokens
-    has_other_cost = length_of != "completion"
-    row: dict[str, Any] = {"measure": measure}
-    if has_other_cost:
+    if length_of != "completion":
         row["length_of"] = length_of
-    row.update(_interval_columns("score", run.estimate(measure, benchmark)))
-    row.update(_interval_columns("mean_tokens", run.estimate("tokens", benchmark)))
+    # The metric of an evaluation for each column.
+    for column, metric in {"score": measure, "mean_tokens": "tokens"}.items():
+        row |= _interval_columns(column, run.estimate(metric))
     for column, metric in METRIC_BY_COLUMN.items():
-        row[column] = run.estimate(metric, benchmark).value
-    if has_other_cost:
-        # An evaluation reports all other costs as the metric "cost".
-        metric = "thinking_tokens" if length_of == "thinking" else "cost"
-        row.update(_interval_columns("mean_cost", run.estimate(metric, benchmark)))
+        row[column] = run.estimate(metric).value
+    if length_of != "completion":
+        cost_metric = "thinking_tokens" if length_of == "thinking" else "cost"
+        row |= _interval_columns("mean_cost", run.estimate(cost_metric))
     # The interval over seeds must stay within these bounds; those of accuracy are 0 and 1.
     if measure == "reward":
-        lowest, highest = reward_bounds(run.samples)
-        row["lowest_score"] = lowest
-        row["highest_score"] = highest
+        row["lowest_score"], row["highest_score"] = reward_bounds(run.samples)
     return row
 
 
 def result_columns(
-    run: EvaluatedRun, base: Row, target_length: float | None, mean_lengths: pd.Series, multipliers: pd.Series
-) -> dict[str, Any]:
+    run: EvaluatedRun,
+    base: Row,
+    target_length: float | None,
+    mean_lengths: pd.Series,
+    multipliers: pd.Series,
+) -> Row:
     """Returns the columns of `seeds.csv` for one trained model, without names, training tokens and grid.
 
     `base` is the result of [`evaluation_columns`] before training, and `multipliers` is lambda by step; for the other
     arguments see [`settling_columns`].
     """
     row = evaluation_columns(run, base["measure"])
-    row.update(_change_columns(row, base))
+    row |= _change_columns(row, base)
     row["target_length"] = math.nan if target_length is None else target_length
-    row.update(settling_columns(mean_lengths, target_length))
+    row |= settling_columns(mean_lengths, target_length)
     # Rows of several seeds have the largest error of a seed here, and the number of seeds that reached the target.
     row["worst_settling_error"] = row["settling_error"]
     row["num_reached"] = 0 if math.isnan(row["steps_to_target"]) else 1
@@ -258,25 +296,18 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     """
     base, *_ = seeds.to_dict("records")
     trained = seeds[1:]
-    # Bounds of the score. Accuracies have no columns of bounds, and are in [0, 1].
-    lowest = trained.get("lowest_score", pd.Series([0.0])).min()
-    highest = trained.get("highest_score", pd.Series([1.0])).max()
+    # Accuracies have no columns of bounds, and are in [0, 1].
+    lowest_score = trained.get("lowest_score", pd.Series([0.0])).min()
+    highest_score = trained.get("highest_score", pd.Series([1.0])).max()
     rows = [base]
     # Rows with the same method, target and settings are the seeds of a point. The target may be NaN.
     for _, point in trained.groupby(["name", "target_length", *grid_fields(seeds)], dropna=False, sort=False):
-        means = point.loc[:, "score":LAST_FIXED_COLUMN].drop(columns="target_length").mean(numeric_only=True)
-        # Text, such as the settings, and the target are equal in all rows of the point.
-        row = {**point.iloc[0], **means}
-        # These columns are not means over the seeds.
-        row["seeds"] = " ".join(point["seeds"])  # such as "0 1 2"
-        row["worst_settling_error"] = point["worst_settling_error"].max()
-        row["num_reached"] = point["num_reached"].sum()
+        row = _mean_row(point)
         # A single seed keeps its interval over problems.
         if len(point) > 1:
-            row |= _interval_columns("score", mean_over_seeds(point["score"], highest=highest, lowest=lowest))
-            row |= _interval_columns("mean_tokens", mean_over_seeds(point["mean_tokens"]))
-            if "mean_cost" in point:
-                row |= _interval_columns("mean_cost", mean_over_seeds(point["mean_cost"]))
+            row |= _interval_columns("score", mean_over_seeds(point["score"], highest_score, lowest_score))
+            for cost in point.columns.intersection(["mean_tokens", "mean_cost"]):
+                row |= _interval_columns(cost, mean_over_seeds(point[cost]))
         # Change and AES are those of the means. They are NaN for a point that must not be compared with the base.
         if point["token_change"].notna().any():
             row |= _change_columns(row, base)
@@ -284,32 +315,41 @@ def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def comparison_markdown(seeds: pd.DataFrame, differences: pd.DataFrame | None = None) -> str:
+def _mean_row(point: pd.DataFrame) -> Row:
+    """Returns the row of a point by the rows of its seeds: their text, which is equal, and means of their numbers."""
+    means = point.loc[:, "score":LAST_FIXED_COLUMN].drop(columns="target_length").mean(numeric_only=True)
+    row = {**point.iloc[0], **means}
+    row["seeds"] = " ".join(point["seeds"])  # such as "0 1 2"
+    row["worst_settling_error"] = point["worst_settling_error"].max()
+    row["num_reached"] = point["num_reached"].sum()
+    return row
+
+
+def comparison_markdown(seeds: pd.DataFrame, differences: pd.DataFrame) -> str:
     """Returns [`comparison_tables`] as Markdown."""
     paragraphs = []
-    for frame, legend in comparison_tables(seeds, differences):
-        paragraphs.extend([markdown(frame), legend])
+    for table in comparison_tables(seeds, differences):
+        paragraphs.extend([markdown(table.frame), table.caption])
     return "\n\n".join(paragraphs)
 
 
-def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame | None = None) -> list[Table]:
+def comparison_tables(seeds: pd.DataFrame, differences: pd.DataFrame) -> list[Table]:
     """Returns the tables of a comparison: its methods, the differences of its points from the first one, and the
     scores at equal length.
 
     Args:
         seeds (`DataFrame`): As for [`comparison_rows`].
-        differences (`DataFrame`): The result of [`~leash_trl.comparison.page.paired_differences`], if samples are at
-            hand.
+        differences (`DataFrame`): The result of [`~leash_trl.comparison.page.paired_differences`]; empty if the
+            samples are not at hand.
     """
-    tables: list[Table] = [(_methods_table(comparison_rows(seeds)), COMPARISON_LEGEND)]
-    trained = seeds[1:].assign(method_at_target=methods_at_targets(seeds))  # such as "ALP, alpha 0.5 at 46"
-    trained["method_with_settings"] = [method_with_settings(row) for row in seeds[1:].to_dict("records")]
-    tables.extend(_difference_tables(trained, compared_points(seeds), differences))
-    # Scores at equal length need intervals over seeds, so points of a single seed are left out.
-    repeated = trained[trained["method_at_target"].duplicated(keep=False)]
-    if repeated["method_at_target"].nunique() > 1:
-        tables.extend(_equal_length_tables(repeated))
-    return tables
+    # The rows of the seeds, indexed by their points, such as "ALP, alpha 0.5 at 46".
+    trained = seeds[1:].set_axis(methods_at_targets(seeds))
+    tables = [
+        _methods_table(comparison_rows(seeds)),
+        _difference_table(trained, compared_points(seeds), differences),
+        _equal_length_table(trained),
+    ]
+    return [table for table in tables if len(table.frame)]
 
 
 class ComparedPoints(NamedTuple):
@@ -388,49 +428,42 @@ CELL_FORMATS = {
 }
 
 
-def _methods_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table of methods as text: name, settings that differ, and the cells of [`_row_cells`].
-
-    `rows` is the result of [`comparison_rows`].
-    """
-    targets = [target_text(row) for row in rows.to_dict("records")]
-    settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
-    settings.insert(0, "target", targets)
-    # For each setting, whether rows have different values; only these settings have a column.
-    differs = [len({*settings[field]} - {""}) > 1 for field in settings]
-    cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
+def _methods_table(rows: pd.DataFrame) -> Table:
+    """Returns the table of methods: name, settings that differ, and the cells of each of the [`comparison_rows`]."""
     # Rows of several seeds, such as "0 1", have intervals over seeds; a single seed and the base, over problems.
-    is_over_seeds = rows["seeds"].str.contains(" ")
-    sample = "seeds" if is_over_seeds.any() else "problems"
-    names = {"score": rows["measure"].iloc[0], "mean_tokens": "tokens"}
-    if "length_of" in rows:
-        names["mean_cost"] = cost_label(rows["length_of"].iloc[0])
-    for column, name in names.items():
-        # A cell with an interval says so if its interval is not the one that the heading names.
-        if sample == "seeds":
-            is_over_problems = ~is_over_seeds & cells[column].str.endswith("]")
-            cells[column] += np.where(is_over_problems, " over problems", "")
-        cells = cells.rename(columns={column: f"{name} [95 % interval over {sample}]"})
+    sample = "seeds" if rows["seeds"].str.contains(" ").any() else "problems"
+    numbers = compared_numbers(rows)
+    cells = pd.DataFrame([_row_cells(row, numbers, sample) for row in rows.to_dict("records")])
     has_cells = (cells != "").any()  # of each column; empty columns are left out
-    return pd.concat([rows["name"].rename("method"), settings.loc[:, differs], cells.loc[:, has_cells]], axis=1)
+    parts = [rows["name"].rename("method"), _differing_settings(rows), cells.loc[:, has_cells]]
+    return Table(pd.concat(parts, axis="columns"), COMPARISON_LEGEND)
 
 
-def _row_cells(row: Row) -> dict[str, str]:
-    """Returns the cells of a row from `seeds` on; empty where a number is not defined."""
+def _differing_settings(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns the target and the fields of the grid, those of them in which rows have different values."""
+    settings = rows[grid_fields(rows)].fillna("").rename(columns=_short_name)
+    settings.insert(0, "target", [target_text(row) for row in rows.to_dict("records")])
+    num_values = settings.where(settings != "").nunique()  # an empty cell, which is no value, becomes NaN
+    return settings.loc[:, num_values > 1]
+
+
+def _row_cells(row: Row, numbers: Sequence[ComparedNumber], sample: str) -> dict[str, str]:
+    """Returns the cells of a row by heading, from the number of its seeds on; empty where a number is not defined.
+
+    `sample` is what the headings call the sample of the intervals: `"seeds"` or `"problems"`.
+    """
     num_seeds = len(row["seeds"].split())  # "0 1 2" are three; the base has none
-    format_mean_cost = partial(
-        format_cost, length_of=row.get("length_of", "")
-    )  # there may be no other cost than tokens
-    cells = {
-        "seeds": str(num_seeds) if num_seeds else "",
-        "score": with_interval(estimate_in_row(row, "score"), "{:.3f}".format),
-        "mean_tokens": with_interval(estimate_in_row(row, "mean_tokens"), "{:.1f}".format),
-        "mean_cost": with_interval(estimate_in_row(row, "mean_cost"), format_mean_cost),
-    }
+    cells = {"seeds": str(num_seeds) if num_seeds else ""}
+    for number in numbers:
+        cell = with_interval(estimate_in_row(row, number.column), number.format)
+        # The interval of a single seed is not that of the heading, if this is over seeds.
+        if sample == "seeds" and num_seeds < 2 and cell.endswith("]"):
+            cell += " over problems"
+        cells[f"{number.name} [95 % interval over {sample}]"] = cell
     # A format in `CELL_FORMATS`, such as "{millions:.2f} M", names the columns that it shows.
-    numbers = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_FIXED_COLUMN] / 1e6}
+    values = {**row, "steps": _steps_cell(row, num_seeds), "millions": row[LAST_FIXED_COLUMN] / 1e6}
     for name, form in CELL_FORMATS.items():
-        cell = form.format(**numbers)
+        cell = form.format(**values)
         # A number that is not defined is NaN, which `format` writes as "nan".
         cells[name] = "" if "nan" in cell else cell
     return cells
@@ -449,88 +482,87 @@ def _steps_cell(row: Row, num_seeds: int) -> str:
     return steps if num_reached == num_seeds else f"{steps} ({num_reached:.0f} of {num_seeds})"
 
 
-def _difference_tables(seeds: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame | None) -> list[Table]:
-    """Shows the differences from the reference, over seeds where both have several, and over problems where `paired`
-    has them."""
-    # What is compared: column of `seeds`, and its name in headings; and how its differences are formatted.
-    names = {"score": seeds["measure"].iloc[0], "mean_tokens": "tokens"}
-    formats: dict[str, Callable[[float], str]] = {"score": "{:+.3f}".format, "mean_tokens": "{:+.1f}".format}
-    if "mean_cost" in seeds:
-        length_of = seeds["length_of"].iloc[0]
-        names["mean_cost"] = cost_label(length_of)
-        formats["mean_cost"] = partial(format_cost, length_of=length_of, sign="+z")
-    over_seeds = _differences_over_seeds(seeds, compared, [*names])
-    differences_by_sample = {"seeds": over_seeds}
-    if paired is not None:
-        # Differences over problems are not tested for significance, so they have no mark.
-        differences_by_sample["problems"] = paired.assign(mark="")
+def _difference_table(trained: pd.DataFrame, compared: ComparedPoints, paired: pd.DataFrame) -> Table:
+    """Returns the differences from the reference: over seeds where both points have several, and over problems where
+    `paired` has them."""
+    numbers = compared_numbers(trained)
+    over_seeds = _differences_over_seeds(trained, compared, [number.column for number in numbers])
     # Cells by heading and point, such as {"accuracy over seeds": {"ALP at 46": "-0.012 [-0.020, -0.004] *"}}.
-    columns: dict[str, Any] = {}
-    for column, name in names.items():
-        for sample, differences in differences_by_sample.items():
-            cells = {}
-            # A point has a row for its score, one for its tokens and, of another cost, one for that.
-            for row in differences[differences["column"] == column].itertuples():
-                estimate = Estimate(row.value, row.low, row.high)
-                cells[row.point] = with_interval(estimate, formats[column]) + row.mark
-            columns[f"{name} over {sample}"] = cells
+    cells: dict[str, Any] = {}
+    for number in numbers:
+        cells[f"{number.name} over seeds"] = _difference_cells(over_seeds, number)
+        # Differences over problems are not tested for significance, so they have no mark.
+        cells[f"{number.name} over problems"] = _difference_cells(paired.assign(mark=""), number)
     # A cell such as "4, 12": for the difference of scores, and for that of tokens.
-    seeds_needed = over_seeds.groupby("point")["num_needed"].agg(", ".join)
-    columns[f"seeds needed ({', '.join(names.values())})"] = seeds_needed.to_dict()
-    table = pd.DataFrame(columns, index=compared.others, dtype=object)
+    names = ", ".join(number.name for number in numbers)
+    cells[f"seeds needed ({names})"] = over_seeds.groupby("point")["num_needed"].agg(", ".join).to_dict()
+    frame = pd.DataFrame(cells, index=compared.others, dtype=object)
     # A point may have no difference, and a column none of any point.
-    table = table.dropna(axis="index", how="all").dropna(axis="columns", how="all").fillna("")
-    table = table.rename_axis(f"minus {compared.reference}").reset_index()
-    return [(table, DIFFERENCE_LEGEND)] if len(table) else []
+    frame = frame.dropna(axis="index", how="all")
+    frame = frame.dropna(axis="columns", how="all").fillna("")
+    frame = frame.rename_axis(f"minus {compared.reference}").reset_index()
+    return Table(frame, DIFFERENCE_LEGEND)
 
 
-def _differences_over_seeds(seeds: pd.DataFrame, compared: ComparedPoints, columns: Sequence[str]) -> pd.DataFrame:
+def _difference_cells(differences: pd.DataFrame, number: ComparedNumber) -> dict[str, str]:
+    """Returns the differences of one number with their intervals and marks, by point."""
+    cells = {}
+    for row in differences[differences["column"] == number.column].itertuples():
+        difference = Estimate(row.value, row.low, row.high)
+        cells[row.point] = with_interval(difference, number.format_difference) + row.mark
+    return cells
+
+
+def _differences_over_seeds(trained: pd.DataFrame, compared: ComparedPoints, columns: Sequence[str]) -> pd.DataFrame:
     """Returns the differences of these columns from the reference of those points that, like it, have several seeds.
 
-    The result has the columns `point`, `column`, `value`, `low` and `high`, `num_needed`, the number of seeds that
-    would find the difference, and `mark`, which says whether it is significant.
+    The result has `DIFFERENCE_COLUMNS`, `num_needed`, the number of seeds that would find the difference, and `mark`,
+    which says whether it is significant.
     """
-    seeds_by_point = dict(list(seeds.groupby("method_at_target")))
-    # The base has no seeds. If it is the reference, there are no rows of it, and so no differences.
-    reference_seeds = seeds_by_point.get(compared.reference, seeds[:0])
     rows = []
-    for point in compared.others:
-        for column in columns:
-            values = seeds_by_point[point][column]
-            reference_values = reference_seeds[column]
-            # A variance needs two seeds.
-            if min(len(values), len(reference_values)) < 2:
-                continue
-            estimate, p_value = intervals.welch_test(values, reference_values)
-            num_needed = intervals.num_seeds_needed(estimate.value, values.var(), reference_values.var())
-            rows.append((point, column, *estimate, f"{num_needed:,.0f}", p_value))
-    differences = pd.DataFrame(rows, columns=["point", "column", "value", "low", "high", "num_needed", "p_value"])
+    for point, column in itertools.product(compared.others, columns):
+        values = trained[column][trained.index == point]
+        # If the base, which has no seeds, is the reference, there are no values, and so no differences.
+        reference_values = trained[column][trained.index == compared.reference]
+        # A variance needs two seeds.
+        if min(len(values), len(reference_values)) < 2:
+            continue
+        estimate, p_value = intervals.welch_test(values, reference_values)
+        num_needed = intervals.num_seeds_needed(estimate.value, values.var(), reference_values.var())
+        rows.append((point, column, *estimate, f"{num_needed:,.0f}", p_value))
+    differences = pd.DataFrame(rows, columns=[*DIFFERENCE_COLUMNS, "num_needed", "p_value"])
     # All differences are one family of tests, in which a false rejection has a probability of at most 5 %.
     is_significant = intervals.holm_rejections(differences["p_value"])
     return differences.assign(mark=np.where(is_significant, " *", ""))
 
 
-def _equal_length_tables(seeds: pd.DataFrame) -> list[Table]:
-    """Compares every curve with the first one. A curve joins the points of the same method and settings, or of the
-    same method if it has no target."""
-    # The name of each row's curve. Points with targets are joined over their targets, for each method with its
-    # settings. Points without targets are joined over their settings, for each method.
-    names = seeds["method_with_settings"].where(seeds["target_length"].notna(), seeds["name"])
-    # A curve needs at least two points.
-    curves = {name: part for name, part in seeds.groupby(names, sort=False) if part["method_at_target"].nunique() > 1}
+def _equal_length_table(trained: pd.DataFrame) -> Table:
+    """Compares the score of every curve with that of the first one; empty if there are not two."""
+    curves = _curves_over_lengths(trained)
     if len(curves) < 2:
-        return []
+        return Table(pd.DataFrame(), EQUAL_LENGTH_LEGEND)
     reference, *others = curves
-    heading = f"{seeds['measure'].iloc[0]} minus that of {reference} [95 % interval]"
+    heading = f"{trained['measure'].iloc[0]} minus that of {reference} [95 % interval]"
     rows = []
     for name in others:
+        row = {"method": name, heading: "n/a", "tokens": ""}
         gap = score_gap_at_equal_length(curves[name], curves[reference])
-        if gap is None:  # Seeds differ, or the curves have no range of lengths in common.
-            rows.append({"method": name, heading: "n/a", "tokens": ""})
-            continue
-        cell = with_interval(gap.difference, "{:+.3f}".format)
-        rows.append({"method": name, heading: cell, "tokens": f"{gap.fewest_tokens:.1f} to {gap.most_tokens:.1f}"})
-    return [(pd.DataFrame(rows), EQUAL_LENGTH_LEGEND)]
+        if gap is not None:
+            row[heading] = with_interval(gap.difference, "{:+.3f}".format)
+            row["tokens"] = f"{gap.fewest_tokens:.1f} to {gap.most_tokens:.1f}"
+        rows.append(row)
+    return Table(pd.DataFrame(rows), EQUAL_LENGTH_LEGEND)
+
+
+def _curves_over_lengths(trained: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Returns the rows of each curve by its name. A curve joins the points of the same method and settings over their
+    targets, or of the same method over its settings if these points have no target."""
+    # Scores at equal length need intervals over seeds, so points of a single seed are left out.
+    repeated = trained[trained.index.duplicated(keep=False)]
+    methods = [method_with_settings(row) for row in repeated.to_dict("records")]
+    names = np.where(repeated["target_length"].notna(), methods, repeated["name"])
+    # A curve needs at least two points.
+    return {name: rows for name, rows in repeated.groupby(names, sort=False) if rows.index.nunique() > 1}
 
 
 class ScoreGap(NamedTuple):
@@ -552,13 +584,13 @@ def score_gap_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> Scor
     [a, b] is the range of tokens that the curves of both methods cover for every seed. The integral is computed
     exactly.
 
-    Each frame has one row per point and seed of a method, with columns `method_at_target`, `seeds`, `score`
-    and `mean_tokens`.
+    Each frame has one row per point and seed of a method, indexed by point, with columns `seeds`, `score` and
+    `mean_tokens`.
     The result is `None` if points have different seeds, or if there is no range that all curves cover.
     """
     points = pd.concat([first.assign(method="first"), second.assign(method="second")])
     # The seeds of each point, such as ("0", "1").
-    seeds_of_points = points.groupby("method_at_target")["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
+    seeds_of_points = points.groupby(level=0)["seeds"].agg(lambda seeds: tuple(sorted(seeds)))
     # A method has a curve for each seed. All curves cover the range from the longest of their shortest lengths to the
     # shortest of their longest.
     log_tokens = np.log(points["mean_tokens"]).groupby([points["method"], points["seeds"]])

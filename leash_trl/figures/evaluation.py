@@ -1,6 +1,6 @@
 """Draws figures of evaluated runs and of comparisons: accuracy over tokens, and accuracy within token budgets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
-from leash_trl.comparison.tables import (
-    RUNNING_MEAN_BATCHES,
-    comparison_sentences,
-    evaluation_columns,
-    method_with_settings,
-)
+from leash_trl.comparison.curves import RUNNING_MEAN_BATCHES
+from leash_trl.comparison.tables import comparison_sentences, evaluation_columns, method_with_settings
 from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import EvaluatedRun
 from leash_trl.figures import style
@@ -23,6 +19,16 @@ from leash_trl.figures import style
 BAND_ALPHA = 0.2
 MARGIN = 0.04  # margin on each side of the points, as a share of the axis
 WIDE_RANGE_RATIO = 6.0  # ratio of longest to shortest above which ticks are logarithmic
+INTERVAL_LOOK: dict[str, Any] = {
+    "linewidth": 0.8,
+    "alpha": 0.7,
+    "zorder": 2,
+}
+CURVE_LOOK: dict[str, Any] = {
+    "linewidth": 1.4,
+    "markersize": 7,
+    "zorder": 3,
+}
 
 
 class DrawnCurve(NamedTuple):
@@ -59,66 +65,81 @@ def pareto_figure(
     height_without_training = 6.5 if width >= style.WIDE_INCHES else 5.5
     height = 10.5 if training else height_without_training
     figure, axes = style.new_figure(width, height, rows=2 if training else 1)
-    axis = axes[0]
-    curves = [*_drawn_curves(points)]
-    for curve in curves:
-        _draw_curve(axis, curve)
     # The label of a figure becomes the description of the SVG file, which screen readers read.
     figure.set_label("; ".join(comparison_sentences(points)))
-
-    # A column `target_of` says that there are targets of another cost, which do not belong on an axis of tokens.
-    has_targets_in_tokens = "target_of" not in points
-    targets = sorted(points["target_length"].dropna().unique()) if has_targets_in_tokens else []
-    for length in targets:
-        # A dotted line, and the number at its foot: x is in tokens, y a share of the axis.
-        axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
-        axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
-    _make_lengths_logarithmic(axis)
-    # For each row except the base; several seeds are such as "0 1 2".
-    has_several_seeds = points["seeds"][1:].str.contains(" ")
-    sample = " or ".join(has_several_seeds.map({True: "seeds", False: "problems"}).unique())
-    x_label = f"mean tokens, with 95 % interval over {sample}"
-    axis.set_xlabel(f"{x_label}; dotted: target" if targets else x_label)
-    axis.set_ylabel(f"{points['measure'].iloc[0]}, with 95 % interval over {sample}")
-    style.draw_legend_above(figure, axis)
-
+    curves = _drawn_curves(points)
+    for curve in curves:
+        _draw_curve(axes[0], curve)
+    targets = _targets_in_tokens(points)
+    for target in targets:
+        _draw_target(axes[0], target)
+    _make_lengths_logarithmic(axes[0])
+    _label_axes(axes[0], points, has_targets=bool(targets))
+    style.draw_legend_above(axes[0])
     if training:
-        # The style of a curve is also that of its runs in training, by method and settings, such as "ALP, alpha 0.5".
-        looks: dict[str, dict[str, Any]] = {}
-        for curve in curves:
-            looks |= dict.fromkeys(curve.points["label"], curve.look)
-        _draw_training(axes[1], training, looks)
+        _draw_training(axes[1], training, curves)
     return figure
 
 
-def _drawn_curves(points: pd.DataFrame) -> Iterator[DrawnCurve]:
-    """Yields the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
+def _label_axes(axis: Axes, points: pd.DataFrame, has_targets: bool) -> None:
+    """Says what the axes are, and over what the intervals are: seeds, problems, or both if rows differ in this."""
+    # For each row except the base; several seeds are such as "0 1 2".
+    has_several_seeds = points["seeds"][1:].str.contains(" ")
+    samples = np.where(has_several_seeds, "seeds", "problems")
+    interval = f"with 95 % interval over {' or '.join(dict.fromkeys(samples))}"
+    measure = points["measure"].iloc[0]
+    axis.set_xlabel(f"mean tokens, {interval}; dotted: target" if has_targets else f"mean tokens, {interval}")
+    axis.set_ylabel(f"{measure}, {interval}")
+
+
+def _targets_in_tokens(points: pd.DataFrame) -> list[float]:
+    """Returns the targets of the points; none if they are in another unit than tokens, which the axis has."""
+    # The column says what each target limits, and exists only if a target limits something else than tokens.
+    if "target_of" in points:
+        return []
+    targets = points["target_length"].dropna()
+    return sorted(targets.unique())
+
+
+def _drawn_curves(points: pd.DataFrame) -> list[DrawnCurve]:
+    """Returns the base in black, and the curves of the other rows, sorted by target or, without targets, by tokens."""
     # Such as "ALP, alpha 0.5", where `name` is "ALP".
-    points = points.assign(label=[method_with_settings(row) for row in points.to_dict("records")])
-    yield DrawnCurve(points["name"].iloc[0], points[:1], {"color": "black", "marker": "d"})
-    index = 0
-    for name, group in points[1:].groupby("name", sort=False):
-        # Rows of the same name and target differ in their settings, so each setting gets a curve of its own.
-        has_repeats = group["target_length"].dropna().duplicated().any()
-        for _, part in group.groupby("label" if has_repeats else "name", sort=False):
-            # A curve over different settings has the name of the method.
-            label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
-            yield DrawnCurve(
-                str(label), part.sort_values(["target_length", "mean_tokens"]), style.line_and_marker_style(index)
-            )
-            index += 1
+    labels = [method_with_settings(row) for row in points.to_dict("records")]
+    points = points.assign(label=labels)
+    base_look = {"color": "black", "marker": "d"}
+    curves = [DrawnCurve(labels[0], points[:1], base_look)]
+    for _, method in points[1:].groupby("name", sort=False):
+        # A curve over different settings has the name of the method. Settings with the same targets have curves apart.
+        has_repeats = method["target_length"].dropna().duplicated().any()
+        label_column = "label" if has_repeats or method["label"].nunique() == 1 else "name"
+        for label, rows in method.groupby(label_column, sort=False):
+            look = style.line_and_marker_style(len(curves) - 1)  # the base has no index
+            rows = rows.sort_values(["target_length", "mean_tokens"])
+            curves.append(DrawnCurve(str(label), rows, look))
+    return curves
+
+
+def _draw_target(axis: Axes, target: float) -> None:
+    """Draws a dotted line at a target, with the number at its foot."""
+    axis.axvline(target, **style.TARGET_LOOK, zorder=0)
+    axis.text(
+        x=target,
+        y=0.01,  # a share of the axis
+        s=f" {target:g}",
+        fontsize=style.LABEL_SIZE,
+        transform=axis.get_xaxis_transform(),
+    )
 
 
 def _draw_curve(axis: Axes, curve: DrawnCurve) -> None:
     """Draws the points with the intervals of both coordinates; several points are connected."""
-    x = curve.points["mean_tokens"]
-    y = curve.points["score"]
-    bars = {"color": curve.look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
-    axis.vlines(x, curve.points["score_interval_low"], curve.points["score_interval_high"], **bars)
-    axis.hlines(y, curve.points["mean_tokens_interval_low"], curve.points["mean_tokens_interval_high"], **bars)
+    points = curve.points
+    bars = INTERVAL_LOOK | {"color": curve.look["color"]}
+    axis.vlines(points["mean_tokens"], points["score_interval_low"], points["score_interval_high"], **bars)
+    axis.hlines(points["score"], points["mean_tokens_interval_low"], points["mean_tokens_interval_high"], **bars)
     # The legend shows no line for a single point.
-    look = curve.look if len(x) > 1 else curve.look | {"linestyle": "None"}
-    axis.plot(x, y, **look, linewidth=1.4, markersize=7, label=curve.label, zorder=3)
+    look = curve.look if len(points) > 1 else curve.look | {"linestyle": "None"}
+    axis.plot(points["mean_tokens"], points["score"], **look, **CURVE_LOOK, label=curve.label)
 
 
 def _make_lengths_logarithmic(axis: Axes) -> None:
@@ -136,15 +157,18 @@ def _make_lengths_logarithmic(axis: Axes) -> None:
 
 
 def _draw_training(
-    axis: Axes, training: Mapping[str, Sequence["pd.Series[float]"]], looks: Mapping[str, Mapping[str, Any]]
+    axis: Axes,
+    training: Mapping[str, Sequence["pd.Series[float]"]],
+    curves: Sequence[DrawnCurve],
 ) -> None:
-    """Draws the running mean of the accuracy of each run over the tokens generated so far.
-
-    `training` and `looks`, the styles, are indexed by method and settings.
-    """
+    """Draws the running mean of the accuracy of each run over the tokens generated so far, in the style of the curve
+    of its method and settings."""
+    looks: dict[str, dict[str, Any]] = {}
+    for curve in curves:
+        looks |= dict.fromkeys(curve.points["label"], curve.look)
     for label, runs in training.items():
         # Runs have hundreds of batches, too many for markers.
-        look = {name: value for name, value in looks[label].items() if name != "marker"}
+        look = looks[label] | {"marker": None}
         for accuracy in runs:
             millions = accuracy.index / 1e6
             running_mean = accuracy.rolling(RUNNING_MEAN_BATCHES, min_periods=1).mean()
@@ -153,16 +177,21 @@ def _draw_training(
     axis.set_ylabel(f"accuracy of training batches, running mean over {RUNNING_MEAN_BATCHES}")
 
 
-def pareto_points(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
-    """Returns the points of [`pareto_figure`]: accuracy and tokens on a benchmark, or means over benchmarks."""
-    points = []
+def pareto_points(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
+    """Returns the points of [`pareto_figure`]: accuracy, or reward if it is not known, and tokens, of all
+    benchmarks."""
+    rows = []
     for run in runs:
-        # An evaluation has one seed, and its target is not drawn.
-        point = {"name": run.label, "seeds": str(run.record["seed"]), "target_length": np.nan}
-        measure = "accuracy" if run.knows_correctness(benchmark) else "reward"
-        points.append(point | evaluation_columns(run, measure, benchmark))
+        measure = "accuracy" if run.knows_correctness() else "reward"
+        row = {
+            "name": run.label,
+            "seeds": str(run.record["seed"]),  # an evaluation has one seed
+            "target_length": np.nan,  # which is not drawn
+        }
+        rows.append(row | evaluation_columns(run, measure))
+    points = pd.DataFrame(rows)
     # Runs may measure different costs beside tokens, which one label cannot name.
-    return pd.DataFrame(points).drop(columns="length_of", errors="ignore")
+    return points.drop(columns="length_of", errors="ignore")
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
@@ -180,25 +209,29 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     for index, (run, line) in enumerate(points.groupby("run", sort=False)):
         look = style.line_and_marker_style(index)
         axis.plot(line["at"], line["value"], markersize=5, label=str(run), **look)
-        band = (look["color"], BAND_ALPHA)
-        axis.fill_between(
-            line["at"], line["low"], line["high"], facecolor=band, edgecolor=look["color"], linewidth=0.5
-        )
-    budgets = sorted({int(budget) for budget in points["at"]})
+        band = {"facecolor": (look["color"], BAND_ALPHA), "edgecolor": look["color"], "linewidth": 0.5}
+        axis.fill_between(line["at"], line["low"], line["high"], **band)
+    _set_budget_ticks(axis, {int(budget) for budget in points["at"]})
+    axis.set_xlabel("token budget")
+    axis.set_ylabel("accuracy within budget, with 95 % interval")
+    style.set_y_limits(axis)
+    style.draw_legend_above(axis)
+    return figure
+
+
+def _set_budget_ticks(axis: Axes, budgets: set[int]) -> None:
+    """Makes the axis of budgets logarithmic, with ticks at powers of two, such as `512` and `1k`."""
     # Powers of two have a single bit. The largest budget, the generation limit, may be none, and has no tick then.
-    ticks = [budget for budget in budgets if budget.bit_count() == 1]
+    ticks = sorted(budget for budget in budgets if budget.bit_count() == 1)
     tick_labels = [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks]
     axis.set_xscale("log", base=2)
     axis.set_xticks(ticks, tick_labels)
     axis.minorticks_off()
-    axis.set_xlabel("token budget")
-    axis.set_ylabel("accuracy within budget, with 95 % interval")
-    style.set_y_limits(axis)
-    style.draw_legend_above(figure, axis)
-    return figure
 
 
-def budget_points(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
-    """Returns the points of [`budget_figure`]: accuracies on a benchmark, or means over benchmarks."""
+def budget_points(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
+    """Returns the points of [`budget_figure`]: accuracies, as means over benchmarks."""
     results = pd.concat([run.results.assign(run=run.label) for run in runs])
-    return results[(results["metric"] == "accuracy_within") & (results["benchmark"] == benchmark)]
+    is_within_budget = results["metric"] == "accuracy_within"
+    is_overall = results["benchmark"] == OVERALL
+    return results[is_within_budget & is_overall]

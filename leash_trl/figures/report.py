@@ -13,6 +13,7 @@ from leash_trl import __version__
 from leash_trl.comparison.curves import NUM_END_BATCHES, first_and_last_batches, first_step_at_target
 from leash_trl.comparison.tables import (
     DIFFERENCES_FILE,
+    Table,
     comparison_rows,
     comparison_sentences,
     comparison_tables,
@@ -36,16 +37,19 @@ from leash_trl.figures.evaluation import budget_figure, budget_points, pareto_fi
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_labeled_curves
 from leash_trl.figures.style import NARROW_INCHES, inline_svg, write_figure
 from leash_trl.figures.training import (
-    TARGET_KEY,
     dynamics_figure,
     length_title,
     logged_curve,
-    logged_target_spans,
     training_figure,
 )
 from leash_trl.files import write_atomically
-from leash_trl.paths import existing_path
-from leash_trl.run_folder import length_control_state, read_saved_recipe
+from leash_trl.run_folder import (
+    MEAN_TARGET_KEY,
+    TargetSpan,
+    length_control_state,
+    read_saved_recipe,
+    target_spans,
+)
 
 
 MAX_GOLD_CHARACTERS = 200  # characters; a heading cuts golds longer than this
@@ -55,19 +59,34 @@ NOT_EVALUATED_SENTENCE = (
 )
 NO_OVERALL_SENTENCE = "Means over benchmarks and their figures are omitted because the runs have different benchmarks."
 NOT_SIGNIFICANT = ", not significant (the interval includes zero)"
+NUMBERS_CAPTION = (
+    "Numbers of the training; accuracy and satisfaction are in %.\n"
+    f"- first, last: means over {NUM_END_BATCHES} logged batches (over half, if fewer than {2 * NUM_END_BATCHES}) "
+    "or, without batches, over evaluations\n"
+    "- length: what length_of counts, by default tokens\n"
+    "- λ of last batch: the value before its update\n"
+    "- steps to target: first batch with a mean at or under the target; empty if the target changed"
+)
+DYNAMICS_CAPTION = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
 
 
-Block = str | dict[str, Any]  # a paragraph of plain text, a table, a figure, or a question and its completions
+class CaptionedFigure(NamedTuple):
+    """A figure with the name of its file and its caption."""
+
+    name: str
+    caption: str
+    figure: Figure
 
 
-def _table_block(caption: str, rows: Any) -> Block:
-    """Returns a table of rows, which may be anything of which pandas makes a DataFrame, with its caption."""
-    return {"caption": caption, "frame": pd.DataFrame(rows)}
+class CompletionPair(NamedTuple):
+    """A question and its completions by two runs, each with its title, such as `"leash: 55 tokens, incorrect"`."""
+
+    title: str
+    question: str
+    completions: Sequence[tuple[str, str]]
 
 
-def _figure_block(name: str, caption: str, figure: Figure) -> Block:
-    """Returns a figure with its caption and the name of its file."""
-    return {"name": name, "caption": caption, "figure": figure}
+Block = str | Table | CaptionedFigure | CompletionPair  # a text is a paragraph
 
 
 class Section(NamedTuple):
@@ -80,42 +99,40 @@ class Section(NamedTuple):
     details: Sequence[Block] = ()
 
 
-def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None) -> None:
+def write_report(paths: Sequence[Path], folder: Path, title: str) -> None:
     """Writes `report.html`, which is self-contained, and `report.md` with its figures.
 
-    The evaluated runs are compared with `baseline`, which defaults to the first of them. The same inputs give
-    identical files.
+    The evaluated runs are compared with the first of them. The same inputs give identical files.
     """
-    # Folders by kind of run: "comparison", "evaluation" and "training".
-    folders = find_runs([Path(existing_path(path, "paths")) for path in paths])
-    evaluation_folders = folders["evaluation"]
-    if baseline is not None:
-        baseline = Path(existing_path(baseline, "baseline"))
-        # The baseline is the first run, and only once if `paths` have it too.
-        others = [run for run in evaluation_folders if run.resolve() != baseline.resolve()]
-        evaluation_folders = [baseline, *others]
-
-    sections = []
-    runs = load_evaluated_runs(evaluation_folders)
-    if folders["training"]:
-        is_evaluated = bool(runs or folders["comparison"])
-        sections.append(training_section(folders["training"], is_evaluated))
-    for number, comparison in enumerate(folders["comparison"], start=1):
-        sections.append(comparison_section(comparison, f"comparison-{number}"))
-    if runs:
-        sections.append(evaluation_section(runs))
-        blocks = completion_pair_blocks(runs)
-        if blocks:
-            sections.append(Section("Before and after", blocks))
-
+    folders = find_runs(paths)
+    sections = sections_of(folders["training"], folders["comparison"], load_evaluated_runs(folders["evaluation"]))
     # Files are written last, so that an error above leaves none.
     for section in sections:
         for block in section.blocks:
-            # A block is a paragraph, which is text, or a dict; that of a figure comes from `_figure_block`.
-            if isinstance(block, dict) and "figure" in block:
-                write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
+            if isinstance(block, CaptionedFigure):
+                write_figure(block.figure, folder / "figures" / f"{block.name}.svg")
     write_atomically(folder / "report.md", render("report.md.j2", title, sections))
     write_atomically(folder / "report.html", render("report.html.j2", title, sections))
+
+
+def sections_of(
+    training_folders: Sequence[Path], comparison_folders: Sequence[Path], runs: Sequence[EvaluatedRun]
+) -> list[Section]:
+    """Builds the sections of a page on training runs, comparisons and evaluated runs, in this order."""
+    sections = []
+    if training_folders:
+        section = training_section(training_folders)
+        if not comparison_folders and not runs:
+            section = section._replace(headline=[*section.headline, NOT_EVALUATED_SENTENCE])
+        sections.append(section)
+    for number, folder in enumerate(comparison_folders, start=1):
+        sections.append(comparison_section(folder, f"comparison-{number}"))
+    if runs:
+        sections.append(evaluation_section(runs))
+        pairs = completion_pairs(runs)
+        if pairs:
+            sections.append(Section("Before and after", pairs))
+    return sections
 
 
 def render(template: str, title: str, sections: Sequence[Section]) -> str:
@@ -145,10 +162,10 @@ def comparison_section(folder: Path, name: str) -> Section:
     seeds = read_comparison_rows(folder / "seeds.csv")
     rows = comparison_rows(seeds)  # a row per point, with means over its seeds
     figure = pareto_figure(rows, width=NARROW_INCHES)
-    blocks.append(_figure_block(name, "Accuracy or reward over mean tokens, with the table's 95 % intervals.", figure))
+    caption = "Accuracy or reward over mean tokens, with the table's 95 % intervals."
+    blocks.append(CaptionedFigure(name, caption, figure))
     differences = pd.read_csv(folder / DIFFERENCES_FILE)
-    for frame, caption in comparison_tables(seeds, differences):
-        blocks.append(_table_block(caption, frame))
+    blocks.extend(comparison_tables(seeds, differences))
     headline = [f"{sentence}." for sentence in comparison_sentences(rows)]
     return Section(f"Comparison: {folder.resolve().name}", blocks, headline)
 
@@ -156,53 +173,51 @@ def comparison_section(folder: Path, name: str) -> Section:
 def evaluation_section(runs: Sequence[EvaluatedRun]) -> Section:
     """Builds the section with metrics and token budgets of evaluated runs, against the first run."""
     base, *others = runs
+    changes = [_changes_from(base, run) for run in others]
+    headline = [change.sentence for change in changes] or [results_sentence(base)]
     blocks: list[Block] = []
-    headline = [] if others else [results_sentence(base)]
-    changes_tables = []
-    for run in others:
-        # Runs on other problems have results of their own on the page, but no changes.
-        try:
-            change = changes_from_baseline(run, base)
-        except ValueError as error:
-            headline.append(f"{run.label} cannot be compared with {base.label}: {error}.")
-            continue
-        headline.append(changes_sentence(run, base, change))
-        changes_tables.append(_changes_table_block(run, base, change))
     if message := warning_line(runs):
         blocks.append(message)
-
-    # Means over benchmarks can be compared only if all runs have the same benchmarks.
-    have_equal_benchmarks = len({frozenset(run.benchmarks) for run in runs}) == 1
-    if have_equal_benchmarks:
-        blocks.extend(_result_figure_blocks(runs))
-    else:
-        blocks.append(NO_OVERALL_SENTENCE)
-    blocks.append(_table_block(tables.SUMMARY_LEGEND, tables.summary_table(runs)))
-    blocks.extend(changes_tables)
+    blocks.extend(_result_figures(runs))
+    blocks.append(Table(tables.summary_table(runs), tables.SUMMARY_LEGEND))
+    blocks.extend(change.table for change in changes if change.table is not None)
     # The settings of each run, with nested ones such as `sampling top_p`.
     settings = {run.label: pd.json_normalize(run.record, sep=" ").loc[0] for run in runs}
-    details = [*_benchmark_table_blocks(runs), tables.METRIC_LEGEND]
-    details.append(_settings_table_block("Sampling settings of the runs.", settings))
+    details: list[Block] = [*_benchmark_tables(runs)]
+    details.append(tables.METRIC_LEGEND)
+    details.append(_settings_table("Sampling settings of the runs.", settings))
     return Section("Evaluation", blocks, headline, details)
 
 
-def _changes_table_block(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame) -> Block:
-    """Returns the table of a run's [`changes_from_baseline`], one row per benchmark."""
-    cells = tables.metric_cells(run, change, has_overall=have_comparable_overall([run]))
+class Changes(NamedTuple):
+    """What changed from the first run, in a sentence and, if both runs have the same problems, in a table."""
+
+    sentence: str
+    table: Table | None = None
+
+
+def _changes_from(base: EvaluatedRun, run: EvaluatedRun) -> Changes:
+    """Returns the changes of a run; a run on other problems has results of its own on the page, but no changes."""
+    try:
+        changes = changes_from_baseline(run, base)
+    except ValueError as error:
+        return Changes(f"{run.label} cannot be compared with {base.label}: {error}.")
+    cells = tables.metric_cells(run, changes, has_overall=have_comparable_overall([run]))
+    frame = cells.T.rename_axis("benchmark").reset_index()  # one row per benchmark
     caption = f"Changes of {run.label} from {base.label}, paired by problem, with 95 % intervals."
-    return _table_block(caption, cells.T.rename_axis("benchmark").reset_index())
+    return Changes(changes_sentence(run, base, changes), Table(frame, caption))
 
 
-def _benchmark_table_blocks(runs: Sequence[EvaluatedRun]) -> list[Block]:
+def _benchmark_tables(runs: Sequence[EvaluatedRun]) -> list[Table]:
     """Returns one table per benchmark, with one row per metric and one column per run that has the benchmark."""
     cells_by_label = {run.label: tables.metric_cells(run, run.results, has_overall=False) for run in runs}
     # A column for each pair of run and benchmark, such as ("leash", "aime24").
     cells = pd.concat(cells_by_label, axis="columns").fillna("")
-    blocks = []
+    benchmark_tables = []
     for name in cells.columns.unique(level=1):
-        metrics = cells.xs(name, axis="columns", level=1).rename_axis("metric").reset_index()
-        blocks.append(_table_block(f"All metrics on {name}, with 95 % intervals.", metrics))
-    return blocks
+        frame = cells.xs(name, axis="columns", level=1).rename_axis("metric").reset_index()
+        benchmark_tables.append(Table(frame, f"All metrics on {name}, with 95 % intervals."))
+    return benchmark_tables
 
 
 def _num_problems_text(run: EvaluatedRun) -> str:
@@ -231,129 +246,120 @@ def changes_sentence(run: EvaluatedRun, base: EvaluatedRun, change: pd.DataFrame
     """
     # Rows of the means over benchmarks, by metric.
     overall = change[change["benchmark"] == OVERALL].set_index("metric")
-    changes = [
+    formats = [
         ("relative_tokens_change", "tokens {} %", format_points),
         ("cost_change", f"{cost_label(run.record['length_of'])} {{}}", "{:+.3g}".format),
         ("accuracy_change", "accuracy {} points", format_points),
     ]
     parts = []
-    for metric, template, formatter in changes:
+    for metric, template, formatter in formats:
         # There is no change of accuracy if it is not known, and none of a cost where it is tokens.
         if metric not in overall.index:
             continue
-        value, low, high = overall.loc[metric, ["value", "low", "high"]]
-        part = template.format(with_interval(Estimate(value, low, high), formatter))
+        estimate = Estimate(*overall.loc[metric, ["value", "low", "high"]])
         # Comparisons with NaN are false, so a change without an interval is not significant.
-        is_significant = low > 0 or high < 0
+        is_significant = estimate.low > 0 or estimate.high < 0
+        part = template.format(with_interval(estimate, formatter))
         parts.append(part if is_significant else part + NOT_SIGNIFICANT)
     return f"{run.label} compared with {base.label}, on the same {_num_problems_text(base)}: {'; '.join(parts)}."
 
 
-def _result_figure_blocks(runs: Sequence[EvaluatedRun]) -> list[Block]:
-    """Returns the figures of means over benchmarks; none if the accuracy of a run is not known."""
+def _result_figures(runs: Sequence[EvaluatedRun]) -> list[Block]:
+    """Returns the figures of means over benchmarks: none if the accuracy of a run is not known, and a sentence if the
+    runs have different benchmarks, whose means cannot be compared."""
+    if len({frozenset(run.benchmarks) for run in runs}) > 1:
+        return [NO_OVERALL_SENTENCE]
     if not all(run.knows_correctness() for run in runs):
         return []
-    pictures = []
+    figures: list[Block] = []
     if len(runs) > 1:
         base = runs[0].label
         caption = f"Accuracy over mean tokens (means over benchmarks), with 95 % intervals. The diamond is {base}."
-        pictures.append(
-            _figure_block("evaluation-pareto", caption, pareto_figure(pareto_points(runs), width=NARROW_INCHES))
-        )
+        figure = pareto_figure(pareto_points(runs), width=NARROW_INCHES)
+        figures.append(CaptionedFigure("evaluation-pareto", caption, figure))
     caption = "Share of completions that are correct within a token budget, mean over benchmarks, with 95 % intervals."
-    pictures.append(_figure_block("budget", caption, budget_figure(budget_points(runs), width=NARROW_INCHES)))
-    return pictures
+    figures.append(CaptionedFigure("budget", caption, budget_figure(budget_points(runs), width=NARROW_INCHES)))
+    return figures
 
 
-def _settings_table_block(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
+def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Table:
     """Returns a table with one row per setting and one column per run; settings that no run has are left out."""
     # Runs may have different settings; those that a run does not have are empty.
     frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
-    return _table_block(caption, frame.rename_axis("setting").reset_index())
+    return Table(frame.rename_axis("setting").reset_index(), caption)
 
 
-def completion_pair_blocks(runs: Sequence[EvaluatedRun]) -> list[Block]:
+def completion_pairs(runs: Sequence[EvaluatedRun]) -> list[CompletionPair]:
     """Returns completions of the first run beside those of each other run for the same samples: the pair with the
     median change in tokens (the lower of two medians), and the first pair that became incorrect, if there is one.
 
     A fixed rule avoids selection by hand.
     """
     base, *others = runs
-    blocks: list[Block] = []
+    shown = []
     for run in others:
-        # A row per sample that both runs have; its columns of the first run end in `_before`, as `text_before` does.
-        pairs = pd.merge(
-            samples_with_text_keys(run),
-            samples_with_text_keys(base),
-            on=[*PROBLEM_KEY, "sample"],
-            suffixes=("", "_before"),
-        )
+        pairs = _paired_samples(run, base)
         if pairs.empty:
             continue
-        # Changes in ascending order, indexed by the rows of `pairs`.
-        changes_in_order = (pairs["num_tokens"] - pairs["num_tokens_before"]).sort_values(kind="stable")
-        median = changes_in_order.index[(len(pairs) - 1) // 2]
-        blocks.append(_completion_pair_block("Median change in tokens", pairs.loc[median], run, base))
+        shown.append(_completion_pair("Median change in tokens", _median_pair(pairs), run, base))
         # Correctness is 1, 0 or, if it is not known, NaN, which equals neither.
         became_incorrect = pairs[(pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)]
         if len(became_incorrect):
             reason = f"First of {len(became_incorrect):,} answers of {len(pairs):,} that became incorrect"
-            blocks.append(_completion_pair_block(reason, became_incorrect.iloc[0], run, base))
-    return blocks
+            shown.append(_completion_pair(reason, became_incorrect.iloc[0], run, base))
+    return shown
 
 
-def _completion_pair_block(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: EvaluatedRun) -> Block:
-    """Returns a question with its completions by both runs; columns of the first run end in `_before`."""
+def _paired_samples(run: EvaluatedRun, base: EvaluatedRun) -> pd.DataFrame:
+    """Returns a row per sample that both runs have; its columns of the first run end in `_before`, as `text_before`
+    does."""
+    samples = samples_with_text_keys(run)
+    base_samples = samples_with_text_keys(base)
+    return pd.merge(samples, base_samples, on=[*PROBLEM_KEY, "sample"], suffixes=("", "_before"))
+
+
+def _median_pair(pairs: pd.DataFrame) -> "pd.Series[Any]":
+    """Returns the pair whose change in tokens is the median, or the lower of two medians."""
+    changes = pairs["num_tokens"] - pairs["num_tokens_before"]
+    row_numbers = changes.argsort(kind="stable")  # of the changes in ascending order
+    return pairs.iloc[row_numbers.iloc[(len(pairs) - 1) // 2]]
+
+
+def _completion_pair(reason: str, pair: "pd.Series[Any]", run: EvaluatedRun, base: EvaluatedRun) -> CompletionPair:
+    """Returns what is shown of a row of [`_paired_samples`]."""
     completions = []
-    # The columns of the first run end in `_before`.
     for label, ending in ((base.label, "_before"), (run.label, "")):
         verdict = {1.0: "correct", 0.0: "incorrect"}.get(pair[f"is_correct{ending}"], "not graded")
-        title = f"{label}: {pair[f'num_tokens{ending}']:,} tokens, {verdict}"
-        completions.append((title, pair[f"text{ending}"]))
+        completion_title = f"{label}: {pair[f'num_tokens{ending}']:,} tokens, {verdict}"
+        completions.append((completion_title, pair[f"text{ending}"]))
     # Without a solution, a reward function finds the gold in a column of the data set, so all columns are shown.
     gold = pair["solution"] or pair["columns"] or "unknown"
     gold = shorten(str(gold), MAX_GOLD_CHARACTERS, placeholder="...")
     title = f"{reason}: {pair['id']} of {pair['benchmark']}, reference answer {gold}"
-    return {"title": title, "question": pair["question"], "completions": completions}
+    return CompletionPair(title, pair["question"], completions)
 
 
-def training_section(paths: Sequence[Path], is_evaluated: bool = False) -> Section:
+def training_section(paths: Sequence[Path]) -> Section:
     """Builds the section with final values, figures and settings of training runs.
 
     `paths` are those of [`~leash_trl.figures.training.load_curves`].
     """
     runs = load_labeled_curves(paths)
-    numbers_caption = (
-        "Numbers of the training; accuracy and satisfaction are in %.\n"
-        f"- first, last: means over {NUM_END_BATCHES} logged batches (over half, if fewer than {2 * NUM_END_BATCHES}) "
-        "or, without batches, over evaluations\n"
-        "- length: what length_of counts, by default tokens\n"
-        "- λ of last batch: the value before its update\n"
-        "- steps to target: first batch with a mean at or under the target; empty if the target changed"
-    )
-    dynamics_caption = (
-        "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
-    )
     settings = {run.attrs["label"]: saved_settings(path) for path, run in zip(paths, runs, strict=True)}
     # A row of the table for each run, such as {"run": "leash", "steps": "80", "first length": "60.1"}.
     numbers = [final_numbers_row(run) for run in runs]
-    story = [_training_sentence(row, settings[row["run"]]) for row in numbers]
+    headline = [_training_sentence(row, settings[row["run"]]) for row in numbers]
     blocks: list[Block] = []
     for run in runs:
         # The advice that was given during training, and the update at which it was given.
         for advice in run.attrs["advice"]:
             blocks.append(f"{run.attrs['label']}, update {advice['step']}: {advice['text']}.")
-    blocks += [
-        _figure_block(
-            "training", f"{length_title(runs)} and mean accuracy over training.", training_figure(runs, columns=1)
-        ),
-        _figure_block("dynamics", dynamics_caption, dynamics_figure(runs, columns=2)),
-        _table_block(numbers_caption, numbers),
-    ]
-    recipes = _settings_table_block(
-        "Settings in the recipes of the runs; all other settings have their defaults.", settings
-    )
-    return Section("Training", blocks, story if is_evaluated else [*story, NOT_EVALUATED_SENTENCE], [recipes])
+    training_caption = f"{length_title(runs)} and mean accuracy over training."
+    blocks.append(CaptionedFigure("training", training_caption, training_figure(runs, columns=1)))
+    blocks.append(CaptionedFigure("dynamics", DYNAMICS_CAPTION, dynamics_figure(runs, columns=2)))
+    blocks.append(Table(pd.DataFrame(numbers), NUMBERS_CAPTION))
+    recipes_caption = "Settings in the recipes of the runs; all other settings have their defaults."
+    return Section("Training", blocks, headline, details=[_settings_table(recipes_caption, settings)])
 
 
 def _training_sentence(numbers: Mapping[str, str], settings: Mapping[str, Any]) -> str:
@@ -384,12 +390,13 @@ def final_numbers_row(run: pd.DataFrame) -> dict[str, str]:
     first_length, last_length = _first_and_last_means(run, "mean_length")
     first_accuracy, last_accuracy = _first_and_last_means(run, "accuracy")
     _, last_satisfaction = _first_and_last_means(run, "satisfaction_rate")
+    spans = target_spans(run.reset_index())  # of the same target
     lambdas = logged_curve(run, "leash/lambda")
     generated_tokens = logged_curve(run, "leash/generated_tokens")
     return {
         "run": run.attrs["label"],
         "steps": str(run.index[-1]),  # curves are indexed by step
-        "target": _targets_cell(run),
+        "target": _targets_cell(run, spans),
         "length of": run.attrs["length_of"],
         "first length": format_cost(first_length, run.attrs["length_of"]),
         "last length": format_cost(last_length, run.attrs["length_of"]),
@@ -398,16 +405,15 @@ def final_numbers_row(run: pd.DataFrame) -> dict[str, str]:
         "last satisfaction": format_percent(last_satisfaction),
         "maximum λ": format_number(lambdas.max()),
         "λ of last batch": format_number(lambdas.iloc[-1]) if len(lambdas) else "",
-        "steps to target": _steps_to_target(run),
+        "steps to target": _steps_to_target(run, spans),
         "tokens in training": f"{generated_tokens.iloc[-1]:,.0f}" if len(generated_tokens) else "",
     }
 
 
-def _targets_cell(run: pd.DataFrame) -> str:
+def _targets_cell(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
     """Returns the targets of a run, and from which step on if they changed."""
-    spans = logged_target_spans(run)
     if not spans:
-        return "of each prompt" if TARGET_KEY in run else ""
+        return "of each prompt" if MEAN_TARGET_KEY in run else ""
     if len(spans) > MAX_LISTED_TARGETS:
         return "changing"
     targets = [f"{span.target:g}" for span in spans]
@@ -416,11 +422,10 @@ def _targets_cell(run: pd.DataFrame) -> str:
     return ", ".join(targets)
 
 
-def _steps_to_target(run: pd.DataFrame) -> str:
+def _steps_to_target(run: pd.DataFrame, spans: Sequence[TargetSpan]) -> str:
     """Returns the step of the first batch with a mean length at or under the target, or `"never"`; empty without
     batches or without a target that held for the whole run."""
     lengths = logged_curve(run, "leash/mean_length")
-    spans = logged_target_spans(run)
     if len(spans) != 1 or lengths.empty:
         return ""
     step = first_step_at_target(lengths, spans[0].target)

@@ -9,12 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from leash_trl.comparison.tables import comparison_rows, read_comparison_rows
-from leash_trl.evaluation.metrics import OVERALL
 from leash_trl.evaluation.runs import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning_line
 from leash_trl.figures.evaluation import budget_figure, budget_points, pareto_figure, pareto_points
 from leash_trl.figures.style import NARROW_INCHES
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
-from leash_trl.paths import existing_path
 from leash_trl.run_folder import TRAINER_STATE_FILE
 
 
@@ -34,28 +32,34 @@ def run_types(path: Path) -> list[str]:
         types.append("comparison")
     if (path / RUN_FILE).is_file():
         types.append("evaluation")
-    if any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")):
+    state_files = [path / TRAINER_STATE_FILE, *path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
+    if any(file.is_file() for file in state_files):
         types.append("training")
     return types
 
 
 def find_runs(paths: Sequence[Path], types: Sequence[str] = RUN_TYPES) -> dict[str, list[Path]]:
     """Returns the paths of runs by type. A folder that is not a run of these types is searched for runs."""
-    runs: dict[str, list[Path]] = {run_type: [] for run_type in types}
+    runs: list[tuple[str, Path]] = []  # type and path
     for path in paths:
-        is_run = not set(types).isdisjoint(run_types(path))
-        # A folder that is no run may hold runs; folders below these are not searched.
-        candidates = sorted(path.iterdir()) if path.is_dir() and not is_run else [path]
-        has_runs = False
-        for candidate in candidates:
-            for run_type in run_types(candidate):
-                if run_type in types:
-                    runs[run_type].append(candidate)
-                    has_runs = True
-        if not has_runs:
+        runs_at_path = _runs_at(path, types)
+        if not runs_at_path:
             raise ValueError(f"{path} has no {' or '.join(types)} run; give a run's folder, or a folder of runs")
-    # A run that several paths name counts once.
-    return {run_type: [*dict.fromkeys(folders)] for run_type, folders in runs.items()}
+        runs.extend(runs_at_path)
+    paths_by_type: dict[str, list[Path]] = {run_type: [] for run_type in types}
+    for run_type, path in dict.fromkeys(runs):  # a run that several paths name counts once
+        paths_by_type[run_type].append(path)
+    return paths_by_type
+
+
+def _runs_at(path: Path, types: Sequence[str]) -> list[tuple[str, Path]]:
+    """Returns the types and the path of a run or, of a folder that is no run, those of the runs in it."""
+    runs = [(run_type, path) for run_type in run_types(path) if run_type in types]
+    if runs or not path.is_dir():
+        return runs
+    for folder in sorted(path.iterdir()):
+        runs.extend((run_type, folder) for run_type in run_types(folder) if run_type in types)
+    return runs
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
@@ -64,9 +68,9 @@ def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
     return [load_evaluated_run(folder, label) for folder, label in _unique_labels(labels).items()]
 
 
-def load_labeled_curves(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
+def load_labeled_curves(paths: Sequence[Path]) -> list[pd.DataFrame]:
     """Loads the curves of several runs with [`load_curves`], and adds the paths to equal labels."""
-    runs = {Path(path): load_curves(path) for path in paths}
+    runs = {path: load_curves(path) for path in paths}
     labels = {path: run.attrs["label"] for path, run in runs.items()}
     for path, label in _unique_labels(labels).items():
         runs[path].attrs["label"] = label
@@ -76,46 +80,52 @@ def load_labeled_curves(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
 def _unique_labels(labels: Mapping[Path, str]) -> dict[Path, str]:
     """Returns the labels, with the paths added to equal ones."""
     counts = Counter(labels.values())
-    return {path: f"{label} ({path})" if counts[label] > 1 else label for path, label in labels.items()}
+    unique_labels = {}
+    for path, label in labels.items():
+        unique_labels[path] = f"{label} ({path})" if counts[label] > 1 else label
+    return unique_labels
 
 
-def draw_figure(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
+def draw_figure(name: str, paths: Sequence[Path]) -> Figure:
     """Draws the figure with the given name: `dynamics`, `training`, `budget` or `pareto`."""
-    paths = [Path(existing_path(path, "runs")) for path in paths]
     if name in ("dynamics", "training"):
         curves = load_labeled_curves(find_runs(paths, ["training"])["training"])
         return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
-    # The Pareto figure can show the table of a comparison, which a path names itself or by its folder.
-    tables = [path / "table.csv" if path.is_dir() else path for path in paths]
-    if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
-        if len(tables) > 1:
-            raise ValueError(f"runs are {len(tables)} comparisons, but the Pareto figure shows one; give one of them")
-        return pareto_figure(comparison_rows(read_comparison_rows(tables[0])), width=NARROW_INCHES)
-
+    table = _comparison_table(paths)
+    if name == "pareto" and table is not None:
+        points = comparison_rows(read_comparison_rows(table))
+        return pareto_figure(points, width=NARROW_INCHES)
     runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
     if message := warning_line(runs):
         logger.warning(message)
-    _check_benchmark(runs, benchmark)
+    _check_comparable(runs)
     if name == "budget":
-        return budget_figure(budget_points(runs, benchmark or OVERALL))
-    return pareto_figure(pareto_points(runs, benchmark or OVERALL))
+        return budget_figure(budget_points(runs))
+    return pareto_figure(pareto_points(runs))
 
 
-def _check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> None:
-    """Checks that all runs have the benchmark, or without one the same benchmarks, and that all or none have an
-    accuracy.
+def _comparison_table(paths: Sequence[Path]) -> Path | None:
+    """Returns the table of a comparison that a single path names, itself or by its folder; `None` if it names none."""
+    if len(paths) > 1:
+        return None
+    (table,) = paths
+    if table.is_dir():
+        table = table / "table.csv"
+    return table if table.is_file() else None
+
+
+def _check_comparable(runs: Sequence[EvaluatedRun]) -> None:
+    """Checks that all runs have the same benchmarks, whose means are drawn, and that all or none have an accuracy.
 
     Raises:
         `ValueError`: If that is not the case.
     """
     first = runs[0]
     for run in runs:
-        # Without a benchmark, means over all of them are drawn, so they must be the same ones.
-        is_comparable = {*run.benchmarks} == {*first.benchmarks} if benchmark is None else benchmark in run.benchmarks
-        if not is_comparable:
-            names = ", ".join(run.benchmarks)
+        if {*run.benchmarks} != {*first.benchmarks}:
             raise ValueError(
-                f"benchmark is {benchmark!r}, but {run.label!r} has {names}; choose a benchmark that all runs have"
+                f"{run.label!r} has the benchmarks {', '.join(run.benchmarks)}, and {first.label!r} has "
+                f"{', '.join(first.benchmarks)}; evaluate both on the same ones"
             )
-        if run.knows_correctness(benchmark or OVERALL) != first.knows_correctness(benchmark or OVERALL):
+        if run.knows_correctness() != first.knows_correctness():
             raise ValueError(f"only one of {first.label!r} and {run.label!r} has an accuracy; draw them apart")

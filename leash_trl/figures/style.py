@@ -26,12 +26,16 @@ LEGEND_CHARACTERS_PER_INCH = 10  # characters of labels that fit into one inch
 # Six colors after Paul Tol's vibrant scheme, green and brown. All have a contrast of at least 3:1 with the background
 # of a light and of a dark page. Black is reserved for elements that follow the page's text color.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
+TARGET_LOOK: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2}  # of the line at a target
 NEUTRAL = "#808080"  # color of grids
 MARKERS = "os^vXP<D"  # as many as colors
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
 # omits the time of creation from the files
-METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+METADATA: dict[str, dict[str, None]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')  # what stands before an element's id, or a reference to it
 # makes an SVG file dark in dark mode; viewers without CSS show the light version
 DARK_MODE_STYLE = """<style>@media (prefers-color-scheme: dark) {
@@ -75,7 +79,15 @@ def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -
     """
     if len(curve):
         marker = "o" if len(curve) == 1 else None
-        axis.plot(curve.index, curve, label=label, linewidth=1.6, marker=marker, markersize=4, **style)
+        axis.plot(
+            curve.index,
+            curve,
+            label=label,
+            linewidth=1.6,
+            marker=marker,
+            markersize=4,
+            **style,
+        )
 
 
 def label_steps(axis: Axes, label: str) -> None:
@@ -92,8 +104,9 @@ def set_y_limits(axis: Axes) -> None:
     axis.set_ylim(low - room if low < 0 else 0.0, high + room)
 
 
-def draw_legend_above(figure: Figure, axis: Axes) -> None:
-    """Draws a legend of a panel's lines above the figure; a single line gets no legend."""
+def draw_legend_above(axis: Axes) -> None:
+    """Draws a legend of a panel's lines above its figure; a single line gets no legend."""
+    figure: Any = axis.figure  # not one of matplotlib's subfigures, which have no width in inches
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) <= 1:
         return
@@ -102,7 +115,14 @@ def draw_legend_above(figure: Figure, axis: Axes) -> None:
     label_width = max(map(len, labels)) + 6
     most_columns = max(1, int(LEGEND_CHARACTERS_PER_INCH * figure.get_figwidth() // label_width))
     columns = min(most_columns, len(labels))
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=columns,
+        frameon=False,
+        fontsize=LABEL_SIZE,
+    )
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
@@ -128,7 +148,11 @@ def _image_bytes(figure: Figure, image_format: str, is_transparent: bool = False
     # Without a salt, the ids of elements in an SVG file are random.
     with matplotlib.rc_context({"svg.hashsalt": "leash"}):
         figure.savefig(
-            buffer, format=image_format, dpi=120, metadata=METADATA.get(image_format), transparent=is_transparent
+            buffer,
+            format=image_format,
+            dpi=120,
+            metadata=METADATA.get(image_format),
+            transparent=is_transparent,
         )
     return buffer.getvalue()
 

@@ -1,7 +1,7 @@
 """Loads the curves of training runs as DataFrames, and draws the paper's two figures of training."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +9,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from leash_trl.comparison.curves import RUNNING_MEAN_BATCHES
 from leash_trl.completions.costs import unit_of
 from leash_trl.figures import style
 from leash_trl.run_folder import (
     ADVICE_STATE_KEY,
     LENGTH_CONTROL_STATE_KEY,
-    TargetSpan,
+    MEAN_TARGET_KEY,
     newest_trainer_state,
-    target_spans,
 )
 
 
 LENGTH_KEY = "leash/mean_length"
 ACCURACY_KEY = "leash/accuracy"
-TARGET_KEY = "leash/target_length"
 PANEL_TITLES = {
     "leash/satisfaction_rate": "Satisfaction rate",
     "leash/lambda": "Penalty coefficient λ",
@@ -34,8 +33,7 @@ OPTIONAL_PANEL_TITLES = {
     "leash/length_accuracy_correlation": "Correlation of length\nand correctness",
 }
 RATE_KEYS = ("leash/satisfaction_rate", ACCURACY_KEY)  # in [0, 1]
-BUDGET_TARGET_PREFIX = "leash/target_length/"  # each budget's curves end with the budget's name
-RUNNING_MEAN_BATCHES = 10  # largest number of batches in the running mean
+BUDGET_TARGET_PREFIX = f"{MEAN_TARGET_KEY}/"  # each budget's curves end with the budget's name
 
 
 def load_curves(path: str | Path) -> pd.DataFrame:
@@ -49,11 +47,7 @@ def load_curves(path: str | Path) -> pd.DataFrame:
         values. The index `step` counts optimizer steps. The `attrs` have `label`, the name of the run's folder,
         `length_of`, what its lengths are, and `advice`, what was said of it, each with `step` and `text`.
     """
-    path = Path(path)
-    curves = curves_from_state(newest_trainer_state(path), path.resolve().name)
-    if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
-        raise ValueError(f"{path} has no curves of LEASH; give the folder of a run with a checkpoint")
-    return curves
+    return curves_from_state(newest_trainer_state(path), Path(path).resolve().name)
 
 
 def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFrame:
@@ -63,10 +57,11 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
     rows: dict[int, dict[str, Any]] = {}
     for entry in trainer_state["log_history"]:
         rows.setdefault(entry["step"], {}).update(entry)
-    curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
+    curves = pd.DataFrame.from_dict(rows, orient="index").rename_axis("step").sort_index()
+    curves = curves.drop(columns="step", errors="ignore")  # a run without a log has no such column
     # What is not a number becomes NaN, and a column of nothing else is left out.
-    curves = curves.apply(pd.to_numeric, errors="coerce").dropna(axis="columns", how="all")
-    curves = curves.rename_axis("step").sort_index()
+    curves = curves.apply(pd.to_numeric, errors="coerce")
+    curves = curves.dropna(axis="columns", how="all")
     # The saved states of callbacks, by name: that of length control, and the advice on the run.
     callback_states = trainer_state.get("stateful_callbacks", {})
     length_control = callback_states.get(LENGTH_CONTROL_STATE_KEY, {})
@@ -76,11 +71,6 @@ def curves_from_state(trainer_state: Mapping[str, Any], label: str) -> pd.DataFr
         "advice": callback_states.get(ADVICE_STATE_KEY, []),
     }
     return curves
-
-
-def logged_target_spans(curves: pd.DataFrame) -> list[TargetSpan]:
-    """Returns the targets that a run logged, as [`~leash_trl.run_folder.target_spans`] does."""
-    return target_spans(curves.rename_axis("step").reset_index())
 
 
 def logged_curve(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
@@ -102,9 +92,9 @@ def split_by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     ]
     parts = []
     for name in budgets:
-        # Such as {"leash/lambda/low": "leash/lambda"}.
-        keys = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
-        part = curves[[*keys]].rename(columns=keys)
+        ending = f"/{name}"
+        columns = [column for column in curves if column.endswith(ending)]  # such as "leash/lambda/low"
+        part = curves[columns].set_axis([column.removesuffix(ending) for column in columns], axis="columns")
         part.attrs = {**curves.attrs, "label": name}
         parts.append(part)
     return parts or [curves]
@@ -134,23 +124,47 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
         `Figure`: 16 by 3.6 inches (19.2 by 3.6 with six panels); in two columns, 5.6 inches wide and 2.6 per row.
     """
     lines = _curves_to_draw(runs)
-    # The titles of the panels, by the key of the curve that they show.
-    panels = {**PANEL_TITLES, LENGTH_KEY: length_title(runs)}
+    # By the key of the curve that a panel shows.
+    titles = {**PANEL_TITLES, LENGTH_KEY: length_title(runs)}
     for key, title in OPTIONAL_PANEL_TITLES.items():
         if any(key in line for line in lines):
-            panels[key] = title
-    figure, axes = _panel_grid(len(panels), columns)
-    for axis, (key, title) in zip(axes, panels.items(), strict=True):
-        for index, line in enumerate(lines):
-            style.draw_line(axis, logged_curve(line, key), line.attrs["label"], **style.line_style(index))
-        if key == LENGTH_KEY:
-            _draw_targets(axis, lines)
-            # All panels have the same lines, so a single legend is enough.
-            style.draw_legend_above(figure, axis)
-        _finish_panel(axis, title, "optimizer step")
+            titles[key] = title
+    figure, axes = _panel_grid(len(titles), columns)
+    _draw_panels(axes, titles, lines, style.draw_line)
+    for axis, key in zip(axes, titles, strict=True):
+        style.label_steps(axis, "optimizer step")
         if key in RATE_KEYS:
             axis.set_ylim(0, 1 + style.HEADROOM)
     return figure
+
+
+def _draw_panels(
+    axes: Sequence[Axes],
+    titles: Mapping[str, str],
+    lines: Sequence[pd.DataFrame],
+    draw: Callable[..., None],
+) -> None:
+    """Draws a panel for each key of `titles`, with a line for each run, by a function with the arguments of
+    [`~leash_trl.figures.style.draw_line`]."""
+    for axis, key in zip(axes, titles, strict=True):
+        for index, line in enumerate(lines):
+            draw(axis, logged_curve(line, key), line.attrs["label"], **style.line_style(index))
+        if key.endswith(LENGTH_KEY):
+            _draw_targets(axis, lines)
+            # All panels have the same lines, so a single legend is enough.
+            style.draw_legend_above(axis)
+        axis.set_title(titles[key], fontsize=style.TITLE_SIZE)
+        if axis.lines:
+            style.set_y_limits(axis)
+        else:
+            axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
+
+
+def _draw_batches(axis: Axes, batches: "pd.Series[float]", label: str, **look: Any) -> None:
+    """Draws training batches faintly, and their running mean as the line, because batches vary much."""
+    style.draw_line(axis, batches, "_batches", alpha=0.3, **look)
+    running_mean = batches.rolling(RUNNING_MEAN_BATCHES, min_periods=1).mean()
+    style.draw_line(axis, running_mean, label, **look)
 
 
 def length_title(runs: Sequence[pd.DataFrame]) -> str:
@@ -186,27 +200,15 @@ def _curves_to_draw(runs: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
 def _draw_targets(axis: Axes, lines: Sequence[pd.DataFrame]) -> None:
     """Draws dotted lines for the targets: a single one of all lines over the whole panel with a legend, several as
     they were logged."""
-    targets: set[float] = set()
-    for line in lines:
-        targets.update(logged_curve(line, TARGET_KEY))
+    targets = set(pd.concat([logged_curve(line, MEAN_TARGET_KEY) for line in lines]))
     if len(targets) == 1:
         target = targets.pop()
-        dotted = axis.axhline(target, color="black", linestyle=":", linewidth=1.2)
+        dotted = axis.axhline(target, **style.TARGET_LOOK)
         axis.legend([dotted], [f"target {target:g}"], frameon=False, fontsize=style.LABEL_SIZE)
         return
     for index, line in enumerate(lines):
         color = style.line_style(index)["color"]
-        style.draw_line(axis, logged_curve(line, TARGET_KEY), "_target", color=color, linestyle=":")
-
-
-def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
-    """Sets title, label and limits of a panel; a panel without lines says that nothing was logged."""
-    axis.set_title(title, fontsize=style.TITLE_SIZE)
-    style.label_steps(axis, x_label)
-    if axis.lines:
-        style.set_y_limits(axis)
-    else:
-        axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
+        style.draw_line(axis, logged_curve(line, MEAN_TARGET_KEY), "_target", color=color, linestyle=":")
 
 
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
@@ -228,18 +230,11 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
         figure, axes = style.new_figure(style.WIDE_INCHES, 4, columns=2)
     else:
         figure, axes = style.new_figure(style.NARROW_INCHES, 6, rows=2)
-    panels = {LENGTH_KEY: length_title(runs), ACCURACY_KEY: OPTIONAL_PANEL_TITLES[ACCURACY_KEY]}
-    for axis, (key, title) in zip(axes, panels.items(), strict=True):
-        for index, line in enumerate(lines):
-            look = style.line_style(index)
-            values = logged_curve(line, prefix + key)
-            # Batches vary much, so their running mean is the line; a label with an underscore is not in the legend.
-            if not have_evaluations:
-                style.draw_line(axis, values, "_batches", alpha=0.3, **look)
-                values = values.rolling(RUNNING_MEAN_BATCHES, min_periods=1).mean()
-            style.draw_line(axis, values, line.attrs["label"], **look)
-        if key == LENGTH_KEY:
-            _draw_targets(axis, lines)
-        _finish_panel(axis, title, f"optimizer step ({source})")
-    style.draw_legend_above(figure, axes[0])
+    titles = {
+        prefix + LENGTH_KEY: length_title(runs),
+        prefix + ACCURACY_KEY: OPTIONAL_PANEL_TITLES[ACCURACY_KEY],
+    }
+    _draw_panels(axes, titles, lines, style.draw_line if have_evaluations else _draw_batches)
+    for axis in axes:
+        style.label_steps(axis, f"optimizer step ({source})")
     return figure

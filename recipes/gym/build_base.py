@@ -197,7 +197,7 @@ def styles_figure(points: pd.DataFrame) -> Figure:
     axis.set_xticks((5, 10, 20, 50, 100), ("5", "10", "20", "50", "100"))
     axis.minorticks_off()
     axis.set(ylim=(0, 1.02), xlabel="tokens of a completion", ylabel="accuracy")
-    style.draw_legend_above(figure, axis)
+    style.draw_legend_above(axis)
     return figure
 
 

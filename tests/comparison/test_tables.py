@@ -9,6 +9,7 @@ import pytest
 from written_runs import evaluated, said, write_evaluation
 
 from leash_trl.comparison.tables import (
+    DIFFERENCE_COLUMNS,
     common_measure,
     comparison_markdown,
     comparison_rows,
@@ -24,6 +25,7 @@ from leash_trl.evaluation.tables import csv
 
 
 GYM = Path("recipes/gym")
+NO_DIFFERENCES = pd.DataFrame(columns=[*DIFFERENCE_COLUMNS])  # over problems
 BASE = {
     "measure": "accuracy",
     "score": 0.8,
@@ -63,7 +65,7 @@ def cells(table):
 def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     written = (GYM / "compare_results.md").read_text(encoding="utf-8")
     seeds = read_comparison_rows(GYM / "compare_seeds.csv")
-    assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
+    assert comparison_markdown(seeds, NO_DIFFERENCES) + "\n" == written[written.index("| method |") :]
 
 
 PROBLEMS = [[said(10), said(24, False)], [said(24), said(42)]]
@@ -135,7 +137,7 @@ def test_several_benchmarks_weigh_the_same(tmp_path):
 
 def test_the_share_of_truncated_completions_has_a_column():
     seeds = with_base(near("none", None, 0.5, 40)).assign(truncated_rate=[0.0, 0.2, 0.25, 0.3])
-    heading, _, *rows = cells(comparison_markdown(seeds).split("\n\n")[0])
+    heading, _, *rows = cells(comparison_markdown(seeds, NO_DIFFERENCES).split("\n\n")[0])
     assert [row[heading.index("truncated rate")] for row in rows] == ["0.0%", "25.0%"]
 
 
@@ -224,7 +226,8 @@ def test_points_differ_from_the_first_one_over_seeds_and_single_seeds_are_left_o
         near("L1", 12, 0.6, 12, alpha=""),
         point("lonely", 12, [0.5], [9.0]),
     )
-    _, _, table, _ = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
+    seeds = with_base(*points).fillna({"alpha": ""})
+    _, _, table, _ = comparison_markdown(seeds, NO_DIFFERENCES).split("\n\n")
     heading, _, *rows = cells(table)
     assert heading == [
         "minus LEASH, alpha 1 at 12",
@@ -244,7 +247,7 @@ def test_another_cost_than_tokens_has_its_mean_and_its_differences_and_targets_a
     points.insert(3, "target_of", ["", *["tool_calls"] * 6])  # trained by another cost than it is evaluated by
     paired = pd.DataFrame(
         [("LEASH at 1 tool calls", "mean_cost", -1.0, -1.25, -0.75)],
-        columns=["point", "column", "value", "low", "high"],
+        columns=[*DIFFERENCE_COLUMNS],
     )
     methods, _, differences, _ = comparison_markdown(points, paired).split("\n\n", 3)
     heading, _, base, _, leash = cells(methods)
@@ -269,7 +272,7 @@ def test_an_interval_of_another_kind_than_its_columns_says_so():
     base = {"score_interval_low": 0.7, "score_interval_high": 0.9}
     seeds = with_base(near("none", None, 0.5, 40)).assign(p95_tokens=50.0)
     seeds.loc[0, [*base]] = [*base.values()]
-    heading, _, of_base, of_seeds = cells(comparison_markdown(seeds).split("\n\n")[0])
+    heading, _, of_base, of_seeds = cells(comparison_markdown(seeds, NO_DIFFERENCES).split("\n\n")[0])
     assert heading[2] == "accuracy [95 % interval over seeds]"
     assert of_base[2] == "0.800 [0.700, 0.900] over problems"
     assert of_seeds[2] == "0.500 [0.498, 0.502]"
@@ -280,7 +283,7 @@ def curve(lengths, accuracies, seeds=(0, 1)):
     points = []
     for number, length in enumerate(lengths):
         scores = [of_seed[number] for of_seed in accuracies]
-        points.append(point("A", length, scores, np.exp([length] * 2), seeds).assign(method_at_target=length))
+        points.append(point("A", length, scores, np.exp([length] * 2), seeds).set_axis([length] * 2))
     return pd.concat(points)
 
 

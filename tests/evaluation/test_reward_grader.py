@@ -211,15 +211,11 @@ def test_where_one_benchmark_has_no_correctness_means_over_benchmarks_are_of_rew
     assert "of undecided" not in message
     (point,) = pareto_points([run]).to_dict("records")
     assert (point["measure"], point["score"]) == ("reward", 0.5)
-    (point,) = pareto_points([run], "decided").to_dict("records")
-    assert (point["measure"], point["score"]) == ("accuracy", 1.0)
     rows = [[{**said(20), "reward": 1.0}]] * 2
     evaluated(tmp_path, "known", decided=rows, undecided=rows)
     folders = [tmp_path / "run", tmp_path / "known"]
-    assert draw_figure("pareto", folders, "decided").axes
-    for benchmark in ("undecided", None):
-        with pytest.raises(ValueError, match="'run' and 'known'"):
-            draw_figure("pareto", folders, benchmark)
+    with pytest.raises(ValueError, match="'run' and 'known'"):
+        draw_figure("pareto", folders)
 
 
 def test_runs_with_other_versions_of_the_rewards_are_said(tmp_path):

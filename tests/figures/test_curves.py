@@ -1,6 +1,5 @@
 """Curves from trainer states and from the authors' logs."""
 
-import pytest
 from written_runs import write_training
 
 from leash_trl.figures.training import load_curves, logged_curve
@@ -28,11 +27,3 @@ def test_the_state_with_the_most_steps_says_what_happened(tmp_path):
     killed.mkdir()
     (killed / "trainer_state.json").write_text('{"global_step": 11, "log_his')
     assert load_curves(write_training(tmp_path, [{"leash/lambda": 3.0}]))["leash/lambda"].tolist() == [10]
-
-
-@pytest.mark.parametrize("rows", [[{"loss": 0.1}], None])
-def test_a_folder_without_curves_of_ours_is_refused_by_name(tmp_path, rows):
-    if rows:
-        write_training(tmp_path, rows)
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        load_curves(tmp_path)

@@ -56,17 +56,15 @@ def test_a_run_that_a_figure_cannot_show_is_named(figure, evaluated, tmp_path):
     assert draw_figure(figure, [fitting]).axes
 
 
-def test_a_figure_is_of_benchmarks_that_all_runs_have(tmp_path):
+def test_a_figure_is_of_runs_with_the_same_benchmarks(tmp_path):
     rows = [[said(9)]]
     both = write_evaluation(tmp_path / "both", "both", {"gym": rows, "aime": rows})
     gym_only = write_evaluation(tmp_path / "gym", "gym_only", {"gym": rows})
-    assert draw_figure("budget", [both, gym_only], "gym").axes
     assert draw_figure("budget", [both]).axes
-    for benchmark in ("aime", None):
-        with pytest.raises(ValueError, match=str(benchmark)):
-            draw_figure("budget", [both, gym_only], benchmark)
+    with pytest.raises(ValueError, match="'gym_only'"):
+        draw_figure("budget", [both, gym_only])
 
 
 def test_the_figure_of_one_comparison_is_not_drawn_of_two():
-    with pytest.raises(ValueError, match="runs"):
+    with pytest.raises(ValueError, match=str(GYM_SEEDS)):
         draw_figure("pareto", [GYM_SEEDS, GYM_SEEDS.with_name("settled_seeds.csv")])

@@ -14,12 +14,13 @@ from sampled_run import problem, write_run
 from written_runs import evaluated, said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
+from leash_trl.comparison.tables import Table
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.report import (
     Section,
     changes_sentence,
     comparison_section,
-    completion_pair_blocks,
+    completion_pairs,
     evaluation_section,
     final_numbers_row,
     render,
@@ -81,12 +82,12 @@ def written(everything, tmp_path_factory):
 
 def tables(section):
     blocks = [*section.blocks, *section.details]
-    return [block["frame"] for block in blocks if isinstance(block, dict) and "frame" in block]
+    return [block.frame for block in blocks if isinstance(block, Table)]
 
 
 def test_training_is_told_before_its_numbers(tmp_path):
     rows = [{"leash/mean_length": length, "leash/accuracy": 0.5} for length in (60.0, 40.0)]
-    section = training_section([write_training(tmp_path / "run", rows)], is_evaluated=True)
+    section = training_section([write_training(tmp_path / "run", rows)])
     (sentence,) = section.headline
     assert sentence.startswith("run: ")
     for words in ("leash", "2 updates", "60.0", "40.0 tokens", "50.0 %"):
@@ -232,7 +233,7 @@ def pairs_of(tmp_path):
         for label, completions in (("base", before), ("leash", after)):
             problems = [problem(index, completions[index], **row) for index, row in enumerate(fields)]
             folders.append(write_run(tmp_path / "pairs" / label, {"words": problems}, label))
-        return completion_pair_blocks(load_evaluated_runs(folders))
+        return completion_pairs(load_evaluated_runs(folders))
 
     return shown
 
@@ -243,9 +244,9 @@ def test_pairs_are_selected_by_rule(pairs_of):
     after = [said(40), said(10), said(55, False), said(45)]
     fields = [{"question": "a"}, {"question": "b"}, {"question": "c"}, {"question": "d"}]
     median, became_incorrect = pairs_of(before, after, *fields)
-    assert median["question"] == "a"
-    assert became_incorrect["question"] == "c"
-    assert became_incorrect["completions"] == [
+    assert median.question == "a"
+    assert became_incorrect.question == "c"
+    assert became_incorrect.completions == [
         ("base: 50 tokens, correct", "text"),
         ("leash: 55 tokens, incorrect", "text"),
     ]
@@ -261,7 +262,7 @@ def test_pairs_are_selected_by_rule(pairs_of):
 )
 def test_a_pair_shows_its_gold(pairs_of, fields, gold):
     (shown,) = pairs_of([said(50)], [said(40)], fields)
-    assert shown["title"].endswith(f"reference answer {gold}")
+    assert shown.title.endswith(f"reference answer {gold}")
 
 
 def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
@@ -277,7 +278,7 @@ def test_texts_of_a_pair_stay_text_and_long_ones_are_folded(pairs_of):
 
 def test_runs_without_a_common_problem_have_no_pairs(tmp_path, base_and_shorter):
     base, _ = base_and_shorter
-    assert completion_pair_blocks([base, evaluated(tmp_path, "other", words=[[said(9)]])]) == []
+    assert completion_pairs([base, evaluated(tmp_path, "other", words=[[said(9)]])]) == []
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
@@ -319,14 +320,15 @@ def test_the_same_inputs_give_the_same_bytes(everything, written, tmp_path):
     assert {*re.findall(r"\]\((figures/[^)]+)\)", files["report.md"].decode())} == figures
 
 
-def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(everything, tmp_path, monkeypatch):
-    _, first, second, run = everything
-    monkeypatch.chdir(first.parent)
-    write_report([first, second], tmp_path, "t", baseline=Path(second.name))
+def test_the_first_run_is_the_one_to_compare_with_and_counts_once(everything, tmp_path):
+    _, first, second, _ = everything
+    write_report([second, first, second], tmp_path, "t")
     first_table, _, _ = (tmp_path / "report.html").read_text().partition("</table>")
-    assert [row[1] for row in cells_of(first_table)[1:3]] == ["leash", HOSTILE]
-    with pytest.raises(FileNotFoundError, match=str(run)):
-        write_report([first], tmp_path / "nothing", "t", baseline=run)
-    with pytest.raises(ValueError, match="baseline is 'nowhere'"):
-        write_report([first], tmp_path / "nothing", "t", baseline=Path("nowhere"))
+    labels = [row[1] for row in cells_of(first_table)[1:3]]
+    assert labels == ["leash", HOSTILE]
+
+
+def test_a_missing_folder_is_named_and_nothing_is_written(everything, tmp_path):
+    with pytest.raises(ValueError, match="nowhere"):
+        write_report([*everything, Path("nowhere")], tmp_path / "nothing", "t")
     assert not (tmp_path / "nothing").exists()

@@ -6,7 +6,12 @@ from pathlib import Path
 import pandas as pd
 from sampled_run import completion, problem, write_run
 
-from leash_trl.comparison.tables import comparison_markdown, comparison_rows, read_comparison_rows
+from leash_trl.comparison.tables import (
+    DIFFERENCE_COLUMNS,
+    comparison_markdown,
+    comparison_rows,
+    read_comparison_rows,
+)
 from leash_trl.evaluation.runs import load_evaluated_run
 
 
@@ -60,7 +65,7 @@ def write_comparison(folder, seeds):
     seeds = pd.DataFrame([BASE, *seeds])[[*seeds[0]]]
     seeds.to_csv(folder / "seeds.csv", index=False)
     comparison_rows(seeds).to_csv(folder / "table.csv", index=False)
-    differences = pd.DataFrame(columns=["point", "column", "value", "low", "high"])
+    differences = pd.DataFrame(columns=[*DIFFERENCE_COLUMNS])
     differences.to_csv(folder / "differences.csv", index=False)
-    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds)}\n")
+    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds, differences)}\n")
     return folder

@@ -22,13 +22,11 @@ class PlotArguments:
         runs (`list[str]`): Folders of runs for dynamics and training, and folders of leash eval for the other figures;
             or folders that contain such folders.
         figure (`str`): Figure to draw.
-        benchmark (`str`): Benchmark to draw for budget and pareto (default: the mean over all).
         output (`str`): File to write, as .png, .svg or .pdf (default: the name of the figure with .png).
     """
 
     runs: list[str] = field(metadata={"positional": True})
     figure: Literal["dynamics", "training", "budget", "pareto"] = "dynamics"
-    benchmark: str | None = None
     output: str | None = None
 
 
@@ -42,5 +40,5 @@ def main(argv: Sequence[str]) -> None:
 
     runs = [Path(run) for run in arguments.runs]
     with errors_to_user_errors():
-        write_figure(draw_figure(arguments.figure, runs, arguments.benchmark), output)
+        write_figure(draw_figure(arguments.figure, runs), output)
     print(f"wrote {output}")

@@ -13,14 +13,13 @@ class ReportArguments:
     """Write report.html, which is self-contained, and report.md with its figures next to it.
 
     Args:
-        paths (`list[str]`): Folders of leash train, eval and compare, or folders that contain such folders.
-        baseline (`str`): Folder of leash eval to compare with (default: the first one given).
+        paths (`list[str]`): Folders of leash train, eval and compare, or folders that contain such folders. The first
+            evaluation is the one to compare with.
         output_dir (`str`): Folder to write into.
         title (`str`): Title of the page.
     """
 
     paths: list[str] = field(metadata={"positional": True})
-    baseline: str | None = None
     output_dir: str = "report"
     title: str = "LEASH report"
 
@@ -29,10 +28,9 @@ def main(argv: Sequence[str]) -> None:
     """Writes the page in both formats and prints where it is."""
     arguments = parse(ReportArguments, argv, "leash report")
     folder = Path(arguments.output_dir)
-    baseline = Path(arguments.baseline) if arguments.baseline else None
     paths = [Path(path) for path in arguments.paths]
     from leash_trl.figures.report import write_report
 
     with errors_to_user_errors():
-        write_report(paths, folder, arguments.title, baseline)
+        write_report(paths, folder, arguments.title)
     print(f"wrote {folder / 'report.html'} and report.md beside it")
