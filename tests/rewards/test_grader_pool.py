@@ -30,7 +30,7 @@ needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="need
 
 @pytest.fixture(scope="module")
 def pool():
-    """One pool of one worker, for tests that leave it usable; what it compared before, it remembers."""
+    """One pool of one worker, for tests that leave it usable."""
     pool = GraderPool(size=1, seconds_per_case=4.0)
     assert pool.verdicts([new_case()]) == [RIGHT]
     return pool
@@ -51,7 +51,7 @@ def python(tmp_path, monkeypatch):
 
 
 def new_case():
-    """A right answer that no pool has compared yet."""
+    """A right answer, which no other call returns."""
     number = next(NUMBERS)
     return rf"\boxed{{x+{number}}}", rf"\boxed{{{number}+x}}"
 
@@ -79,12 +79,10 @@ def is_unscorable(verdict):
     return verdict.is_equal is None and verdict.failure is not None
 
 
-def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog, monkeypatch):
+def test_what_does_not_end_is_unscorable_once_and_said_in_one_line(pool, caplog):
     hanging_case = (HANG, r"\boxed{42}")
     with caplog.at_level(logging.WARNING):
         *hanging, easy = pool.verdicts([hanging_case] * 100 + [new_case()])
-        monkeypatch.setattr(grader_pool, "TURN_SHARES", ())  # what was not remembered has no verdict now
-        assert pool.verdicts([hanging_case]) == hanging[:1]
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
     assert len(caplog.records) == 1
@@ -98,7 +96,7 @@ def test_many_hanging_answers_cost_a_batch_a_bounded_time_and_the_others_nothing
     *hanging, easy = pool.verdicts([*cases, new_case()])
     assert all(map(is_unscorable, hanging))
     assert easy == RIGHT
-    assert sum(verdict.failure == grader_pool.UNFINISHED for verdict in hanging) == 1
+    assert hanging.count(grader_pool.LIMIT_EXCEEDED) == 1
 
 
 def test_several_threads_get_their_own_verdicts(pool):

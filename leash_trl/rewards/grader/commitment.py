@@ -138,8 +138,13 @@ def unhedged_answer(text: str) -> str | None:
     # A formula without words keeps its font commands and delimiters, unless its base or label was changed.
     if not word_runs(answer):
         return text if answer == plain else answer
+    return _commitment_of_prose(answer)
+
+
+def _commitment_of_prose(text: str) -> str | None:
+    """Returns the number, list or words to which an answer with words commits; `None` for a hedge."""
     # Only the sentence with the answer counts, without remarks in brackets and reasons, such as "because 3 > 2".
-    answer = without_asides(answer_sentences(answer))
+    answer = without_asides(answer_sentences(text))
     # Words without a number are the answer themselves: "The answer is east" becomes "east".
     if not NUMBER.search(answer):
         return LEAD_IN.sub("", answer)
@@ -148,7 +153,7 @@ def unhedged_answer(text: str) -> str | None:
         return None
     # "34, not 35" commits to 34, and "not 34" to nothing.
     before_denial = NEGATION.split(answer)[0]
-    return _only_number_or_list(before_denial) if NUMBER.search(before_denial) else None
+    return _only_number_or_list(before_denial)
 
 
 def answer_sentences(text: str) -> str:
@@ -183,16 +188,17 @@ def _only_number_or_list(text: str) -> str | None:
     spans = _number_spans(text)
     # Of several numbers, only those after the first verb count: 7 of "3 and 4 together are 7".
     if len(spans) > 1 and not _is_list(text, spans):
-        verb = VERB.search(text)
-        if verb:
-            text = text[verb.end() :]
+        text = VERB.split(text, maxsplit=1)[-1]
         spans = _number_spans(text)
     if _is_list(text, spans):
         return text[spans[0].start :]
     # Several numbers with other words between them are a hedge.
-    if len(spans) != 1:
-        return None
-    start, end = spans[0]
+    return _number_with_unit(text, spans[0]) if len(spans) == 1 else None
+
+
+def _number_with_unit(text: str, number: _Span) -> str | None:
+    """Returns the number of a text with its unit; `None` if the words around it change or only bound it."""
+    start, end = number
     # "at least 34" and "between 3 and 4" give bounds, and "half of 15" changes the value. A changed number before the
     # last verb does not matter, as in "half of the boys are 15".
     after_last_verb = VERB.split(text[:end])[-1] + text[end:]

@@ -22,7 +22,7 @@ WORD_OR_UNIT_SIGN = re.compile(
 UNIT_POWER = re.compile(r"\^\s*\{?\d\}?")  # the ^2 of cm^2
 # Functions of an angle, in which degrees are not a unit.
 ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")  # the beginning of -$5 and US$5
+MONEY = re.compile(r"^\s*([+-]?)\s*(?:US)?([$€£¥])\s*")  # the beginning of -$5 and US$5
 SIMPLE_NAME = re.compile(r"[A-Za-z]'*(?:_(?:\w|\{[^{}]*\}))?(?:\(-?(?:[A-Za-z]|\d+)\))?")  # x, y', a_{12}, f(x), h(2)
 NAMED_POINT = re.compile(r"([A-Z]'?(?:_(?:\w|\{\w+\}))?)\s*(\([^()]*,.*\))")  # K(4,9)
 CYCLE = re.compile(r"\(\s*(\d{1,2}(?: \d{1,2})+)\s*\)")  # (1 3 2)
@@ -305,22 +305,20 @@ def _value_of_equation(sides: list[str], is_exact: bool) -> ParsedAnswer:
     constants = [reading for reading in readings if reading and reading.is_constant]
     if is_exact and _values_differ(constants):
         return INVALID_EQUATION
-    left = re.sub(r"\s", "", sides[0])
-    right = re.sub(r"\s", "", sides[-1])
+    left, *_, right = [re.sub(r"\s", "", side) for side in sides]
     # x = 5 and f(x) = 2x state the right side for a name.
     if readings[-1] and SIMPLE_NAME.fullmatch(left):
         return replace(readings[-1], name=left)
     if not constants:
         raise Unreadable
     # The first side with a value states it for the side at the other end, as 5 = x and \cos x = 1 do.
-    value = constants[0]
-    name = right if value is readings[0] else left
+    name = right if constants[0] is readings[0] else left
     # 2x = 10 is not solved for x, so it is no answer.
     if LINEAR_EXPRESSION.fullmatch(name):
         return INVALID_EQUATION
     # An equation between formulas, such as \cos x = 1, is not solved for its name.
     are_formulas = all(reading and reading.formula and not reading.unit for reading in readings)
-    return replace(value, name=name, is_solved=not are_formulas)
+    return replace(constants[0], name=name, is_solved=not are_formulas)
 
 
 def _values_differ(constants: list[ParsedAnswer]) -> bool:
@@ -352,33 +350,32 @@ def _quantity_or_ratio(text: str) -> ParsedAnswer:
 
 def _quantity(text: str) -> ParsedAnswer:
     """Parses a formula with its unit, which stands after the formula or, for money, before the formula."""
-    text = text.strip()
-    # -$5 becomes -5 with the currency $.
-    currency = ""
-    if money := MONEY.match(text):
-        sign, currency = money.groups()
-        text = sign + text[money.end() :]
-    # Such as "3 " and "million dollars".
-    text, words = _split_before_words(text)
-    words = words.replace('"', " ").strip()
-    text = text.rstrip(" .,;")
+    # -$5 million becomes -5 million, which is split into "-5 " and "million".
+    number, words = _split_before_words(MONEY.sub(r"\1", text).strip())
+    number = number.rstrip(" .,;")
     # The only commands of a quantity are those of formulas, such as \frac and \sqrt.
-    if not text or "\\" in FORMULA_COMMAND.sub("", text):
+    if not number or "\\" in FORMULA_COMMAND.sub("", number):
         raise Unreadable
-    formula = with_plain_numbers(text)
+    formula = with_plain_numbers(number)
+    words = words.replace('"', " ").strip()
     first_word, _, other_words = words.partition(" ")
     # 3 million dollars and $3 million become (3)*(\frac{1000000}{1}) with the unit of the rest.
     multiplier = UNITS.get(unit_key(first_word))
     if multiplier and multiplier.dimension == "times":
         formula = product_formula(formula, multiplier.size)
         words = other_words
-    words = f"{currency} {words}".strip()
-    first_word = words.partition(" ")[0]
-    # The unit of "5 hours later" is its first word. The "in" of "5 in total" does not stand for inches.
-    unit = read_unit(words)
-    if unit is None and first_word != "in":
-        unit = read_unit(first_word)
-    return ParsedAnswer("value", formula=formula, unit=unit)
+    money = MONEY.match(text)
+    currency = money[2] if money else ""
+    return ParsedAnswer("value", formula=formula, unit=_unit_of(f"{currency} {words}"))
+
+
+def _unit_of(words: str) -> Unit | None:
+    """Returns the unit that words after a number name: hours in "hours later"; `None` if they name none."""
+    if unit := read_unit(words):
+        return unit
+    first_word = words.strip().partition(" ")[0]
+    # The "in" of "5 in total" does not stand for inches.
+    return None if first_word == "in" else read_unit(first_word)
 
 
 def _split_before_words(text: str) -> tuple[str, str]:

@@ -11,10 +11,11 @@ r"""Decides what the words of two answers say about them; neither their values n
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, answer_sentences, without_asides, word_runs
-from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equal_in_order
+from leash_trl.rewards.grader.equality import Comparison, are_equal, equal_in_any_order, equal_in_order
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_SEPARATOR, split_at, without_group_commas
 from leash_trl.rewards.grader.rational import rationals_equal
@@ -248,9 +249,9 @@ def _meaning(word: str) -> str:
     return stem if stem.isascii() else ""
 
 
-def _meanings(text: str) -> set[str]:
-    """Returns the meanings of the words of a text; an abbreviated unit, such as "mph", has those of its units."""
-    text = ABBREVIATED_UNITS.get(text.lower(), text)
+def _meanings(words: Iterable[str]) -> set[str]:
+    """Returns the meanings of words; an abbreviated unit, such as "mph", has those of its units."""
+    text = " ".join(ABBREVIATED_UNITS.get(word.lower(), word) for word in words)
     return {_meaning(word) for word in WORD_OR_SIGN.findall(text)} - {""}
 
 
@@ -389,31 +390,20 @@ def _as_one_item(text: str) -> Item:
 def _read_item(text: str) -> Item:
     """Returns an item of a marked text."""
     # Words stand in angle quotes, proper names with an asterisk, and units in double quotes. Of "Tom* has 12 apples",
-    # the meanings are {"tom", "appl"}, the stems of its words without fillers, and the proper names are {"tom"}.
-    meanings: set[str] = set()
-    proper_names: set[str] = set()
-    for word in MARKED_WORD.findall(text):
-        meanings_of_word = _meanings(word.removesuffix(NAME_MARK))
-        meanings |= meanings_of_word
-        if word.endswith(NAME_MARK):
-            proper_names |= meanings_of_word
-    units: set[str] = set()
-    for unit in MARKED_UNIT.findall(text):
-        units |= _meanings(unit.strip('"').replace(r"\circ", "°"))
-    # Of "5 to 12", the formulas are ["5", "12"], and the words between them are ["to"].
-    formulas: list[str] = []
-    words_between: list[str] = []
-    words = ""  # before the next formula
-    # The pattern has a group, so every second part consists of words.
-    for index, part in enumerate(MARKED_WORD_RUN.split(text)):
-        formula = part.strip(" =:.,;")
-        if index % 2:
-            words = " ".join(MARKED_WORD.findall(part)).lower()
-        elif re.search(r"\w", formula):
-            if formulas:
-                words_between.append(words)
-            formulas.append(formula)
-    return Item(meanings, units, proper_names, formulas, words_between)
+    # the words are ["Tom*", "has", "apples"], and their meanings {"tom", "appl"}.
+    words = MARKED_WORD.findall(text)
+    units = [unit.strip('"').replace(r"\circ", "°") for unit in MARKED_UNIT.findall(text)]
+    # The pattern has a group, so every second part consists of words, such as "to" of "5 to 12".
+    parts = MARKED_WORD_RUN.split(text)
+    words_before_parts = ["", *parts[1::2]]
+    formulas = []
+    words_before = []
+    for words_before_part, part in zip(words_before_parts, parts[::2], strict=True):
+        if re.search(r"\w", part):
+            formulas.append(part.strip(" =:.,;"))
+            words_before.append(words_before_part.strip().lower())
+    names = [word for word in words if word.endswith(NAME_MARK)]
+    return Item(_meanings(words), _meanings(units), _meanings(names), formulas, words_between=words_before[1:])
 
 
 def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
@@ -425,32 +415,38 @@ def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals
         (False, True)
         >>> words_verdict("So there are 15.", "15 boys")
     """
-    # The entries of a matrix are no quantities with words.
-    if max(len(answer), len(gold)) > MAX_CHARACTERS or r"\begin" in answer + gold:
-        return None
     # If one answer has no words, nothing contradicts the words of the other one: "15" equals "15 boys".
-    if not (WORD_OR_CURRENCY.search(answer) and WORD_OR_CURRENCY.search(gold)):
+    if not (_has_readable_words(answer) and _has_readable_words(gold)):
         return None
     answer = _respelled(answer)
     gold = _respelled(gold)
     # First all words of each answer are compared, then those of each item of their lists.
     if _as_one_item(answer).contradicts(_as_one_item(gold)):
         return False
+    return _bound_numbers_verdict(answer, gold, same=functools.partial(_same_item, compare=compare))
+
+
+def _bound_numbers_verdict(answer: str, gold: str, same: Comparison) -> bool | None:
+    """Returns whether numbers that words bind to a place or to a thing are equal; `None` for unbound numbers."""
     items = _read_items(answer)
     gold_items = _read_items(gold)
     if not items or len(items) != len(gold_items):
         return None
-    same = functools.partial(_same_item, compare=compare)
-    # The word between the numbers of "5 to 12" fixes their order, and so does "respectively" in a list.
-    words_between = items[0].words_between if len(items) == 1 else []
-    has_same_order = words_between and words_between == gold_items[0].words_between
-    if has_same_order or ("respectively" in answer and "respectively" in gold):
+    if "respectively" in answer and "respectively" in gold:
         return equal_in_order(items, gold_items, same)
+    # The word between the numbers of "5 to 12" fixes their order. A single number is unbound.
+    if len(items) == 1:
+        words_between = items[0].words_between
+        is_order_fixed = words_between and words_between == gold_items[0].words_between
+        return same(items[0], gold_items[0]) if is_order_fixed else None
     # "3 boys, 4 girls" binds each number to a word, while "3, 4" is left to the comparison of values.
-    have_words = [bool(item.meanings or item.units) for item in items + gold_items]
-    if len(items) < 2 or not all(have_words):
-        return None
-    return equal_in_any_order(items, gold_items, same)
+    have_words = all(item.meanings or item.units for item in items + gold_items)
+    return equal_in_any_order(items, gold_items, same) if have_words else None
+
+
+def _has_readable_words(text: str) -> bool:
+    """Returns whether a text has words to compare; the entries of a matrix are no quantities with words."""
+    return len(text) <= MAX_CHARACTERS and r"\begin" not in text and WORD_OR_CURRENCY.search(text) is not None
 
 
 def _respelled(text: str) -> str:

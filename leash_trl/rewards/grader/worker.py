@@ -48,23 +48,28 @@ def _answer_requests(answers: IO[str]) -> None:
         print(json.dumps([is_equal, failure]), file=answers, flush=True)
 
 
-def main() -> None:
-    """Answers `[answer, gold, seconds]` with `[is_equal, failure]`, or with `null` if the comparison did not end.
-
-    If `answer` is `null`, `is_equal` tells whether the reference answer can be read. A forked process does the
-    comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
-    """
+def _prepare_comparisons() -> None:
+    """Limits the memory of this process, keeps libraries silent, and loads what comparisons need."""
     # The output of libraries goes to the error stream, so that the pool does not read it as an answer.
-    answers = sys.stdout
     sys.stdout = sys.stderr
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-    parent = os.getppid()
     # macOS may refuse this limit; the time limit still holds.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     # math-verify is several times slower on the first formula of a kind, so the forked processes inherit a warm one.
     for expression in WARM_UP_EXPRESSIONS:
         are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
+
+
+def main() -> None:
+    """Answers `[answer, gold, seconds]` with `[is_equal, failure]`, or with `null` if the comparison did not end.
+
+    If `answer` is `null`, `is_equal` tells whether the reference answer can be read. A forked process does the
+    comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
+    """
+    answers = sys.stdout
+    parent = os.getppid()
+    _prepare_comparisons()
     # A thread of the parent may have blocked the signal of the time limit, and this process inherits its mask.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     while True:
