@@ -23,8 +23,7 @@ from leash_trl.rewards.grader.parsing import (
     has_outer_brackets,
     split_at,
 )
-from leash_trl.rewards.grader.rational import Unreadable, with_plain_numbers
-from leash_trl.rewards.grader.units import FormulaComparison
+from leash_trl.rewards.grader.rational import Comparison, Unreadable, with_plain_numbers
 from leash_trl.rewards.grader.words import words_verdict
 
 
@@ -266,7 +265,7 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
 
 def _verdict_by_rules(answer: str, gold: str) -> bool | None:
     """Returns the verdict of the first rule that reads both answers; `None` if none does."""
-    rules: list[FormulaComparison] = [
+    rules: list[Comparison] = [
         functools.partial(words_verdict, compare=formulas_equal),
         functools.partial(are_equal, compare=formulas_equal),
         _are_same_real_sets,

@@ -11,18 +11,16 @@ verdict depends on formulas without a rational value; the worker process then co
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import UNREADABLE_COMMAND, ParsedAnswer, parse_answer
-from leash_trl.rewards.grader.rational import rational_value, rationals_equal
-from leash_trl.rewards.grader.units import PERCENT, FormulaComparison, product_formula
+from leash_trl.rewards.grader.rational import Comparison, rational_value, rationals_equal
+from leash_trl.rewards.grader.units import PERCENT, product_formula
 
-
-Comparison = Callable[[Any, Any], bool | None]  # returns whether two members are equal
 
 ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # 0.3333333: a reference answer with so many decimals may be a rounded 1/3
 # 3 h, 18 mph, 20 cm^2: a number, blanks, and the letters of a possible unit with their power
@@ -36,7 +34,7 @@ ARGUMENT_OR_INDEX = re.compile(r"[_(]")  # where the name of h(1) and x_1 ends
 MAX_PAIRS = 1_000  # members of two lists that are compared with each other
 
 
-def are_equal(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
+def are_equal(answer: str, gold: str, compare: Comparison = rationals_equal) -> bool | None:
     r"""Returns whether an answer equals a reference answer, by the rule of this module; `None` if this is undecided.
 
     `compare` returns whether two formulas, or two equations, are equal, and `None` if this is undecided.
@@ -138,7 +136,7 @@ def _unread_signs_verdict(answer: str, gold: str) -> bool | None:
     return BLANKS_AND_BRACES.sub("", answer) == BLANKS_AND_BRACES.sub("", gold)
 
 
-def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares two parsed answers by their forms; the first rule that holds for both forms decides."""
     if answer.form != gold.form:
         return _equal_across_forms(answer, gold, compare)
@@ -159,7 +157,7 @@ def _parsed_equal(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComp
     return None
 
 
-def _equal_across_forms(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _equal_across_forms(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares two parsed answers of different forms; the first rule that holds decides."""
     forms = {answer.form, gold.form}
     # A false equation, such as 2 + 3 = 12, is wrong as an answer, and no answer can be compared with it as a gold.
@@ -196,7 +194,7 @@ def _may_be_ratios(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     return ":" in answer.name + gold.name and bool(answer.formula and gold.formula)
 
 
-def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares the members of two tuples in their order."""
     if _names_differ(answer.name, gold.name):
         return False
@@ -206,7 +204,7 @@ def _same_tuple(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaCompar
     return equal_in_order(answer.items, gold.items, same=partial(_parsed_equal, compare=compare))
 
 
-def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares lists, sets and single values: x=1, y=2 by the names of the members, all others in any order."""
     # By name, such as {"x": the answer 1, "y": the answer 2}; empty if an item has no name, or two share a name.
     values = _by_name(answer)
@@ -225,7 +223,7 @@ def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:
     return items if len(items) == len(parsed.items) and "" not in items else {}
 
 
-def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: FormulaComparison) -> bool | None:
+def _same_quantity(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) -> bool | None:
     """Compares two values; a unit that only one of them names does not matter, and 7 % is 7 or 0.07."""
     # The equation \cos x = 1 is not solved for a name, and is left to math-verify. If the gold has no name, the answer
     # 3*4 = 12 counts as 12.

@@ -1,13 +1,8 @@
 """Lists the names, dimensions and sizes of units, and reads them."""
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
-
-
-# Returns whether two formulas, or two equations, are equal; `None` if this is undecided.
-FormulaComparison = Callable[[str, str], bool | None]
 
 
 class Unit(NamedTuple):

@@ -15,15 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leash_trl.rewards.grader.commitment import JOINERS, MARKUP, NEGATION, answer_sentences, without_asides, word_runs
-from leash_trl.rewards.grader.equality import Comparison, are_equal, equal_in_any_order, equal_in_order
+from leash_trl.rewards.grader.equality import are_equal, equal_in_any_order, equal_in_order
 from leash_trl.rewards.grader.latex import normalized
 from leash_trl.rewards.grader.parsing import LIST_SEPARATOR, split_at, without_group_commas
-from leash_trl.rewards.grader.rational import rationals_equal
+from leash_trl.rewards.grader.rational import Comparison, rationals_equal
 from leash_trl.rewards.grader.units import (
     ABBREVIATED_UNITS,
     RATE_RESPELLINGS,
     UNIT_TABLE,
-    FormulaComparison,
     read_unit,
 )
 
@@ -406,7 +405,7 @@ def _read_item(text: str) -> Item:
     return Item(_meanings(words), _meanings(units), _meanings(names), formulas, words_between=words_before[1:])
 
 
-def words_verdict(answer: str, gold: str, compare: FormulaComparison = rationals_equal) -> bool | None:
+def words_verdict(answer: str, gold: str, compare: Comparison = rationals_equal) -> bool | None:
     r"""Returns `False` if the words of two answers contradict each other. If words stand beside each of several
     numbers, returns whether the numbers beside the same words are equal. Otherwise returns `None`.
 
@@ -457,7 +456,7 @@ def _respelled(text: str) -> str:
     return normalized(MARKUP.sub("", text))
 
 
-def _same_item(item: Item, gold: Item, compare: FormulaComparison) -> bool | None:
+def _same_item(item: Item, gold: Item, compare: Comparison) -> bool | None:
     """Returns whether two items have the same formulas, and words that do not contradict each other."""
     if item.contradicts(gold):
         return False
