@@ -58,21 +58,8 @@ def new_case():
 
 def workers():
     """The worker processes of this process, without those that they forked to compare."""
-    return [child for child in psutil.Process().children() if is_worker(child)]
-
-
-def is_worker(process):
-    return "leash_trl.rewards.grader.worker" in process.cmdline()
-
-
-def has_ended(process, seconds=10.0):
-    """Whether a process ends within a time: what is killed takes a moment on a busy machine."""
-    deadline = time.monotonic() + seconds
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+    children = psutil.Process().children()
+    return [child for child in children if "leash_trl.rewards.grader.worker" in child.cmdline()]
 
 
 def is_unscorable(verdict):
@@ -219,32 +206,3 @@ def test_a_script_without_main_guard_runs_once_and_no_file_of_its_folder_stands_
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=folder)
     assert result.stdout.split() == ["begins", "True"]
     assert "Warning" not in result.stderr
-
-
-@needs_proc
-def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on():
-    code = f"""
-        import os, time
-        from leash_trl.rewards.grader.pool import GraderPool
-        pool = GraderPool(size=2, seconds_per_case=100.0)
-        pool.verdicts([(r"\\boxed{{1/2}}", r"\\boxed{{0.5}}")])
-        if os.fork() == 0:
-            time.sleep(60)
-            os._exit(0)
-        print(flush=True)
-        pool.verdicts([({HANG!r}, "1")])
-    """
-    parent = psutil.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
-    parent.stdout.readline()
-    time.sleep(0.2)
-    descendants = parent.children(recursive=True)
-    comparing = [process for process in descendants if is_worker(process)]
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    have_ended = [has_ended(process) for process in comparing]
-    for process in descendants:
-        if not has_ended(process, seconds=0):
-            process.kill()  # the fork, which sleeps
-    assert all(have_ended)
-    assert len(comparing) >= 2

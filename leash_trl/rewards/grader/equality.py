@@ -72,20 +72,25 @@ def _other_readings(answer: str, parsed: ParsedAnswer, gold: ParsedAnswer) -> li
     """Returns what else an answer may mean: a unit in 3 h and 18 mph, which are products as written, and 3.5 in 3,5,
     which is a list as written."""
     texts = []
-    match = NUMBER_AND_UNIT.fullmatch(answer)
-    # The h of "3 h" may be a unit, unless the gold has letters itself and so may be a formula of h. The h of "3h" is
-    # a factor, unless the gold has a unit.
-    gold_has_unit = any(item.unit for item in gold.items)
-    gold_has_letters = not all(item.is_constant for item in gold.items)
-    if match and not gold_has_letters and (match["blanks"] or gold_has_unit):
-        unit = match["unit"].replace(".", "")
+    quantity = NUMBER_AND_UNIT.fullmatch(answer)
+    if quantity and _may_have_unit(quantity, gold):
+        unit = quantity["unit"].replace(".", "")
         # The parser reads letters in quotes as words: 3 "h".
-        texts.append(f'{match["number"]} "{unit}"')
+        texts.append(f'{quantity["number"]} "{unit}"')
     # "3,5" is a list of 3 and 5 as written, but may be 3.5 if the gold is a single value, and 1.234,5 is then 1234.5.
     if len(parsed.items) == 2 and len(gold.items) == 1 and DECIMAL_COMMA.fullmatch(answer):
         texts.append(answer.replace(".", "").replace(",", "."))
     readings = [parse_answer(text) for text in texts]
     return [reading for reading in readings if reading is not None]
+
+
+def _may_have_unit(quantity: re.Match[str], gold: ParsedAnswer) -> bool:
+    """Returns whether the letters after a number, such as the h of "3 h", may be its unit."""
+    # A gold with letters may be a formula of h.
+    if not all(item.is_constant for item in gold.items):
+        return False
+    # Without blanks, the h of "3h" is a factor, unless the gold has a unit.
+    return quantity["blanks"] != "" or any(item.unit for item in gold.items)
 
 
 def _all_true(verdicts: Sequence[bool | None]) -> bool | None:

@@ -384,16 +384,19 @@ def _split_before_words(text: str) -> tuple[str, str]:
     Raises:
         [`Unreadable`]: If a number stands after the words.
     """
-    for match in WORD_OR_UNIT_SIGN.finditer(text):
-        word = match[0].strip('" ')
-        # The ab of 3ab is a product, and the degrees of \sin 30^\circ belong to the formula.
-        is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_key(word)
-        is_angle = "circ" in word and ANGLE_FUNCTION.search(text)
-        if is_product or is_angle:
-            continue
-        words = text[match.start() :]
-        # The 2 of cm^2 is no number after the words, while "3 boys 4 girls" has two numbers.
-        if re.search(r"\d", UNIT_POWER.sub("", words)):
-            raise Unreadable
-        return text[: match.start()], words
-    return text, ""
+    starts = [run.start() for run in WORD_OR_UNIT_SIGN.finditer(text) if not _belongs_to_formula(run)]
+    if not starts:
+        return text, ""
+    words = text[starts[0] :]
+    # The 2 of cm^2 is no number after the words, while "3 boys 4 girls" has two numbers.
+    if re.search(r"\d", UNIT_POWER.sub("", words)):
+        raise Unreadable
+    return text[: starts[0]], words
+
+
+def _belongs_to_formula(run: re.Match[str]) -> bool:
+    r"""Returns whether letters are a product, as in 3ab, or degrees of an angle function, as in \sin 30^\circ."""
+    letters = run[0]
+    if "circ" in letters:
+        return ANGLE_FUNCTION.search(run.string) is not None
+    return len(letters) <= 3 and letters.isascii() and letters.isalpha() and not unit_key(letters)

@@ -10,7 +10,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from typing import IO
 
 from leash_trl.rewards.grader.algebra import are_equivalent, parse_with_math_verify
@@ -68,7 +67,6 @@ def main() -> None:
     comparison, so a process that runs out of processor time or memory is replaced at once, with all modules loaded.
     """
     answers = sys.stdout
-    parent = os.getppid()
     _prepare_comparisons()
     # A thread of the parent may have blocked the signal of the time limit, and this process inherits its mask.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -79,23 +77,10 @@ def main() -> None:
             os._exit(0)
         # The status is 0 if the input has ended. Otherwise the comparison exceeded a limit, and a new process takes
         # over.
-        if _exit_status(child, parent) == 0:
+        _, status = os.waitpid(child, 0)
+        if status == 0:
             return
         print("null", file=answers, flush=True)
-
-
-def _exit_status(child: int, parent: int) -> int:
-    """Waits for a forked process and returns its exit status; ends all processes of this worker if `parent` ends."""
-    while True:
-        time.sleep(0.02)
-        # `ended_child` is 0 while the process runs.
-        ended_child, status = os.waitpid(child, os.WNOHANG)
-        # If the parent ends, this process gets another one. The input alone does not tell, because another child of
-        # the parent may keep it open.
-        if os.getppid() != parent:
-            os.killpg(0, signal.SIGKILL)
-        if ended_child:
-            return status
 
 
 if __name__ == "__main__":
