@@ -237,12 +237,11 @@ def are_equal_as_words(answer: str, gold: str) -> bool | None:
     gold_words = ARTICLE.sub("", without_markup(gold)).strip(' "')
     if answer_words and answer_words == gold_words:
         return True
-    # Only words can differ as words: numbers are left to their values, and a gold such as xy may be a product.
-    if NUMBER.search(answer + gold) or not (r"\text" in gold or UNAMBIGUOUS_WORD.search(gold_words)):
+    # Only words can differ as words: a gold such as xy may be a product, and a single letter is a variable.
+    is_gold_unambiguous = r"\text" in gold or UNAMBIGUOUS_WORD.search(gold_words)
+    if not is_gold_unambiguous or len(answer_words) < 2:
         return None
-    # Capital letters matter in formulas, but not in words, and a single letter is a variable.
-    answer_words = answer_words.casefold()
-    gold_words = gold_words.casefold()
-    if len(answer_words) < 2 or not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):
+    if not (WORDS_ONLY.fullmatch(answer_words) and WORDS_ONLY.fullmatch(gold_words)):
         return None
-    return answer_words == gold_words
+    # Capital letters matter in formulas, but not in words.
+    return answer_words.casefold() == gold_words.casefold()

@@ -219,14 +219,13 @@ def _read_permutation(text: str) -> ParsedAnswer | None:
     cycles = CYCLE.findall(text)
     if not cycles or CYCLE.sub("", text).strip():
         return None
-    return ParsedAnswer("permutation", key=tuple(sorted(map(_cycle_from_smallest, cycles))))
+    return ParsedAnswer("permutation", key=tuple(sorted(map(_first_rotation, cycles))))
 
 
-def _cycle_from_smallest(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a cycle such as `3 1 2`, from the smallest on."""
-    numbers = [int(number) for number in text.split()]
-    start = numbers.index(min(numbers))
-    return (*numbers[start:], *numbers[:start])
+def _first_rotation(cycle: str) -> list[str]:
+    """Returns the numbers of a cycle in the order that sorts first: 1, 2, 3 of `3 1 2`."""
+    numbers = cycle.split()
+    return min(numbers[start:] + numbers[:start] for start in range(len(numbers)))
 
 
 def _collection_or_value(text: str) -> ParsedAnswer:

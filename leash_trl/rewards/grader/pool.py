@@ -64,7 +64,7 @@ class _Turn:
 
 
 class _Worker:
-    """One worker process, which ends when its input or its parent process ends."""
+    """One worker process, which ends when its input ends, at the latest with this process."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(

@@ -155,9 +155,10 @@ RESPELLINGS = [
 PHRASE_RESPELLINGS = RATE_RESPELLINGS + [
     (re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in RESPELLINGS
 ]
-SUFFIXES = ("ing", "ed", "es", "s", "e")
 # Pattern and replacement at the end of a stem; they apply one after another.
 STEM_ENDINGS = [
+    (re.compile(r"(?<=i)e[sd]$"), ""),  # puppies, which becomes puppi, as puppy does below
+    (re.compile(r"(?<=\w{3})(?:ing|ed|es|e|(?<!s)s)$"), ""),  # girls, but neither "is" nor "class"
     (re.compile(r"(?<=\w{3})our$"), "or"),  # colour
     (re.compile(r"(?<=\w\w[tb])r$"), "er"),  # centr, fibr, the stems of "centre" and "fibre"
     (re.compile(r"(?<=\w{3})([iy])s$"), r"\1z"),  # organis, the stem of "organise"
@@ -193,16 +194,7 @@ MARKED_UNIT = re.compile(r'"[^"]*"|\$|\\circ')  # "cm", $, ^\circ
 def _stem(word: str) -> str:
     """Returns a word in small letters and American spelling, without the suffix of its plural or tense."""
     word = word.lower()
-    # "puppies" becomes "puppi", as "puppy" does below.
-    if word.endswith(("ies", "ied")):
-        return word[:-2]
-    # The first suffix that fits is cut off if three letters or more remain: "girls" becomes "girl", and "is" stays.
-    if not word.endswith("ss"):
-        for suffix in SUFFIXES:
-            if word.endswith(suffix) and len(word) - len(suffix) > 2:
-                word = word.removesuffix(suffix)
-                break
-    # "colour" becomes "color", and the "stopp" of "stopped" becomes "stop".
+    # "girls" becomes "girl", "colour" becomes "color", and "stopped" becomes "stopp" and then "stop".
     for pattern, replacement in STEM_ENDINGS:
         word = pattern.sub(replacement, word)
     return word
@@ -217,12 +209,11 @@ def _is_same_word(word: str, other: str) -> bool:
     # "yrs" may be the plural of "yr".
     if PLURAL_ABBREVIATION.fullmatch(short):
         short = short.removesuffix("s")
-    # An abbreviation is shorter than its word, and begins with the same letter.
-    if len(short) > MAX_ABBREVIATION_LETTERS or len(short) == len(long) or short[0] != long[0]:
+    if len(short) > MAX_ABBREVIATION_LETTERS:
         return False
-    # The letters of "yr" stand in "year" in the same order.
+    # The letters of "yr" stand in "year" in the same order, from the first letter on.
     letters_in_order = ".*".join(map(re.escape, short))
-    return re.search(letters_in_order, long) is not None
+    return re.match(letters_in_order, long) is not None
 
 
 # By stem; a filler means nothing. An abbreviation such as "min" may mean a unit or another word, see `_is_same_word`.
@@ -232,10 +223,10 @@ for _dimension, _size, unit_names in UNIT_TABLE:
     other_names = [name for name in unit_names if not _is_same_word(name, unit_word)]
     plurals = [f"{name}s" for name in other_names if len(name) > 1]  # lbs
     MEANINGS |= dict.fromkeys(map(_stem, other_names + plurals), unit_word)
+MEANINGS |= {_stem(word): _stem(word) for word in COMMON_WORDS}
 for synonyms in SYNONYMS:
     MEANINGS |= dict.fromkeys(map(_stem, synonyms), _stem(synonyms[0]))
 MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
-STEMS_OF_COMMON_WORDS = frozenset(map(_stem, COMMON_WORDS))
 
 
 def _meaning(word: str) -> str:
@@ -360,7 +351,7 @@ def _is_proper_name(run: re.Match[str]) -> bool:
     # A name is a capital letter before small ones, and no unit, no word with a synonym, and no word such as "area".
     word = run[0]
     is_capitalized = word[0].isupper() and word[1:].islower()
-    if not is_capitalized or _stem(word) in MEANINGS or _stem(word) in STEMS_OF_COMMON_WORDS:
+    if not is_capitalized or _stem(word) in MEANINGS:
         return False
     # Inside a sentence, a small letter stands before the word. "the number of Apples" has a plural, which is no name.
     is_inside = run.string[: run.start()].rstrip()[-1:].islower()

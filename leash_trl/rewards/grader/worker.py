@@ -30,21 +30,25 @@ def _answer_requests(answers: IO[str]) -> None:
     """Answers the lines of the input, one by one, until the input ends."""
     for line in sys.stdin:
         answer, gold, seconds = json.loads(line)
-        is_equal = None
-        failure = None
         # After this much processor time, the system sends a signal that ends this process, even inside C code.
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            # Without an answer, the case asks whether math-verify can read the reference answer.
-            is_equal = bool(parse_with_math_verify(gold)) if answer is None else are_equivalent(answer, gold)
-        # Earlier cases may have left too little memory, so a fresh process tries again.
-        except MemoryError:
-            os._exit(1)
-        # No answer may end a training run.
-        except Exception as error:
-            failure = f"raised {type(error).__name__}"
+        reply = _verdict_and_failure(answer, gold)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps([is_equal, failure]), file=answers, flush=True)
+        print(json.dumps(reply), file=answers, flush=True)
+
+
+def _verdict_and_failure(answer: str | None, gold: str) -> tuple[bool | None, str | None]:
+    """Returns whether two answers are equal, and what the comparison raised, such as `raised ValueError`."""
+    try:
+        # Without an answer, the case asks whether math-verify can read the reference answer.
+        is_equal = bool(parse_with_math_verify(gold)) if answer is None else are_equivalent(answer, gold)
+    # Earlier cases may have left too little memory, so a fresh process tries again.
+    except MemoryError:
+        os._exit(1)
+    # No answer may end a training run.
+    except Exception as error:
+        return None, f"raised {type(error).__name__}"
+    return is_equal, None
 
 
 def _prepare_comparisons() -> None:
