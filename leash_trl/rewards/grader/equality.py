@@ -214,12 +214,11 @@ def _same_list(answer: ParsedAnswer, gold: ParsedAnswer, compare: Comparison) ->
     # By name, such as {"x": the answer 1, "y": the answer 2}; empty if an item has no name, or two share a name.
     values = _by_name(answer)
     gold_values = _by_name(gold)
-    same = partial(_parsed_equal, compare=compare)
     if values and values.keys() == gold_values.keys():
-        return equal_in_order([values[name] for name in gold_values], list(gold_values.values()), same)
+        return _all_true([_parsed_equal(values[name], gold_values[name], compare) for name in values])
     members = answer.items if answer.form in ("list", "set") else (answer,)
     gold_members = gold.items if gold.form in ("list", "set") else (gold,)
-    return equal_in_any_order(members, gold_members, same)
+    return equal_in_any_order(members, gold_members, same=partial(_parsed_equal, compare=compare))
 
 
 def _by_name(parsed: ParsedAnswer) -> dict[str, ParsedAnswer]:

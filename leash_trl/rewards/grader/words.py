@@ -232,11 +232,10 @@ MEANINGS |= dict.fromkeys(map(_stem, FILLERS), "")
 def _meaning(word: str) -> str:
     """Returns the word that stands for all of its synonyms; empty text if it tells no quantity from another."""
     stem = _stem(word)
+    # Words without an entry mean themselves. Those in other alphabets are not compared, as they have no stem here.
+    meaning_of_others = stem if stem.isascii() else ""
     # The meaning of "kids" is "child", and that of "the" is empty text.
-    if stem in MEANINGS:
-        return MEANINGS[stem]
-    # Other words mean themselves. Words in other alphabets are not compared, because they have no stem here.
-    return stem if stem.isascii() else ""
+    return MEANINGS.get(stem, meaning_of_others)
 
 
 def _meanings(words: Iterable[str]) -> set[str]:
