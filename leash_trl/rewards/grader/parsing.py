@@ -13,7 +13,12 @@ from leash_trl.rewards.grader.units import UNITS, Unit, product_formula, read_un
 
 # 52_8, (1A)_{16}, 101_{two}
 NUMERAL_WITH_BASE = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
-BASES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
+# fmt: off
+BASES = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
+    "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",
+}
+# fmt: on
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)  # 12:30, 7:05 p.m.
 # Words in quotes or without, such as "girls" and cm, letters of other alphabets, and the signs of units: %, ^\circ, $.
 WORD_OR_UNIT_SIGN = re.compile(
